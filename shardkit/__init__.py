@@ -1,0 +1,54 @@
+"""Write sharding, gathered reads, ordered uploads and consumed capacity for DynamoDB tables, over boto3."""
+
+from shardkit.bulk.loader import bulk_load, streaming_bulk
+from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
+from shardkit.capacity import CapacityMeter
+from shardkit.errors import (
+    AmbiguousItemError,
+    BulkLoadError,
+    ConfigurationError,
+    CursorError,
+    InvalidKeyError,
+    ShardkitError,
+    ShardQueryError,
+    ShardUnknownError,
+    UnsupportedExpressionError,
+    UnsupportedOperationError,
+)
+from shardkit.suffix import (
+    CalculatedSuffix,
+    RandomSuffix,
+    Strategy,
+    Unsharded,
+    code_point_product,
+    register_function,
+    stable_hash,
+)
+from shardkit.table import ShardedTable
+
+__all__ = [
+    "AmbiguousItemError",
+    "BulkLoadError",
+    "BulkReport",
+    "BulkResult",
+    "CalculatedSuffix",
+    "CapacityMeter",
+    "ConfigurationError",
+    "CursorError",
+    "InvalidKeyError",
+    "RandomSuffix",
+    "ShardQueryError",
+    "ShardTally",
+    "ShardUnknownError",
+    "ShardedTable",
+    "ShardkitError",
+    "Strategy",
+    "Unsharded",
+    "UnsupportedExpressionError",
+    "UnsupportedOperationError",
+    "bulk_load",
+    "code_point_product",
+    "register_function",
+    "stable_hash",
+    "streaming_bulk",
+]

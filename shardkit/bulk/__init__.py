@@ -1,0 +1,1 @@
+"""Bulk loading: interleaved over partition keys, in batches, with a result an item."""

@@ -1,0 +1,28 @@
+"""How a load ends: nothing that failed goes unsaid."""
+
+from __future__ import annotations
+
+from shardkit.bulk.batch import Load
+from shardkit.errors import BulkLoadError
+
+__all__ = ["raise_failures"]
+
+
+def raise_failures(load: Load, *, collect: bool = False) -> None:
+    """Raise for the items that failed (unless they are collected), and for a load that could not go on."""
+    report = load.report
+    if load.fatal is not None:
+        raise BulkLoadError(
+            f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items taken are written, the "
+            "rest of the source was not read; mend the cause and load again",
+            report.failures,
+            report,
+        ) from load.fatal
+    if report.failures and not collect:
+        first = report.failures[0]
+        raise BulkLoadError(
+            f"{report.failed:,} of {report.items:,} items were not written, all others were; the first, at place "
+            f"{first.place}: {first.error}; failed holds them all with their reasons",
+            report.failures,
+            report,
+        ) from first.error

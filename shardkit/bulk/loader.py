@@ -1,0 +1,136 @@
+"""bulk_load and streaming_bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from shardkit.bulk.batch import WINDOW, Load
+from shardkit.bulk.finish import raise_failures
+from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.errors import ConfigurationError
+from shardkit.machine import Steps
+from shardkit.suffix import Unsharded
+from shardkit.table import ShardedTable, concurrency_of
+
+__all__ = ["bulk_load", "check_options", "streaming_bulk"]
+
+OnError = Literal["raise", "collect"]
+Progress = Callable[[BulkReport], object]
+
+
+def streaming_bulk(
+    table: Any,
+    items: Iterable[Mapping[str, Any]],
+    *,
+    workers: int | None = None,
+    window: int = WINDOW,
+    on_error: OnError = "raise",
+    progress: Progress | None = None,
+) -> Iterator[BulkResult]:
+    """Write items, interleaved over their partition keys, and yield one result an item as they are settled.
+
+    Example::
+
+        for result in streaming_bulk(orders, items, on_error="collect"):
+            if not result.ok:
+                print(result.place, result.error)
+
+    Args:
+        table: A ``ShardedTable``, or a boto3 ``Table`` (whose keys are written as they are).
+        items: The items, each a mapping with its logical key. It is read as there is room.
+        workers: Batches on their way at once; the client's ``max_pool_connections`` if not given.
+        window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
+        on_error: ``"raise"``: BulkLoadError after all else was written; ``"collect"``: results and report say it.
+        progress: Called with the report so far after every batch.
+
+    Returns:
+        An iterator of BulkResult, in the order in which items are settled.
+
+    Raises:
+        ConfigurationError: An argument cannot work, or there were no items.
+        BulkLoadError: Items failed (with ``on_error="raise"``); or the load could not go on.
+
+    Cost: one BatchWriteItem for every 25 items and one for every retry; memory: the window.
+    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given).
+    Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
+    """
+    for load, results in _loading(table, items, workers, window, on_error):
+        yield from results
+        if progress is not None:
+            progress(load.report)
+
+
+def bulk_load(
+    table: Any,
+    items: Iterable[Mapping[str, Any]],
+    *,
+    workers: int | None = None,
+    window: int = WINDOW,
+    on_error: OnError = "raise",
+    progress: Progress | None = None,
+) -> BulkReport:
+    """Write items, interleaved over their partition keys, and report.
+
+    Example::
+
+        print(bulk_load(orders, items))
+
+    Arguments, exceptions and cost are those of :func:`streaming_bulk`.
+
+    Returns:
+        The report; its ``failures`` say which items failed and why.
+    """
+    report = BulkReport()
+    for load, _ in _loading(table, items, workers, window, on_error):
+        report = load.report
+        if progress is not None:
+            progress(report)
+    return report
+
+
+def check_options(workers: int | None, window: int, on_error: str) -> None:
+    """Refuse options that cannot work."""
+    for name, value in (("workers", workers), ("window", window)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ConfigurationError(f"{name}={value!r} is not a whole number of at least 1")
+    if on_error not in ("raise", "collect"):
+        raise ConfigurationError(f"on_error={on_error!r} is neither 'raise' nor 'collect'")
+
+
+def check_source(items: Any) -> None:
+    """Refuse what is not a source of items."""
+    if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
+        raise ConfigurationError(f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator")
+
+
+def check_not_empty(load: Load) -> None:
+    """Refuse a load of nothing, which is nearly always a source that was read before or is not there."""
+    if load.report.items == 0:
+        raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
+
+
+def _loading(
+    table: Any, items: Iterable[Mapping[str, Any]], workers: int | None, window: int, on_error: OnError
+) -> Iterator[tuple[Load, list[BulkResult]]]:
+    check_options(workers, window, on_error)
+    check_source(items)
+    sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded())
+    workers = concurrency_of(sharded.meta.client, workers)
+    sharding = sharded.driver(Steps(sharded.requests.known())).run()
+    load = Load(sharding, workers=workers, draw=sharded.requests.draw, window=window)
+    driver = sharded.driver(load, concurrency=workers)
+    source = iter(items)
+    try:
+        while not load.ended:
+            while load.wants:
+                try:
+                    load.put(next(source))
+                except StopIteration:
+                    load.close()
+                    check_not_empty(load)
+            if results := driver.run():
+                yield load, results
+    finally:
+        driver.close()
+    raise_failures(load, collect=on_error == "collect")

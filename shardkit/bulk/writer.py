@@ -1,0 +1,61 @@
+"""The batch writer: boto3's signature, the bulk load's machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from shardkit.bulk.batch import BATCH_ITEMS, Load
+from shardkit.bulk.finish import raise_failures
+from shardkit.drivers import Driver
+from shardkit.machine import Steps
+
+if TYPE_CHECKING:
+    from shardkit.table import ShardedTable
+
+__all__ = ["BatchWriter"]
+
+
+class BatchWriter:
+    """What ``ShardedTable.batch_writer()`` gives; made there."""
+
+    def __init__(self, table: ShardedTable, overwrite_by_pkeys: list[str] | None) -> None:
+        sharding = table.driver(Steps(table.requests.known())).run()
+        self._load = Load(
+            sharding,
+            workers=1,
+            draw=table.requests.draw,
+            window=BATCH_ITEMS,
+            replace_by=None if overwrite_by_pkeys is None else tuple(overwrite_by_pkeys),
+        )
+        self._driver: Driver[Any] = table.driver(self._load)
+
+    def put_item(self, Item: Mapping[str, Any]) -> None:
+        """Write an item, in a batch with others."""
+        self._load.put(Item)
+        self._flush()
+
+    def delete_item(self, Key: Mapping[str, Any]) -> None:
+        """Delete an item, in a batch with others."""
+        self._load.delete(Key)
+        self._flush()
+
+    def _flush(self) -> None:
+        while not self._load.wants and not self._load.ended:
+            self._driver.run()
+        if self._load.fatal is not None:
+            raise_failures(self._load)
+
+    def __enter__(self) -> BatchWriter:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if exc_type is not None:
+            return  # what the body did not finish is not written behind its back
+        self._load.close()
+        while not self._load.ended:
+            self._driver.run()
+        raise_failures(self._load)

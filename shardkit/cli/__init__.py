@@ -1,0 +1,60 @@
+"""The command line: ``shardkit …``. One file a command; this one only puts them together.
+
+Importing this module needs nothing but the standard library: the command line's own dependencies are
+in the ``demo`` extra, and are looked for when a command is run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["build_app", "install_hint", "main"]
+
+
+def install_hint(missing: str | None) -> str:
+    """What to tell a user who lacks a package of the ``demo`` extra."""
+    return (
+        f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
+        "It comes with the demo extra:\n\n"
+        '    pip install "shardkit[demo]"\n'
+    )
+
+
+def build_app() -> typer.Typer:
+    """The typer application with every command; needs typer and rich."""
+    import typer
+
+    from shardkit.cli.demo import demo
+
+    app = typer.Typer(
+        name="shardkit",
+        help="boto3 middleware that makes hot DynamoDB keys a non-problem.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_show_locals=False,
+    )
+
+    @app.callback()
+    def commands() -> None:
+        # With a callback, typer keeps the name of a command even where there is only one.
+        pass
+
+    app.command()(demo)
+    return app
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The console script."""
+    try:
+        app = build_app()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
+            raise
+        sys.stderr.write(install_hint(error.name))
+        raise SystemExit(2) from None
+    app(args=None if args is None else list(args))

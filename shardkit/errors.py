@@ -1,0 +1,93 @@
+"""The errors of shardkit: each says what was given, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardkit.bulk.report import BulkReport, BulkResult
+
+__all__ = [
+    "AmbiguousItemError",
+    "BulkLoadError",
+    "ConfigurationError",
+    "CursorError",
+    "InvalidKeyError",
+    "ShardQueryError",
+    "ShardUnknownError",
+    "ShardkitError",
+    "UnsupportedExpressionError",
+    "UnsupportedOperationError",
+]
+
+
+class ShardkitError(Exception):
+    """The root of every error that shardkit raises by itself; all of them can be pickled."""
+
+    def __str__(self) -> str:
+        # Subclasses keep what they carry in ``args`` (so that they pickle); the message comes first.
+        return str(self.args[0]) if self.args else ""
+
+
+class ConfigurationError(ShardkitError, ValueError):
+    """A strategy, a table or a load was built with something that cannot work."""
+
+
+class UnsupportedOperationError(ShardkitError, AttributeError):
+    """An operation that cannot be sharded, or that nobody has decided on yet.
+
+    It is an AttributeError too, so that ``hasattr(table, "execute_statement")`` answers instead of failing.
+    """
+
+
+class UnsupportedExpressionError(ShardkitError, ValueError):
+    """An expression whose meaning a suffix would change, and that cannot be rewritten."""
+
+
+class InvalidKeyError(ShardkitError, ValueError):
+    """An item or a key whose key attributes are missing, empty, or of the wrong type."""
+
+
+class ShardUnknownError(ShardkitError, LookupError):
+    """The shard of an item cannot be known from what the call carries."""
+
+
+class CursorError(ShardkitError, ValueError):
+    """An ``ExclusiveStartKey`` that is damaged or was made for another key, table or index."""
+
+
+class AmbiguousItemError(ShardkitError):
+    """More than one shard holds an item of this primary key; ``shards`` says which."""
+
+    def __init__(self, message: str, shards: Sequence[int | None] = ()) -> None:
+        super().__init__(message, tuple(shards))
+        self.shards: tuple[int | None, ...] = tuple(shards)
+
+
+class ShardQueryError(ShardkitError):
+    """Some shards of a fan-out failed.
+
+    ``errors`` maps each failed shard to its exception; ``partial_items`` are the items of the shards that answered.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        errors: Mapping[int | None, BaseException] | None = None,
+        partial_items: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(message, errors, partial_items)
+        self.errors: dict[int | None, BaseException] = dict(errors or {})
+        self.partial_items: list[Mapping[str, Any]] = list(partial_items)
+
+
+class BulkLoadError(ShardkitError):
+    """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
+
+    def __init__(
+        self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None
+    ) -> None:
+        super().__init__(message, failed, report)
+        self.failed: list[BulkResult] = list(failed)
+        self.report: BulkReport | None = report

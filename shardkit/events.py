@@ -1,0 +1,143 @@
+"""Every botocore handler that shardkit registers, in one place and one order.
+
+Two handlers a client, each registered once:
+
+- ``before-parameter-build.dynamodb`` (last): 1. a call of shardkit's own gets its parameters, in wire form (so a
+  resource's client, which would serialize them again, and a plain client behave alike); 2. observers see them.
+- ``after-call.dynamodb`` (first): 1. observers see the response; 2. a call of shardkit's own takes its attribute values
+  out, before a resource's handler would deserialize them.
+
+Both are inert for calls that are neither shardkit's own nor observed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from shardkit.sharding import Sharding
+
+__all__ = ["Call", "Observer", "observe", "own_call", "prepare", "unobserve"]
+
+_ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
+          "ItemCollectionMetrics")  # fmt: skip
+_CONTEXT = "shardkit"
+
+
+@dataclass
+class Call:
+    """One API call, with botocore's own retries inside."""
+
+    operation: str
+    params: dict[str, Any]
+    sharding: Sharding | None = None
+    notes: dict[Any, Any] = field(default_factory=dict)
+
+
+class Observer(Protocol):
+    """What sees every call of a client: a meter, for one."""
+
+    def before(self, call: Call) -> None:
+        """See the request's wire parameters; may add to them."""
+
+    def after(self, call: Call, parsed: dict[str, Any]) -> None:
+        """See the wire response (or the error, under ``Error``); may take out what it had asked for."""
+
+
+@dataclass
+class OwnCall(Call):
+    """A call that shardkit makes; ``taken`` is what was taken out of its response, in wire form."""
+
+    taken: dict[str, Any] = field(default_factory=dict)
+
+    def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
+        """Put the response together again."""
+        return {**returned, **self.taken}
+
+
+_own: ContextVar[OwnCall | None] = ContextVar("shardkit_own_call", default=None)
+
+
+@contextmanager
+def own_call(operation: str, params: Mapping[str, Any], sharding: Sharding | None) -> Iterator[OwnCall]:
+    """Mark the next call of this operation in this context as shardkit's own."""
+    call = OwnCall(operation, dict(params), sharding)
+    token = _own.set(call)
+    try:
+        yield call
+    finally:
+        _own.reset(token)
+
+
+class _Handlers:
+    def __init__(self) -> None:
+        self.observers: tuple[Observer, ...] = ()
+
+    def before(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        call: Call | None = _own.get()
+        if call is not None and call.operation == model.name:
+            # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
+            _own.set(None)
+            params.clear()
+            params.update(call.params)
+            call.params = params
+        elif self.observers:
+            call = Call(model.name, params)
+        else:
+            return
+        context[_CONTEXT] = call
+        for observer in self.observers:
+            observer.before(call)
+
+    def after(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        call = context.get(_CONTEXT)
+        if call is None:
+            return
+        # Last in, first out: who asked last takes out first.
+        for observer in reversed(self.observers):
+            observer.after(call, parsed)
+        if isinstance(call, OwnCall):
+            call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
+
+
+_clients: WeakKeyDictionary[Any, _Handlers] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def prepare(client: Any) -> None:
+    """Register shardkit's handlers on a client, once."""
+    _handlers(client)
+
+
+def observe(client: Any, observer: Observer) -> None:
+    """Let an observer see the client's calls from now on."""
+    handlers = _handlers(client)
+    with _lock:
+        if not any(known is observer for known in handlers.observers):
+            handlers.observers = (*handlers.observers, observer)
+
+
+def unobserve(client: Any, observer: Observer) -> None:
+    """Let an observer see no more calls."""
+    handlers = _handlers(client)
+    with _lock:
+        handlers.observers = tuple(known for known in handlers.observers if known is not observer)
+
+
+def _handlers(client: Any) -> _Handlers:
+    with _lock:
+        handlers = _clients.get(client)
+        if handlers is None:
+            handlers = _clients[client] = _Handlers()
+            events = client.meta.events
+            events.register_last(
+                "before-parameter-build.dynamodb", handlers.before, unique_id="shardkit-before-parameter-build"
+            )
+            events.register_first("after-call.dynamodb", handlers.after, unique_id="shardkit-after-call")
+        return handlers

@@ -1,0 +1,306 @@
+"""Expressions of a request rewritten: conditions, updates and projections that a suffix would change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
+
+from shardkit.errors import UnsupportedExpressionError
+from shardkit.expressions.tokens import (
+    NAMES,
+    VALUES,
+    Part,
+    Token,
+    WireValue,
+    fresh,
+    name_of,
+    parts,
+    path_name,
+    rebuilt,
+    renamed,
+    render,
+    taken_placeholders,
+    text_of,
+    tokenize,
+    value_of,
+)
+
+__all__ = [
+    "and_condition",
+    "build_conditions",
+    "keys_only",
+    "project",
+    "refuse_partition_key",
+    "rewrite_partition_key",
+    "updated_attributes",
+]
+
+# These say nothing about the value, so they mean the same of a logical and of a physical key.
+_PRESENCE = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type"})
+_LEGACY_PRESENCE = frozenset({"NULL", "NOT_NULL"})
+_LEGACY_EQUALITY = frozenset({"EQ", "NE", "IN"})
+# DynamoDB refuses a request that mixes expressions with any of these.
+_LEGACY_PARAMETERS = frozenset(
+    {
+        "AttributeUpdates",
+        "AttributesToGet",
+        "ConditionalOperator",
+        "Expected",
+        "KeyConditions",
+        "QueryFilter",
+        "ScanFilter",
+    }
+)
+_UPDATE_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
+
+
+def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace boto3's condition objects by expressions: `Attr("a").eq(1)` becomes `#n0 = :v0`."""
+    result = dict(params)
+    builder = ConditionExpressionBuilder()
+    taken = taken_placeholders(params)
+    names: dict[str, str] = {}
+    values: dict[str, Any] = {}
+    for parameter in ("FilterExpression", "ConditionExpression", "KeyConditionExpression"):
+        condition = params.get(parameter)
+        if not isinstance(condition, ConditionBase):
+            continue
+        built = builder.build_expression(condition, is_key_condition=parameter == "KeyConditionExpression")
+        generated = {*built.attribute_name_placeholders, *built.attribute_value_placeholders}
+        # boto3 silently overwrites the caller's own #n0 with its own; renaming ours keeps both.
+        clashes = sorted(generated & taken)
+        taken |= generated
+        renames = {placeholder: fresh(placeholder[:2], taken) for placeholder in clashes}
+        result[parameter] = renamed(built.condition_expression, renames)
+        names.update({renames.get(key, key): name for key, name in built.attribute_name_placeholders.items()})
+        values.update({renames.get(key, key): value for key, value in built.attribute_value_placeholders.items()})
+    if names:
+        result[NAMES] = {**(params.get(NAMES) or {}), **names}
+    if values:
+        result[VALUES] = {**(params.get(VALUES) or {}), **values}
+    return result
+
+
+def rewrite_partition_key(
+    params: Mapping[str, Any], name: str, physical: Callable[[WireValue], WireValue]
+) -> dict[str, Any]:
+    """Make the condition of a single-item write compare the partition key with physical values: `pk = :v`."""
+    expected = params.get("Expected")
+    if expected is not None and name in expected:
+        return {**params, "Expected": {**expected, name: _physical_expected(expected[name], name, physical)}}
+    text = text_of(params, "ConditionExpression")
+    if text is None:
+        return dict(params)
+    tokens = list(tokenize(text))
+    taken = taken_placeholders(params)
+    places: dict[str, str] = {}
+    values: dict[str, WireValue] = {}
+    for part in _compared_values(params, text, name):
+        if part.text not in places:
+            places[part.text] = fresh(":shardkit_v", taken)
+            values[places[part.text]] = physical(value_of(params, part.text))
+        tokens[part.at] = Token("value", places[part.text])
+    if not places:
+        return dict(params)
+    return rebuilt(params, {"ConditionExpression": render(tokens)}, values=values, released=set(places))
+
+
+def refuse_partition_key(params: Mapping[str, Any], name: str, parameter: str) -> None:
+    """Refuse a filter or an update that depends on the partition key's value; presence may be asked of a filter."""
+    given = params.get(parameter)
+    if parameter == "AttributeUpdates":
+        if given and name in given:
+            raise _update_error(parameter, given, name)
+    elif parameter in ("ScanFilter", "QueryFilter"):
+        if given and name in given and given[name].get("ComparisonOperator") not in _LEGACY_PRESENCE:
+            raise _filter_error(parameter, given, name)
+    else:
+        text = text_of(params, parameter) or ""
+        found = parts(text)
+        for index, part in enumerate(found):
+            if part.kind != "path" or name_of(params, part.text) != name:
+                continue
+            if parameter == "UpdateExpression":
+                raise _update_error(parameter, text, name)
+            if not part.nested and not _asks_presence(found, index):
+                raise _filter_error(parameter, text, name)
+
+
+def updated_attributes(params: Mapping[str, Any]) -> frozenset[str]:
+    """Return the top-level attributes that an update changes: `SET info.a = :v REMOVE b` gives info and b."""
+    changed = set(params.get("AttributeUpdates") or ())
+    depth = 0
+    target = False
+    for part in parts(text_of(params, "UpdateExpression") or ""):
+        if part.kind == "keyword" and part.text in _UPDATE_CLAUSES:
+            target = True
+        elif part.kind == "mark":
+            depth += {"(": 1, ")": -1}.get(part.text, 0)
+            target = depth == 0 and part.text == ","
+        elif target and part.kind == "path":
+            changed.add(name_of(params, part.text))
+            target = False
+    return frozenset(changed)
+
+
+def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Add key attributes to the projection, if there is one; also return the added names, to strip from the items."""
+    result = dict(params)
+    added: set[str] = set()
+    listed = params.get("AttributesToGet")
+    if listed is not None:
+        missing = [name for name in dict.fromkeys(names) if name not in listed]
+        result["AttributesToGet"] = [*listed, *missing]
+        added.update(missing)
+    text = text_of(params, "ProjectionExpression")
+    if text is None:
+        return result, frozenset(added)
+    paths = [part for part in parts(text) if part.kind == "path"]
+    whole = {path_name(params, part) for part in paths}
+    missing = [name for name in dict.fromkeys(names) if name not in whole]
+    below = sorted({name_of(params, part.text) for part in paths if part.nested} & set(missing))
+    if below:
+        # Adding the attribute itself would make two paths overlap, which DynamoDB refuses.
+        raise UnsupportedExpressionError(
+            f"ProjectionExpression {text!r} selects something below {below[0]!r}, which is a key attribute and has "
+            "nothing below it; select the attribute itself or leave it out."
+        )
+    taken = taken_placeholders(params)
+    placeholders = {fresh("#shardkit_p", taken): name for name in missing}
+    if placeholders:
+        result = rebuilt(result, {"ProjectionExpression": ", ".join([text, *placeholders])}, names=placeholders)
+    return result, frozenset(added.union(missing))
+
+
+def keys_only(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Turn a Select=COUNT request into one that returns just these attributes, to be counted by the caller."""
+    if any(params.get(parameter) is not None for parameter in ("ProjectionExpression", "AttributesToGet")):
+        return dict(params)  # COUNT with a projection is an error, and the service says so
+    result = {parameter: value for parameter, value in params.items() if parameter != "Select"}
+    wanted = list(dict.fromkeys(names))
+    if any(params.get(parameter) is not None for parameter in _LEGACY_PARAMETERS):
+        return {**result, "AttributesToGet": wanted}
+    taken = taken_placeholders(params)
+    placeholders = {fresh("#shardkit_p", taken): name for name in wanted}
+    return rebuilt(result, {"ProjectionExpression": ", ".join(placeholders)}, names=placeholders)
+
+
+def and_condition(
+    params: Mapping[str, Any],
+    expression: str,
+    names: Mapping[str, str] | None = None,
+    values: Mapping[str, WireValue] | None = None,
+) -> dict[str, Any]:
+    """Add a condition to a write: `b` to a caller's `x OR y` gives `(x OR y) AND b`."""
+    legacy = sorted(parameter for parameter in _LEGACY_PARAMETERS if params.get(parameter) is not None)
+    if legacy:
+        raise UnsupportedExpressionError(
+            f"The legacy parameter {legacy[0]} was given for a write that needs its own condition ({expression!r}); "
+            "DynamoDB does not mix the two; use ConditionExpression and UpdateExpression instead."
+        )
+    taken = taken_placeholders(params)
+    defined = {**(params.get(NAMES) or {}), **(params.get(VALUES) or {})}
+    given = {**(names or {}), **(values or {})}
+    clashes = [key for key, meaning in given.items() if key in taken and defined.get(key) != meaning]
+    taken.update(given)
+    renames = {key: fresh(f"{key}_", taken) for key in clashes}
+    expression = renamed(expression, renames)
+    own = text_of(params, "ConditionExpression")
+    return rebuilt(
+        params,
+        {"ConditionExpression": expression if own is None else f"{_grouped(own)} AND {_grouped(expression)}"},
+        names={renames.get(key, key): name for key, name in (names or {}).items()},
+        values={renames.get(key, key): value for key, value in (values or {}).items()},
+    )
+
+
+def _grouped(text: str) -> str:
+    """Put an expression in parentheses where AND would tear it apart; DynamoDB refuses redundant ones."""
+    depth = 0
+    for part in parts(text):
+        depth += {"(": 1, ")": -1}.get(part.text, 0)
+        if depth == 0 and part.kind == "keyword" and part.text == "OR":
+            return f"({text})"
+    return text
+
+
+def _asks_presence(found: Sequence[Part], index: int) -> bool:
+    return index > 1 and found[index - 2].kind == "function" and found[index - 2].text in _PRESENCE
+
+
+def _compared_values(params: Mapping[str, Any], text: str, name: str) -> list[Part]:
+    """Return the values of a condition that the partition key is compared with by =, <> or IN; refuse all else."""
+    found = parts(text)
+    edge = Part("edge", "", -1)
+    around = (edge, edge, edge, *found, edge, edge)  # so that looking left and right needs no checks
+    compared = []
+    for index, part in enumerate(found):
+        if path_name(params, part) != name or _asks_presence(found, index):
+            continue
+        middle = index + 3
+        left, right = around[middle - 1], around[middle + 1]
+        listed = _listed(found, index + 1)
+        if right.text in ("=", "<>") and around[middle + 2].kind == "value" and left.kind != "operator":
+            compared.append(around[middle + 2])
+        elif left.text in ("=", "<>") and around[middle - 2].kind == "value" and right.kind != "operator":
+            compared.append(around[middle - 2])
+        elif listed:
+            compared += listed
+        else:
+            raise _condition_error("ConditionExpression", text, name)
+    return compared
+
+
+def _listed(found: Sequence[Part], at: int) -> list[Part]:
+    """Return the values of `IN (:a, :b)` at a place; none where there is something else."""
+    if [part.text for part in found[at : at + 2]] != ["IN", "("]:
+        return []
+    values: list[Part] = []
+    for part in found[at + 2 :]:
+        if part.text == ")":
+            return values
+        if part.kind == "value":
+            values.append(part)
+        elif part.text != ",":
+            return []
+    return []
+
+
+def _physical_expected(
+    condition: Mapping[str, Any], name: str, physical: Callable[[WireValue], WireValue]
+) -> dict[str, Any]:
+    operator = condition.get("ComparisonOperator")
+    if operator in _LEGACY_PRESENCE:
+        return dict(condition)
+    if operator is not None and operator not in _LEGACY_EQUALITY:
+        raise _condition_error("Expected", condition, name)
+    result = dict(condition)
+    if "Value" in condition:
+        result["Value"] = physical(condition["Value"])
+    if "AttributeValueList" in condition:
+        result["AttributeValueList"] = [physical(value) for value in condition["AttributeValueList"]]
+    return result
+
+
+def _condition_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
+    return UnsupportedExpressionError(
+        f"{parameter} {given!r} uses the partition key {name!r} otherwise than =, <> or IN with :values, or "
+        "attribute_exists, attribute_not_exists, attribute_type. The stored key carries a suffix, which changes its "
+        "order, length and content; compare it with = to a whole value, or keep a copy in another attribute."
+    )
+
+
+def _filter_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
+    return UnsupportedExpressionError(
+        f"{parameter} {given!r} compares the partition key {name!r}. A filter sees the stored keys, which carry a "
+        "suffix; query the logical key instead, or filter on another attribute that holds a copy."
+    )
+
+
+def _update_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
+    return UnsupportedExpressionError(
+        f"{parameter} {given!r} mentions the partition key {name!r}. A key cannot be updated, and reading it would "
+        "copy the stored key with its suffix; pass the logical key as a :value instead."
+    )

@@ -1,0 +1,230 @@
+"""Tokens and placeholders of DynamoDB expressions, shared by the readers and the rewriters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from shardkit.errors import UnsupportedExpressionError
+
+__all__ = [
+    "NAMES",
+    "VALUES",
+    "Part",
+    "Token",
+    "WireValue",
+    "fresh",
+    "name_of",
+    "parts",
+    "path_name",
+    "placeholders_in",
+    "rebuilt",
+    "renamed",
+    "render",
+    "taken_placeholders",
+    "text_of",
+    "tokenize",
+    "value_of",
+]
+
+WireValue: TypeAlias = Mapping[str, Any]
+
+NAMES = "ExpressionAttributeNames"
+VALUES = "ExpressionAttributeValues"
+_EXPRESSIONS = (
+    "KeyConditionExpression",
+    "FilterExpression",
+    "ProjectionExpression",
+    "ConditionExpression",
+    "UpdateExpression",
+)
+# DynamoDB takes these words as keywords everywhere, in any case; an attribute of that name needs a placeholder.
+_KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"})
+_TOKEN = re.compile(
+    r"(?P<space>\s+)"
+    r"|(?P<name>[A-Za-z0-9_]+)"
+    r"|(?P<placeholder>\#[A-Za-z0-9_]+)"
+    r"|(?P<value>:[A-Za-z0-9_]+)"
+    r"|(?P<index>\[\s*[0-9]+\s*\])"
+    r"|(?P<operator><>|<=|>=|[=<>+-])"
+    r"|(?P<mark>[(),.])",
+    re.ASCII,
+)
+_PLACEHOLDER = re.compile(r"[#:][A-Za-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of an expression: `kind` is space, name, placeholder, value, index, operator or mark."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An operand or a sign of an expression; a path such as `info.#b[0]` is one part.
+
+    `kind` is path, value, function, keyword, operator or mark; `text` is the first name of a path, and a keyword
+    in capitals; `at` is the place of its first token.
+    """
+
+    kind: str
+    text: str
+    at: int
+    nested: bool = False
+
+
+@lru_cache(maxsize=512)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """Split an expression into tokens that put together are the text: `a = :v` gives five, two of them spaces."""
+    tokens = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise UnsupportedExpressionError(
+                f"The expression {text!r} has {text[at]!r} at position {at}, which is not part of DynamoDB's "
+                "expression language; put the attribute name behind a #placeholder or the value behind a :placeholder."
+            )
+        tokens.append(Token(match.lastgroup or "", match.group()))
+        at = match.end()
+    return tuple(tokens)
+
+
+def render(tokens: Iterable[Token]) -> str:
+    """Put tokens together again: `render(tokenize(text)) == text`."""
+    return "".join(token.text for token in tokens)
+
+
+@lru_cache(maxsize=512)
+def parts(text: str) -> tuple[Part, ...]:
+    """Group the tokens of an expression into operands and signs, without parentheses around a single operand."""
+    significant = [(at, token) for at, token in enumerate(tokenize(text)) if token.kind != "space"]
+    found: list[Part] = []
+    index = 0
+    while index < len(significant):
+        at, token = significant[index]
+        index += 1
+        if token.kind == "name" and token.text.upper() in _KEYWORDS:
+            found.append(Part("keyword", token.text.upper(), at))
+        elif token.kind == "name" and index < len(significant) and significant[index][1].text == "(":
+            found.append(Part("function", token.text, at))
+        elif token.kind in ("name", "placeholder"):
+            start = index
+            while index < len(significant) and (
+                significant[index][1].kind == "index"
+                or significant[index][1].text == "."
+                or (significant[index][1].kind in ("name", "placeholder") and significant[index - 1][1].text == ".")
+            ):
+                index += 1
+            found.append(Part("path", token.text, at, nested=index > start))
+        else:
+            found.append(Part(token.kind, token.text, at))
+            if _wraps_operand(found):
+                found[-3:] = [found[-2]]
+    return tuple(found)
+
+
+def text_of(params: Mapping[str, Any], parameter: str) -> str | None:
+    """Return the expression under a parameter, or None; what is not a string is refused."""
+    text = params.get(parameter)
+    if text is None or isinstance(text, str):
+        return text
+    raise UnsupportedExpressionError(
+        f"{parameter} is a {type(text).__name__}: {text!r}. An expression is a string here; "
+        "give a string or a condition of boto3.dynamodb.conditions."
+    )
+
+
+def name_of(params: Mapping[str, Any], text: str) -> str:
+    """Resolve a bare name or a `#placeholder` to the attribute's name."""
+    if not text.startswith("#"):
+        return text
+    name = (params.get(NAMES) or {}).get(text)
+    if isinstance(name, str):
+        return name
+    raise UnsupportedExpressionError(
+        f"An expression uses the placeholder {text}, which is not in {NAMES}; add it there with the attribute's name."
+    )
+
+
+def value_of(params: Mapping[str, Any], text: str) -> WireValue:
+    """Resolve a `:placeholder` to its wire value."""
+    value = (params.get(VALUES) or {}).get(text)
+    if isinstance(value, Mapping):
+        return value
+    raise UnsupportedExpressionError(
+        f"An expression uses the placeholder {text}, which is not in {VALUES}; add it there with the value."
+    )
+
+
+def path_name(params: Mapping[str, Any], part: Part) -> str | None:
+    """Return the attribute that a part stands for: None where it is no path, or one below an attribute."""
+    return name_of(params, part.text) if part.kind == "path" and not part.nested else None
+
+
+def taken_placeholders(params: Mapping[str, Any]) -> set[str]:
+    """Return every placeholder that a request defines or uses."""
+    return {*(params.get(NAMES) or {}), *(params.get(VALUES) or {}), *_used(params)}
+
+
+def fresh(prefix: str, taken: set[str]) -> str:
+    """Return the first of `prefix0`, `prefix1`, … that is not taken, and take it."""
+    number = 0
+    while (placeholder := f"{prefix}{number}") in taken:
+        number += 1
+    taken.add(placeholder)
+    return placeholder
+
+
+def rebuilt(
+    params: Mapping[str, Any],
+    changes: Mapping[str, str],
+    *,
+    names: Mapping[str, str] | None = None,
+    values: Mapping[str, WireValue] | None = None,
+    released: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return the request with changed expressions, added placeholders, and without the released ones that none uses."""
+    result = {**params, **changes}
+    # DynamoDB refuses a placeholder that no expression uses, so those that we orphaned go; the caller's own stay.
+    gone = set(released) - _used(result)
+    for parameter, added in ((NAMES, names or {}), (VALUES, values or {})):
+        kept = {key: value for key, value in (params.get(parameter) or {}).items() if key not in gone}
+        kept.update(added)
+        if kept:
+            result[parameter] = kept
+        else:
+            result.pop(parameter, None)
+    return result
+
+
+def placeholders_in(text: str) -> set[str]:
+    """Return the placeholders that an expression uses, even one that cannot be tokenized."""
+    return set(_PLACEHOLDER.findall(text))
+
+
+def renamed(text: str, renames: Mapping[str, str]) -> str:
+    """Return an expression with some of its placeholders renamed, all at once."""
+    return _PLACEHOLDER.sub(lambda match: renames.get(match.group(), match.group()), text)
+
+
+def _wraps_operand(found: Sequence[Part]) -> bool:
+    # DynamoDB takes `(pk) = (:v)`; the parentheses of a call and of a list are part of those.
+    edge = Part("edge", "", -1)
+    before, opening, operand, closing = (edge, edge, edge, *found[-4:])[-4:]
+    return (
+        (opening.text, closing.text) == ("(", ")")
+        and operand.kind in ("path", "value")
+        and before.kind != "function"
+        and before.text != "IN"
+    )
+
+
+def _used(params: Mapping[str, Any]) -> set[str]:
+    texts = (params.get(parameter) for parameter in _EXPRESSIONS)
+    return {found for text in texts if isinstance(text, str) for found in placeholders_in(text)}

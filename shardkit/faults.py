@@ -1,0 +1,58 @@
+"""What an exception of a request means for the rooms that decide: its code, and whether to try again."""
+
+from __future__ import annotations
+
+from botocore.exceptions import ClientError, HTTPClientError
+
+__all__ = ["code_of", "is_fatal", "is_throttle", "is_transient"]
+
+_THROTTLES = frozenset(
+    {
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "ThrottlingException",
+        "Throttling",
+        "ThrottledException",
+    }
+)
+_TRANSIENT = frozenset({"InternalServerError", "ServiceUnavailable", "InternalFailure", "RequestTimeout"})
+# Errors that say something about one request's content: another request may well succeed. All other client errors
+# (no such table, access denied, expired credentials, ...) would meet the next request too.
+_ABOUT_THE_REQUEST = frozenset(
+    {
+        "ValidationException",
+        "ItemCollectionSizeLimitExceededException",
+        "ConditionalCheckFailedException",
+        "SerializationException",
+    }
+)
+
+
+def code_of(error: BaseException) -> str:
+    """Give the service's error code, or the exception's type name where the service did not answer."""
+    if isinstance(error, ClientError):
+        return str(error.response.get("Error", {}).get("Code", "Unknown"))
+    return type(error).__name__
+
+
+def is_throttle(error: BaseException) -> bool:
+    """Say whether the service refused for lack of throughput."""
+    return isinstance(error, ClientError) and code_of(error) in _THROTTLES
+
+
+def is_transient(error: BaseException) -> bool:
+    """Say whether the same request may succeed later: throttles, server errors, lost connections.
+
+    A lost connection leaves open whether the request was carried out; puts and deletes of whole items may be repeated.
+    """
+    if isinstance(error, HTTPClientError):
+        return True
+    if not isinstance(error, ClientError):
+        return False
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return is_throttle(error) or code_of(error) in _TRANSIENT or int(status) >= 500
+
+
+def is_fatal(error: BaseException) -> bool:
+    """Say whether every further request would meet the same error (no such table, no credentials, ...)."""
+    return not is_transient(error) and not (isinstance(error, ClientError) and code_of(error) in _ABOUT_THE_REQUEST)

@@ -1,0 +1,121 @@
+"""The one protocol of the pure rooms.
+
+A machine decides, a driver carries (:mod:`shardkit.drivers`). The rules:
+
+1. The driver asks ``next(now)``; the machine answers with one step and never blocks.
+2. ``Send``: start this request. The machine may be asked again at once: requests run side by side.
+3. ``Wait``: nothing to start now. Ask again when a response has come, or at ``until`` (seconds on the driver's
+   clock), whichever is first.
+4. ``Done``: here is the result. Requests may still be under way: a machine that streams is asked again later.
+5. Every ``Send`` is answered once, in any order, by ``receive(send, answer, now)``: the response's wire form, or the
+   exception that the call ended in. What to do about an exception is the machine's decision.
+6. A machine that raises from ``next`` has failed; it is not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+__all__ = ["Answer", "Done", "Machine", "Program", "Response", "Send", "Step", "Steps", "Wait"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Response = dict[str, Any]
+Answer = Response | Exception
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Send:
+    """Start a request: the operation's API name (``"Query"``) and its parameters in wire form."""
+
+    operation: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Start nothing until a response comes or the driver's clock shows ``until`` (None: until a response comes)."""
+
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[T_co]):
+    """The result."""
+
+    value: T_co
+
+
+Step = Send | Wait | Done[T_co]
+
+
+class Machine(Protocol[T_co]):
+    """What a driver can run."""
+
+    def next(self, now: float) -> Step[T_co]:
+        """Decide the next step at the time ``now``."""
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take the answer to an earlier ``Send``."""
+
+
+Program = Generator["Send | Wait | Machine[Any]", Any, T]
+"""A machine written in the order in which it happens: each ``yield`` hands over a request (and gets its response, or
+its exception raised), a wait, or another machine (and gets its result)."""
+
+
+class Steps(Generic[T]):
+    """Runs a :data:`Program` as a machine: one thing after another."""
+
+    def __init__(self, program: Program[T]) -> None:
+        self._program = program
+        self._pending: Send | Wait | Machine[Any] | None = None
+        self._sent = False
+        self._result: Done[T] | None = None
+        self._advance(None)
+
+    def next(self, now: float) -> Step[T]:
+        """Decide the next step at the time ``now``."""
+        while self._result is None:
+            pending = self._pending
+            if isinstance(pending, Send):
+                if self._sent:
+                    return Wait()
+                self._sent = True
+                return pending
+            if isinstance(pending, Wait):
+                if pending.until is not None and now < pending.until:
+                    return pending
+                self._advance(now)
+                continue
+            assert pending is not None
+            try:
+                step = pending.next(now)
+            except Exception as error:  # noqa: BLE001 - the program decides, as with a call of its own
+                self._advance(error)
+                continue
+            if not isinstance(step, Done):
+                return step
+            self._advance(step.value)
+        return self._result
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take the answer to an earlier ``Send``."""
+        if send is self._pending:
+            self._advance(answer)
+        else:
+            assert self._pending is not None and not isinstance(self._pending, Send | Wait)
+            self._pending.receive(send, answer, now)
+
+    def _advance(self, value: Any) -> None:
+        self._sent = False
+        try:
+            if isinstance(value, Exception):
+                self._pending = self._program.throw(value)
+            else:
+                self._pending = self._program.send(value)
+        except StopIteration as stop:
+            self._result = Done(stop.value)

@@ -1,0 +1,1 @@
+"""What each operation of DynamoDB means for a sharded table."""

@@ -1,0 +1,119 @@
+"""Reading many items by key: chunks of 100, what comes back unprocessed asked for again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from shardkit.backoff import ATTEMPTS, backoff_seconds
+from shardkit.capacity.units import add_consumed
+from shardkit.codec import WireItem, from_wire_item
+from shardkit.cursor import made_for
+from shardkit.errors import ShardQueryError
+from shardkit.expressions import project
+from shardkit.faults import is_transient
+from shardkit.machine import Answer, Done, Send, Step, Wait
+from shardkit.sharding import Sharding
+
+__all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
+
+BATCH_GET_KEYS = 100
+"""Keys in one BatchGetItem (API reference)."""
+
+Lookup: TypeAlias = tuple[WireItem, "int | None"]
+"""A logical primary key, and the shard to look in."""
+
+
+class BatchGet:
+    """Reads places; its result is itself, with ``found`` in the order of the places, and ``unprocessed``."""
+
+    def __init__(
+        self, sharding: Sharding, places: Sequence[Lookup], options: Mapping[str, Any], draw: Callable[[], float]
+    ) -> None:
+        options = {name: value for name, value in options.items() if name != "TableName"}
+        self._asks = options.pop("ReturnConsumedCapacity", None)
+        self._options, self._hidden = project(options, sharding.keys.names)
+        self._sharding = sharding
+        self._draw = draw
+        self._stored = {self._id(stored): (place, stored) for place in places for stored in [sharding.stored(*place)]}
+        keys = [stored for _, stored in self._stored.values()]
+        self._chunks = deque(keys[at : at + BATCH_GET_KEYS] for at in range(0, len(keys), BATCH_GET_KEYS))
+        self._asked: dict[Send, list[WireItem]] = {}
+        self._items: dict[str, WireItem] = {}
+        self._tries = 0
+        self._not_before = 0.0
+        self._error: Exception | None = None
+        self.consumed: dict[str, Any] | None = None
+        self.metadata: dict[str, Any] = {}
+        self.unprocessed: list[Lookup] = []
+
+    def next(self, now: float) -> Step[BatchGet]:
+        """Ask, wait, or give the items."""
+        if self._error is not None:
+            if self._asked:
+                return Wait()
+            raise self._error
+        if self._chunks:
+            if now < self._not_before:
+                return Wait(self._not_before)
+            chunk = self._chunks.popleft()
+            params: dict[str, Any] = {"RequestItems": {self._sharding.table: {**self._options, "Keys": chunk}}}
+            if self._asks is not None:
+                params["ReturnConsumedCapacity"] = self._asks
+            send = Send("BatchGetItem", params)
+            self._asked[send] = chunk
+            return send
+        return Wait() if self._asked else Done(self)
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take a chunk's items, and put back what was not processed."""
+        chunk = self._asked.pop(send)
+        if isinstance(answer, Exception):
+            if is_transient(answer) and self._tries < ATTEMPTS:
+                self._again(chunk, now)
+            else:
+                self._error = self._error or answer
+            return
+        self.metadata = self.metadata or answer.get("ResponseMetadata", {})
+        for consumed in answer.get("ConsumedCapacity", ()):
+            self.consumed = add_consumed(self.consumed, consumed)
+        # Keyed by the table's name or its ARN: one table was asked, so all that is there is its.
+        items = [item for of_table in answer.get("Responses", {}).values() for item in of_table]
+        left = [key for of_table in answer.get("UnprocessedKeys", {}).values() for key in of_table["Keys"]]
+        for item in items:
+            self._items[self._id(item)] = item
+        if items or len(left) < len(chunk):
+            self._tries = 0
+        if left and self._tries < ATTEMPTS:
+            self._again(left, now)
+        else:
+            self.unprocessed += [self._stored[self._id(key)][0] for key in left]
+
+    @property
+    def found(self) -> list[tuple[Lookup, WireItem]]:
+        """The items that exist, stored form, each with its place, in the order of the places."""
+        return [
+            (place, {name: value for name, value in self._items[id_].items() if name not in self._hidden})
+            for id_, (place, _) in self._stored.items()
+            if id_ in self._items
+        ]
+
+    def raise_unprocessed(self) -> None:
+        """Refuse an answer that is not whole."""
+        if self.unprocessed:
+            shards = [shard for _, shard in self.unprocessed]
+            raise ShardQueryError(
+                f"the service left {len(shards)} keys unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}): "
+                "it is short of read units; try again later, or raise the table's throughput",
+                {},
+                [from_wire_item(self._sharding.shown(item)) for _, item in self.found],
+            )
+
+    def _again(self, keys: list[WireItem], now: float) -> None:
+        self._tries += 1
+        self._not_before = now + backoff_seconds(self._tries, self._draw())
+        self._chunks.append(keys)
+
+    def _id(self, item: WireItem) -> str:
+        return made_for({name: item[name] for name in self._sharding.keys.names})

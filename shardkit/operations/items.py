@@ -1,0 +1,267 @@
+"""Single items: where an item is, the request for it there, and what its response shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardkit.codec import WireItem, WireValue, from_wire_item, from_wire_response, to_wire_params
+from shardkit.errors import AmbiguousItemError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.expressions import (
+    and_condition,
+    build_conditions,
+    refuse_partition_key,
+    rewrite_partition_key,
+    updated_attributes,
+)
+from shardkit.faults import code_of
+from shardkit.machine import Program, Send
+from shardkit.operations.batch import BatchGet
+from shardkit.sharding import Sharding
+from shardkit.suffix import Unsharded
+
+__all__ = ["delete_item", "get_item", "logical_item", "physical_item", "put_item", "update_item"]
+
+Draw = Callable[[], float]
+
+_CONDITIONS = ("ConditionExpression", "Expected")
+_FIND_ATTEMPTS = 3
+
+
+def get_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw) -> Program[dict[str, Any]]:
+    """Read one item: one GetItem, or with ``locate`` a BatchGetItem over the shards."""
+    wire, place = _request(sharding, params, "Key")
+    shard, known = _shard(sharding, place, wire["Key"], shard)
+    if known:
+        response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
+        return {**_shown(sharding, response), "Shard": shard}
+    key = wire.pop("Key")
+    batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw)
+    yield batch
+    batch.raise_unprocessed()
+    found = [(one, item) for (_, one), item in batch.found]
+    if len(found) > 1:
+        raise _ambiguous(sharding, key, [one for one, _ in found])
+    response = {"ResponseMetadata": batch.metadata}
+    if batch.consumed is not None:
+        response["ConsumedCapacity"] = batch.consumed
+    if found:
+        response["Item"] = found[0][1]
+    return {**_shown(sharding, response), "Shard": found[0][0] if found else None}
+
+
+def put_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw) -> Program[dict[str, Any]]:
+    """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
+    wire, place = _request(sharding, params, "Item")
+    sharding.key_of(wire["Item"])
+    shard, known = _shard(sharding, place, wire["Item"], shard)
+    if known:
+        return (yield from _write(sharding, "PutItem", wire, shard))
+    if sharding.strategy.locate:
+        return (yield from _located(sharding, "PutItem", wire, draw))
+    if any(wire.get(name) for name in _CONDITIONS):
+        raise _unknown(sharding, "a put with a condition")
+    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], draw())))
+
+
+def update_item(
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw
+) -> Program[dict[str, Any]]:
+    """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
+    wire, place = _request(sharding, params, "Key")
+    refuse_partition_key(wire, sharding.partition_key, "UpdateExpression")
+    moved = updated_attributes(wire) & (set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names))
+    if moved:
+        raise UnsupportedExpressionError(
+            f"the update changes {sorted(moved)}, which the shard of an item of table {sharding.table!r} is calculated "
+            "from: the item would be looked for elsewhere; delete it and put it anew"
+        )
+    shard, known = _shard(sharding, place, wire["Key"], shard)
+    if known:
+        return (yield from _write(sharding, "UpdateItem", wire, shard))
+    return (yield from _located(sharding, "UpdateItem", wire, draw))
+
+
+def delete_item(
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw
+) -> Program[dict[str, Any]]:
+    """Delete one item where it is."""
+    wire, place = _request(sharding, params, "Key")
+    shard, known = _shard(sharding, place, wire["Key"], shard)
+    if known:
+        return (yield from _write(sharding, "DeleteItem", wire, shard))
+    return (yield from _located(sharding, "DeleteItem", wire, draw))
+
+
+def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
+    """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in Python values."""
+    wire, place = _request(sharding, {source: item}, source)
+    shard, known = _shard(sharding, place, wire[source], None)
+    if not known:
+        if source == "Key":
+            raise _unknown(sharding, "a key")
+        shard = drawn_shard(sharding, wire[source], draw())
+    name = sharding.partition_key
+    stored = sharding.stored(wire[source], shard)
+    # The caller's other values stay the objects that they are.
+    kept = {attribute: value for attribute, value in item.items() if attribute in stored}
+    return {**kept, name: from_wire_item({name: stored[name]})[name]}
+
+
+def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a stored item, in Python values, as the application sees it."""
+    name = sharding.partition_key
+    if name not in item:
+        return dict(item)
+    wire = to_wire_params({"Key": {name: item[name]}})["Key"]
+    return {**item, name: from_wire_item(sharding.shown(wire))[name]}
+
+
+def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
+    """Give the shard of a key that a draw from [0, 1) falls on."""
+    shards = _all_shards(sharding, item)
+    return shards[int(draw * len(shards))]
+
+
+def _request(sharding: Sharding, params: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Give the wire parameters, and the Python values that say where the item is."""
+    place = params.get(source)
+    wire = to_wire_params(build_conditions(params))
+    wire.setdefault(source, {})
+    if source == "Key":
+        sharding.key_of(wire["Key"], kind="key")
+        # What ``by`` reads beside the key is used, and is not part of the request's key.
+        extra = set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names)
+        wire["Key"] = {name: value for name, value in wire["Key"].items() if name not in extra}
+    else:
+        sharding.key_of(wire["Item"])
+    wire["TableName"] = sharding.table
+    return wire, place if isinstance(place, Mapping) else {}
+
+
+def _shard(
+    sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
+) -> tuple[int | None, bool]:
+    """Say which shard holds the item, and whether that is known."""
+    if given is not None:
+        sharding.physical(key[sharding.partition_key], given)  # refuses a shard that the key has not
+        return given, True
+    shard = sharding.shard_of(key[sharding.partition_key], place)
+    return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
+
+
+def _all_shards(sharding: Sharding, key: WireItem) -> tuple[int | None, ...]:
+    return sharding.shards(key[sharding.partition_key])
+
+
+def _write(
+    sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None
+) -> Program[dict[str, Any]]:
+    source = "Item" if operation == "PutItem" else "Key"
+    logical = wire[source][sharding.partition_key]
+    params = {**wire, source: sharding.stored(wire[source], shard)}
+    physical = params[source][sharding.partition_key]
+    params = rewrite_partition_key(params, sharding.partition_key, lambda value: _alike(value, logical, physical))
+    try:
+        response = yield Send(operation, params)
+    except Exception as error:
+        raise _error_shown(sharding, error) from None
+    return {**_shown(sharding, response), "Shard": shard}
+
+
+def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireValue:
+    """Give a compared value the suffix of the item's own key; one of another type equals neither form."""
+    ((letter, whole),) = physical.items()
+    if letter not in value or letter == "N":
+        return value
+    bare, content = (getattr(one[letter], "value", one[letter]) for one in (logical, value))
+    return {letter: content + whole[len(bare) :]}
+
+
+def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw) -> Program[dict[str, Any]]:
+    """Find the item, then act on it under the condition that it is still there (or still nowhere)."""
+    if not sharding.strategy.locate:
+        raise _unknown(sharding, f"{operation} without its shard")
+    legacy = sorted({"Expected", "AttributeUpdates", "ConditionalOperator"} & set(wire))
+    if legacy:
+        raise UnsupportedExpressionError(
+            f"{operation} with locate=True adds a condition of its own, which {legacy} cannot be combined with; "
+            "use ConditionExpression and UpdateExpression, or give Shard="
+        )
+    source = "Item" if operation == "PutItem" else "Key"
+    key = {name: wire[source][name] for name in sharding.keys.names}
+    name = {"#shardkit_k": sharding.partition_key}
+    before: int | None = -1
+    for attempt in range(_FIND_ATTEMPTS):
+        shard = yield from _find(sharding, key, draw)
+        if shard is None and operation == "UpdateItem":
+            raise ShardUnknownError(
+                f"no shard holds {from_wire_item(key)!r:.200}, and an update would make it in one that nobody chose; "
+                "put it first, or give Shard="
+            )
+        there = "attribute_not_exists" if shard is None else "attribute_exists"
+        params = and_condition(wire, f"{there}(#shardkit_k)", name, {})
+        try:
+            return (
+                yield from _write(
+                    sharding, operation, params, drawn_shard(sharding, key, draw()) if shard is None else shard
+                )
+            )
+        except Exception as error:
+            # The item may have come, gone or moved since it was found: look again, and believe the second answer.
+            if code_of(error) != "ConditionalCheckFailedException" or shard == before or attempt == _FIND_ATTEMPTS - 1:
+                raise
+            before = shard
+    raise AssertionError("unreachable")
+
+
+def _find(sharding: Sharding, key: WireItem, draw: Draw) -> Program[int | None]:
+    """Say which shard holds an item, by a consistent read of its keys; None: no shard."""
+    names = {f"#k{number}": name for number, name in enumerate(key)}
+    options = {
+        "ConsistentRead": True,
+        "ProjectionExpression": ", ".join(names),
+        "ExpressionAttributeNames": names,
+    }
+    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw)
+    yield batch
+    batch.raise_unprocessed()
+    shards = [shard for (_, shard), _ in batch.found]
+    if len(shards) > 1:
+        raise _ambiguous(sharding, key, shards)
+    return shards[0] if shards else None
+
+
+def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
+    shown = dict(response)
+    for part in ("Item", "Attributes"):
+        if part in shown:
+            shown[part] = sharding.shown(shown[part])
+    metrics = shown.get("ItemCollectionMetrics")
+    if metrics and "ItemCollectionKey" in metrics:
+        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": sharding.shown(metrics["ItemCollectionKey"])}
+    return from_wire_response(shown)
+
+
+def _error_shown(sharding: Sharding, error: Exception) -> Exception:
+    """Give an error that carries an item (in wire form, as boto3 leaves it) with its logical key."""
+    response = getattr(error, "response", None)
+    if not isinstance(response, dict) or "Item" not in response:
+        return error
+    response = {**response, "Item": sharding.shown(response["Item"])}
+    return type(error)(response, getattr(error, "operation_name", ""))
+
+
+def _ambiguous(sharding: Sharding, key: WireItem, shards: list[int | None]) -> AmbiguousItemError:
+    return AmbiguousItemError(
+        f"shards {shards} of table {sharding.table!r} each hold an item of {from_wire_item(key)!r:.200}; "
+        "say which with Shard=, and delete the others",
+        shards,
+    )
+
+
+def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:
+    return ShardUnknownError(
+        f"{what} needs to know the shard, which {sharding.strategy!r} of table {sharding.table!r} cannot tell; "
+        "give Shard=, make the strategy with locate=True, or use CalculatedSuffix"
+    )

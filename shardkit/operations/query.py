@@ -1,0 +1,296 @@
+"""One logical Query: what is asked of each shard, and what an answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, sqrt
+from typing import Any
+
+from shardkit.codec import WireItem, from_wire_item, to_wire_params
+from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.errors import ConfigurationError, CursorError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.expressions import (
+    KeyCondition,
+    SortCondition,
+    build_conditions,
+    comparable,
+    from_position,
+    keys_only,
+    matches,
+    parse_key_condition,
+    project,
+    refuse_partition_key,
+    replace_key_condition,
+)
+from shardkit.machine import Send
+from shardkit.merge import Entry, Place
+from shardkit.sharding import KeySchema, Sharding
+from shardkit.suffix import Unsharded
+
+__all__ = ["Plan"]
+
+_FILTERS = ("FilterExpression", "QueryFilter")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A logical Query, decided: its shards in order, and the parameters that all of them share."""
+
+    sharding: Sharding
+    params: Mapping[str, Any]
+    condition: KeyCondition
+    schema: KeySchema
+    shards: tuple[int | None, ...]
+    fanned: bool
+    sort: tuple[str, ...]
+    purpose: str
+    counting: bool
+    limit: int | None
+    hidden: frozenset[str]
+    start: Cursor | None = None
+
+    @classmethod
+    def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
+        """Decide a Query that was asked for in Python values."""
+        wire = to_wire_params(build_conditions(params))
+        wire["TableName"] = sharding.table
+        schema = sharding.schema(wire.get("IndexName"))
+        condition = parse_key_condition(wire)
+        for name in schema.partition:
+            if name not in condition.equals:
+                raise UnsupportedExpressionError(
+                    f"a Query needs '=' on the partition key {name!r}, but its key condition has "
+                    f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
+                )
+        for name in _FILTERS:
+            refuse_partition_key(wire, sharding.partition_key, name)
+        fanned, sort = _order(sharding, schema, condition)
+        key = sharding.partition_key
+        shards: tuple[int | None, ...] = (None,)
+        if fanned:
+            shards = sharding.shards(sharding.checked(key, condition.equals[key], "key condition"))
+        if shard is not None:
+            shards = _only(shards, shard, fanned, sharding, condition)
+        limit = wire.pop("Limit", None)
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+            raise ConfigurationError(f"Limit={limit!r} is not a whole number of at least 1 (items evaluated a page)")
+        given = wire.pop("ExclusiveStartKey", None)
+        plan = cls(
+            sharding=sharding,
+            params=wire,
+            condition=condition,
+            schema=schema,
+            shards=shards,
+            fanned=fanned,
+            sort=sort,
+            purpose=made_for(sharding.table, wire.get("IndexName"), condition.equals),
+            counting=False,
+            limit=limit,
+            hidden=frozenset(),
+        )
+        counting = wire.get("Select") == "COUNT" and "ProjectionExpression" not in wire and "AttributesToGet" not in wire
+        if counting:
+            # A count has no positions: the keys are asked for (at the same cost) and counted here.
+            plan = replace(plan, params=keys_only(wire, plan.key_names), counting=True)
+        else:
+            projected, hidden = project(wire, plan.key_names)
+            plan = replace(plan, params=projected, hidden=hidden)
+        return plan if given is None else replace(plan, start=plan.read_cursor(given))
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """The key attributes that place an item, without the one that its shard tells."""
+        names = dict.fromkeys(self.schema.names + self.sharding.keys.names)
+        return tuple(name for name in names if not (self.fanned and name == self.sharding.partition_key))
+
+    @property
+    def descending(self) -> bool:
+        """Whether the sort key is read backwards."""
+        return self.params.get("ScanIndexForward") is False
+
+    @property
+    def filtered(self) -> bool:
+        """Whether items may be evaluated and not returned."""
+        return any(self.params.get(name) for name in _FILTERS)
+
+    @cached_property
+    def start_place(self) -> Place | None:
+        """Where the cursor stands in the order."""
+        return None if self.start is None else self.place(self.start.key, self.shards.index(self.start.shard))
+
+    def place(self, key: Mapping[str, Any], number: int) -> Place:
+        """Say where a key of a shard stands in the order."""
+        return tuple(comparable(key[name]) for name in self.sort), number
+
+    def share(self, items: int, shards: int) -> int:
+        """Say how many items to ask of each shard so that together they probably bring ``items``."""
+        fair = items / shards
+        # Two standard deviations of a Poisson distribution: the busiest shards rarely need a second request.
+        return items if shards == 1 else min(items, ceil(fair + 2 * sqrt(fair)) + 1)
+
+    def request(self, number: int, after: WireItem | None, limit: int | None) -> Send | None:
+        """Give the request for a shard's next page; None: no more of its items can match."""
+        shard = self.shards[number]
+        condition = self.condition
+        params = dict(self.params)
+        if after is None and self.start is not None:
+            resumed = self._resume(number)
+            if resumed is None:
+                return None
+            after, condition = resumed
+        if self.fanned:
+            name = self.sharding.partition_key
+            physical = self.sharding.physical(condition.equals[name], shard)
+            condition = replace(condition, equals={**condition.equals, name: physical})
+            params = replace_key_condition(params, condition)
+        if after is not None:
+            params["ExclusiveStartKey"] = self._stored(after, shard)
+        if limit is not None:
+            params["Limit"] = limit
+        return Send("Query", params)
+
+    def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
+        """Give a page's items with their places, without those that stand at or before the cursor."""
+        shard = self.shards[number]
+        entries = [Entry(self.place(item, number), shard, item) for item in items]
+        if self.start is None or self.start.shard == shard:
+            return entries
+        return [entry for entry in entries if self._comes(entry)]
+
+    def rest(self, key: WireItem) -> WireItem:
+        """Give a key without what its shard tells."""
+        return {name: key[name] for name in self.key_names if name in key}
+
+    def token(self, shard: int | None, key: WireItem) -> dict[str, str]:
+        """Write the cursor that stands on a key of a shard."""
+        return Cursor(shard, self.rest(key)).token(self.purpose)
+
+    def shown(self, entry: Entry) -> dict[str, Any]:
+        """Give an item as the application sees it, in Python values."""
+        item = {name: value for name, value in entry.item.items() if name not in self.hidden}
+        return from_wire_item(self.sharding.shown(item))
+
+    def shard_shown(self, entry: Entry) -> int | None:
+        """Give the shard that holds an item."""
+        if self.fanned:
+            return entry.shard
+        return self.sharding.logical(entry.item[self.sharding.partition_key])[1]
+
+    def read_cursor(self, given: Any) -> Cursor:
+        """Read a cursor, or a primary key made by hand."""
+        index = self.params.get("IndexName")
+        what = f"{self.sharding.table!r}" + (f", index {index!r}" if index else "") + ", key "
+        what += repr(from_wire_item(self.condition.equals))
+        if is_token(given):
+            cursor = Cursor.read(given, self.purpose, what)
+        else:
+            cursor = self._by_hand(given, what)
+        if cursor.shard not in self.shards or any(name not in cursor.key for name in self.key_names):
+            raise CursorError(
+                f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
+            )
+        if not self._within(cursor.key):
+            raise CursorError(f"the cursor stands outside the key condition of this Query on {what}")
+        return cursor
+
+    def _by_hand(self, given: Any, what: str) -> Cursor:
+        names = tuple(dict.fromkeys(self.schema.names + self.sharding.keys.names))
+        if not isinstance(given, Mapping) or set(given) != set(names):
+            raise CursorError(
+                f"ExclusiveStartKey {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
+                "pass LastEvaluatedKey as it came"
+            )
+        key: WireItem = {name: given[name] for name in names}
+        for name, value in self.condition.equals.items():
+            if comparable(key[name]) != comparable(value):
+                raise CursorError(f"ExclusiveStartKey {from_wire_item(key)!r:.200} is not of {what}")
+        try:
+            logical = self.sharding.checked(self.sharding.partition_key, key[self.sharding.partition_key], "cursor")
+            shard = self.sharding.shard_of(logical, from_wire_item(key))
+            known = shard is not None or isinstance(self.sharding.strategy, Unsharded)
+        except ShardUnknownError:
+            shard, known = None, False
+        if not known:
+            raise CursorError(
+                f"ExclusiveStartKey {from_wire_item(key)!r:.200} was made by hand, and the shard of an item cannot be "
+                "calculated from its key here; pass LastEvaluatedKey as it came"
+            )
+        if self.fanned:
+            return Cursor(shard, self.rest(key))
+        return Cursor(None, self.sharding.stored(key, shard))
+
+    def _stored(self, key: WireItem, shard: int | None) -> WireItem:
+        if not self.fanned:
+            return key
+        name = self.sharding.partition_key
+        return {name: self.sharding.physical(self.condition.equals[name], shard), **key}
+
+    @property
+    def _sort_condition(self) -> SortCondition | None:
+        if len(self.sort) != 1:
+            return None
+        if self.condition.range is not None:
+            return self.condition.range[1]
+        value = self.condition.equals.get(self.sort[0])
+        return None if value is None else SortCondition("=", (value,))
+
+    def _within(self, key: WireItem) -> bool:
+        condition = self._sort_condition
+        return condition is None or matches(condition, key[self.sort[0]])
+
+    def _resume(self, number: int) -> tuple[WireItem | None, KeyCondition] | None:
+        """Say where a shard goes on behind the cursor: after a key, or with a narrower key condition."""
+        start = self.start
+        assert start is not None and self.start_place is not None
+        at = self.start_place[1]
+        if number == at:
+            return start.key, self.condition
+        # Of equal sort keys, the shards that come before the cursor's have been read, those behind it have not.
+        read = number > at if self.descending else number < at
+        if not self.sort:
+            return None if read else (None, self.condition)
+        if read and set(self.key_names) == set(self.sort):
+            # In a table sort keys are unique in a shard, and the key of an item that does not exist will do.
+            return start.key, self.condition
+        if len(self.sort) > 1:
+            return None, self.condition  # one condition cannot say it: read again, drop what was handed out
+        condition = self._sort_condition
+        if condition is not None and condition.op == "=":
+            return None if read else (None, self.condition)
+        narrowed = from_position(condition, start.key[self.sort[0]], descending=self.descending, exclusive=read)
+        if narrowed is None:
+            return None
+        return None, replace(self.condition, range=(self.sort[0], narrowed))
+
+    def _comes(self, entry: Entry) -> bool:
+        assert self.start_place is not None
+        later = entry.place < self.start_place if self.descending else entry.place > self.start_place
+        return later and self._within(entry.item)
+
+
+def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
+    """Say whether a Query is fanned out, and which attributes order its answer."""
+    key = sharding.partition_key
+    if key in schema.partition:
+        return True, schema.sort
+    if key not in schema.sort:
+        return False, schema.sort
+    if key in condition.equals:
+        return True, schema.sort[schema.sort.index(key) + 1 :]
+    if isinstance(sharding.strategy, Unsharded):
+        return False, schema.sort
+    raise UnsupportedExpressionError(
+        f"the sort key {key!r} of this index carries the suffixes of table {sharding.table!r}, which change its order: "
+        f"only Key({key!r}).eq(…) can be asked of it; for ranges and ordered reads give the index another sort key"
+    )
+
+
+def _only(
+    shards: tuple[int | None, ...], shard: int, fanned: bool, sharding: Sharding, condition: KeyCondition
+) -> tuple[int | None, ...]:
+    if not fanned:
+        raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
+    sharding.physical(condition.equals[sharding.partition_key], shard)  # refuses a shard that the key has not
+    return (shard,)

@@ -1,0 +1,160 @@
+"""The operations of one sharded table as programs; every face (sync, async) runs these and adds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shardkit.codec import from_wire_item, from_wire_response, to_wire_item, to_wire_params
+from shardkit.errors import AmbiguousItemError, ConfigurationError, ShardUnknownError
+from shardkit.machine import Program, Send
+from shardkit.operations import items
+from shardkit.operations.batch import BatchGet, Lookup
+from shardkit.operations.gather import PageOfShards
+from shardkit.operations.query import Plan
+from shardkit.operations.scan import StreamOfSegments, scan
+from shardkit.sharding import Sharding
+from shardkit.suffix import Strategy, Unsharded
+
+__all__ = ["Requests"]
+
+Params = Mapping[str, Any]
+Response = dict[str, Any]
+
+
+class Requests:
+    """Decides every operation on one table. Its key schema is given, or asked for once, when first needed."""
+
+    def __init__(
+        self, table: str, strategy: Strategy, key_schema: Mapping[str, Any] | None, draw: Callable[[], float]
+    ) -> None:
+        if not isinstance(strategy, Strategy):
+            raise ConfigurationError(
+                f"strategy is {strategy!r:.100}, not a strategy of shardkit; give RandomSuffix(…), CalculatedSuffix(…) "
+                "or Unsharded()"
+            )
+        self.table = table
+        self.strategy = strategy
+        self.draw = draw
+        self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema)
+
+    def known(self) -> Program[Sharding]:
+        """Give the table's sharding, after one DescribeTable at the most."""
+        if self.sharding is None:
+            answer = yield Send("DescribeTable", {"TableName": self.table})
+            self.sharding = Sharding.described(self.table, self.strategy, answer["Table"])
+        return self.sharding
+
+    def get_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+        """GetItem."""
+        return self._item(items.get_item, params, shard, return_shards)
+
+    def put_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+        """PutItem."""
+        return self._item(items.put_item, params, shard, return_shards)
+
+    def update_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+        """UpdateItem."""
+        return self._item(items.update_item, params, shard, return_shards)
+
+    def delete_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+        """DeleteItem."""
+        return self._item(items.delete_item, params, shard, return_shards)
+
+    def _item(
+        self, operation: Callable[..., Program[Response]], params: Params, shard: int | None, return_shards: bool
+    ) -> Program[Response]:
+        sharding = yield from self.known()
+        response: Response = yield from operation(sharding, params, shard, self.draw)
+        return _without("Shard", response, return_shards)
+
+    def query(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+        """Query: one page."""
+        plan = yield from self.plan(params, shard)
+        page: PageOfShards = yield PageOfShards(plan)
+        response: Response = {}
+        if not plan.counting:
+            response["Items"] = [plan.shown(entry) for entry in page.items]
+            if return_shards:
+                response["Shards"] = [plan.shard_shown(entry) for entry in page.items]
+        response["Count"] = len(page.items)
+        # Without a filter all that is evaluated is returned; what was read beyond the page is read again with the next.
+        response["ScannedCount"] = page.scanned if plan.filtered else len(page.items)
+        if cursor := page.last_evaluated_key:
+            response["LastEvaluatedKey"] = cursor
+        if page.consumed is not None:
+            response["ConsumedCapacity"] = page.consumed
+        response["ResponseMetadata"] = page.metadata
+        return response
+
+    def plan(self, params: Params, shard: int | None) -> Program[Plan]:
+        """Decide a Query."""
+        sharding = yield from self.known()
+        return Plan.of(sharding, params, shard=shard)
+
+    def scan(self, params: Params, return_shards: bool) -> Program[Response]:
+        """Scan: one page."""
+        sharding = yield from self.known()
+        response: Response = yield from scan(sharding, params)
+        return _without("Shards", response, return_shards)
+
+    def segments(self, params: Params, segments: int) -> Program[StreamOfSegments]:
+        """Decide a Scan of all segments."""
+        if not isinstance(segments, int) or isinstance(segments, bool) or segments < 1:
+            raise ConfigurationError(f"segments={segments!r} is not a whole number of at least 1")
+        sharding = yield from self.known()
+        return StreamOfSegments(sharding, params, segments)
+
+    def batch_get_items(self, keys: Iterable[Mapping[str, Any]], params: Params) -> Program[Response]:
+        """BatchGetItem over any number of keys, each looked for where it can be."""
+        sharding = yield from self.known()
+        places: list[Lookup] = []
+        given: list[Mapping[str, Any]] = list(keys)
+        for key in given:
+            places += self._places(sharding, key)
+        batch = BatchGet(sharding, places, to_wire_params(params), self.draw)
+        yield batch
+        seen: dict[str, list[int | None]] = {}
+        for (key_found, shard), _ in batch.found:
+            shards = seen.setdefault(repr(key_found), [])
+            shards.append(shard)
+            if len(shards) > 1:
+                raise AmbiguousItemError(
+                    f"shards {shards} each hold an item of {from_wire_item(key_found)!r:.200}; delete all but one", shards
+                )
+        response: Response = {
+            "Items": [sharding.shown(item) for _, item in batch.found],
+            "ResponseMetadata": batch.metadata,
+        }
+        if batch.consumed is not None:
+            response["ConsumedCapacity"] = batch.consumed
+        response = from_wire_response(response)
+        response["UnprocessedKeys"] = [from_wire_item(key) for key, _ in batch.unprocessed]
+        return response
+
+    def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
+        wire = to_wire_item(key)
+        primary = sharding.key_of(wire, kind="key")
+        shard = sharding.shard_of(primary[sharding.partition_key], key)
+        if shard is not None or isinstance(sharding.strategy, Unsharded):
+            return [(primary, shard)]
+        if not sharding.strategy.locate:
+            raise ShardUnknownError(
+                f"the shard of {dict(key)!r:.200} cannot be known from its key with {sharding.strategy!r}; make the "
+                "strategy with locate=True, or use CalculatedSuffix"
+            )
+        return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]
+
+    def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
+        """Give an item (``source="Item"``) or a key (``"Key"``) as it is stored."""
+        sharding = yield from self.known()
+        return items.physical_item(sharding, item, source, self.draw)
+
+    def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:
+        """Give a stored item as the application sees it."""
+        sharding = yield from self.known()
+        return items.logical_item(sharding, item)
+
+
+def _without(name: str, response: Response, wanted: bool) -> Response:
+    return response if wanted else {key: value for key, value in response.items() if key != name}

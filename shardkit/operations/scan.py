@@ -1,0 +1,121 @@
+"""Scan: physical segments, logical items."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from shardkit.codec import WireItem, from_wire_item, from_wire_response, to_wire_params
+from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
+from shardkit.expressions import build_conditions, project, refuse_partition_key
+from shardkit.machine import Answer, Done, Program, Send, Step, Wait
+from shardkit.sharding import Sharding
+
+__all__ = ["StreamOfSegments", "scan"]
+
+Row = tuple[dict[str, Any], "int | None"]
+"""A logical item in Python values, and its shard."""
+
+
+def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any]]:
+    """Read one page of one segment, as a plain Scan does."""
+    request = _Request(sharding, params)
+    response = yield request.send({})
+    rows = request.rows(response)
+    shown = {**response, "Shards": [shard for _, shard in rows]}
+    shown.pop("LastEvaluatedKey", None)
+    if "Items" in shown:
+        shown["Items"] = []
+    shown = from_wire_response(shown)
+    if "Items" in response:
+        shown["Items"] = [item for item, _ in rows]
+    if last := response.get("LastEvaluatedKey"):
+        shown["LastEvaluatedKey"] = Cursor(None, last).token(request.purpose)
+    return shown
+
+
+class _Request:
+    def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
+        wire = to_wire_params(build_conditions(params))
+        for name in ("FilterExpression", "ScanFilter"):
+            refuse_partition_key(wire, sharding.partition_key, name)
+        wire["TableName"] = sharding.table
+        self._sharding = sharding
+        self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
+        given = wire.pop("ExclusiveStartKey", None)
+        if given is not None:
+            if not is_token(given):
+                raise CursorError(
+                    f"ExclusiveStartKey {given!r:.200} is not a cursor of shardkit; a Scan goes by stored keys, so pass "
+                    "LastEvaluatedKey as it came"
+                )
+            wire["ExclusiveStartKey"] = Cursor.read(given, self.purpose, f"a Scan of {sharding.table!r}").key
+        self._params, self._hidden = project(wire, (sharding.partition_key,))
+
+    def send(self, more: Mapping[str, Any]) -> Send:
+        return Send("Scan", {**self._params, **more})
+
+    def rows(self, response: Mapping[str, Any]) -> list[Row]:
+        return [self._row(item) for item in response.get("Items", ())]
+
+    def _row(self, stored: WireItem) -> Row:
+        name = self._sharding.partition_key
+        shard = self._sharding.logical(stored[name])[1]
+        item = {key: value for key, value in stored.items() if key not in self._hidden}
+        return from_wire_item(self._sharding.shown(item)), shard
+
+
+class StreamOfSegments:
+    """A whole Scan, its segments side by side; each result is one page's rows, an empty one the end."""
+
+    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int) -> None:
+        own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
+        if own or params.get("Select") == "COUNT":
+            raise UnsupportedExpressionError(
+                f"scan_items() goes through all segments and yields items: {own or ['Select']} cannot be given; "
+                "use scan()"
+            )
+        self._request = _Request(sharding, params)
+        self._segments = segments
+        self._to_ask: deque[dict[str, Any]] = deque(
+            {"Segment": segment, "TotalSegments": segments} if segments > 1 else {} for segment in range(segments)
+        )
+        self._asked: dict[Send, dict[str, Any]] = {}
+        self._pages: deque[list[Row]] = deque()
+        self._errors: dict[int | None, BaseException] = {}
+
+    def next(self, now: float) -> Step[list[Row]]:  # noqa: ARG002 - the protocol's signature
+        """Hand out a page, ask, or wait."""
+        if self._pages:
+            return Done(self._pages.popleft())
+        if self._errors and not self._asked:
+            raise self._failure()
+        if self._to_ask and not self._errors:
+            more = self._to_ask.popleft()
+            send = self._request.send(more)
+            self._asked[send] = more
+            return send
+        return Wait() if self._asked else Done([])
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:  # noqa: ARG002 - the protocol's signature
+        """Take a segment's page."""
+        more = self._asked.pop(send)
+        if isinstance(answer, Exception):
+            self._errors[more.get("Segment")] = answer
+            return
+        if rows := self._request.rows(answer):
+            self._pages.append(rows)
+        if last := answer.get("LastEvaluatedKey"):
+            self._to_ask.append({**more, "ExclusiveStartKey": last})
+
+    def _failure(self) -> BaseException:
+        first = next(iter(self._errors.values()))
+        if self._segments == len(self._errors) == 1:
+            return first
+        return ShardQueryError(
+            f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the items before this "
+            "error were read, those after it in the failed segments were not",
+            self._errors,
+        )

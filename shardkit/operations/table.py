@@ -1,0 +1,106 @@
+"""Every operation of DynamoDB, decided: rewritten, forwarded because it carries no key, or refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["DECISIONS", "Decision", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What shardkit does with an operation on a sharded table; ``reason`` says why it is refused."""
+
+    action: Literal["rewrite", "forward", "refuse"]
+    reason: str = ""
+
+
+_REWRITE = Decision("rewrite")
+_FORWARD = Decision("forward")
+
+_TRANSACTION = Decision(
+    "refuse",
+    "a transaction names items of several tables; build its keys and items with physical_key() and physical_item(), "
+    "and make the call on .meta.client",
+)
+_PARTIQL = Decision(
+    "refuse",
+    "the keys in a PartiQL statement would be the stored ones; use the item operations, query() or scan()",
+)
+_SERVER_SIDE_LOAD = Decision(
+    "refuse", "the service would write the keys of its source as they are, without suffixes; use bulk_load()"
+)
+
+DECISIONS: dict[str, Decision] = {
+    **dict.fromkeys(
+        ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan", "UpdateItem"),
+        _REWRITE,
+    ),
+    **dict.fromkeys(("TransactGetItems", "TransactWriteItems"), _TRANSACTION),
+    **dict.fromkeys(("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"), _PARTIQL),
+    **dict.fromkeys(("ImportTable", "StartBulkPutItems"), _SERVER_SIDE_LOAD),
+    "SearchVectors": Decision(
+        "refuse", "its answer is ordered by distance and its keys are the stored ones, which nobody has merged yet"
+    ),
+    **dict.fromkeys(
+        (
+            "CancelBulkOperation",
+            "CreateBackup",
+            "CreateGlobalTable",
+            "CreateTable",
+            "DeleteBackup",
+            "DeleteResourcePolicy",
+            "DeleteTable",
+            "DescribeBackup",
+            "DescribeBulkOperation",
+            "DescribeContinuousBackups",
+            "DescribeContributorInsights",
+            "DescribeEndpoints",
+            "DescribeExport",
+            "DescribeGlobalTable",
+            "DescribeGlobalTableSettings",
+            "DescribeImport",
+            "DescribeKinesisStreamingDestination",
+            "DescribeLimits",
+            "DescribeTable",
+            "DescribeTableReplicaAutoScaling",
+            "DescribeTimeToLive",
+            "DisableKinesisStreamingDestination",
+            "EnableKinesisStreamingDestination",
+            "ExportTableToPointInTime",
+            "GetResourcePolicy",
+            "ListBackups",
+            "ListBulkOperations",
+            "ListContributorInsights",
+            "ListExports",
+            "ListGlobalTables",
+            "ListImports",
+            "ListTables",
+            "ListTagsOfResource",
+            "PutResourcePolicy",
+            "RestoreTableFromBackup",
+            "RestoreTableToPointInTime",
+            "TagResource",
+            "UntagResource",
+            "UpdateContinuousBackups",
+            "UpdateContributorInsights",
+            "UpdateGlobalTable",
+            "UpdateGlobalTableSettings",
+            "UpdateKinesisStreamingDestination",
+            "UpdateTable",
+            "UpdateTableReplicaAutoScaling",
+            "UpdateTimeToLive",
+        ),
+        _FORWARD,
+    ),
+}
+
+_UNDECIDED = Decision(
+    "refuse", "this version of shardkit does not know it, so nobody has decided what it means for a sharded table"
+)
+
+
+def decide(operation: str) -> Decision:
+    """Say what to do with an operation, by its API name; one that is not known is refused."""
+    return DECISIONS.get(operation, _UNDECIDED)

@@ -1,0 +1,163 @@
+"""A table's sharding: its strategy, its key schema and its indexes'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardkit.codec import WireItem, WireValue, from_wire
+from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.suffix import Strategy, Unsharded
+
+__all__ = ["KeySchema", "Sharding"]
+
+_TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
+
+
+@dataclass(frozen=True, slots=True)
+class KeySchema:
+    """The key attributes of a table (one of each at most) or of an index (up to four of each)."""
+
+    partition: tuple[str, ...]
+    sort: tuple[str, ...] = ()
+
+    @property
+    def partition_key(self) -> str:
+        """The partition key's name."""
+        return self.partition[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, the partition key first."""
+        return self.partition + self.sort
+
+    @classmethod
+    def of(cls, elements: Any, where: str) -> KeySchema:
+        """Read boto3's list of ``{"AttributeName", "KeyType"}``."""
+        try:
+            schema = cls(
+                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "HASH"),
+                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "RANGE"),
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the key schema of {where} cannot be read: {elements!r:.200}; give boto3's list, "
+                '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
+            ) from error
+        if not schema.partition:
+            raise ConfigurationError(f"the key schema of {where} names no HASH key: {elements!r:.200}")
+        return schema
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """What the pure rooms know of a sharded table."""
+
+    table: str
+    strategy: Strategy
+    keys: KeySchema
+    indexes: Mapping[str, KeySchema] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def described(cls, table: str, strategy: Strategy, description: Mapping[str, Any]) -> Sharding:
+        """Read what DescribeTable answers under ``Table``, or what was given to CreateTable."""
+        if not isinstance(description, Mapping) or "KeySchema" not in description:
+            raise ConfigurationError(
+                f"the key schema of table {table!r} cannot be read: {description!r:.200}; give what CreateTable takes, "
+                '{"KeySchema": […], "AttributeDefinitions": […]}, with its indexes'
+            )
+        types = {
+            str(definition["AttributeName"]): str(definition["AttributeType"])
+            for definition in description.get("AttributeDefinitions", ())
+        }
+        indexes = {
+            str(index["IndexName"]): KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}")
+            for kind in ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
+            for index in description.get(kind) or ()
+        }
+        keys = KeySchema.of(description["KeySchema"], f"table {table!r}")
+        if types.get(keys.partition_key) == "N" and not isinstance(strategy, Unsharded):
+            raise ConfigurationError(
+                f"the partition key {keys.partition_key!r} of table {table!r} is a number (type N) and cannot carry a "
+                "suffix; use a table whose partition key is a string or binary, for example the number's text"
+            )
+        return cls(table, strategy, keys, indexes, types)
+
+    @property
+    def partition_key(self) -> str:
+        """The name of the attribute that carries the suffix."""
+        return self.keys.partition_key
+
+    def schema(self, index: str | None) -> KeySchema:
+        """Give the key schema of an index, or of the table itself."""
+        if index is None:
+            return self.keys
+        try:
+            return self.indexes[index]
+        except KeyError:
+            raise ConfigurationError(
+                f"table {self.table!r} has no index {index!r} that is known here (known: {sorted(self.indexes)}); "
+                "check the name, or name the index in key_schema="
+            ) from None
+
+    def key_of(self, item: Mapping[str, WireValue], *, kind: str = "item") -> WireItem:
+        """Give the primary key of a wire item, each part checked."""
+        return {name: self.checked(name, item.get(name), kind) for name in self.keys.names}
+
+    def checked(self, name: str, value: WireValue | None, kind: str) -> WireValue:
+        """Give a key attribute's wire value if it is one that DynamoDB takes."""
+        if value is None:
+            raise InvalidKeyError(
+                f"the {kind} has no {name!r}, a key attribute of table {self.table!r}; give it a value"
+            )
+        ((letter, content),) = value.items()
+        wanted = self.types.get(name)
+        if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
+            expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
+            raise InvalidKeyError(
+                f"key attribute {name!r} of table {self.table!r} is of type {letter} ({from_wire(value)!r:.100}), "
+                f"but must be a {expected}"
+            )
+        if letter != "N" and not content:
+            raise InvalidKeyError(f"key attribute {name!r} of table {self.table!r} is empty; DynamoDB refuses that")
+        return value
+
+    def shard_of(self, logical: WireValue, item: Mapping[str, Any]) -> int | None:
+        """Give the shard of an item (in Python values); None: any."""
+        return self.strategy.shard_of(from_wire(logical), item)
+
+    def shards(self, logical: WireValue) -> tuple[int | None, ...]:
+        """Give all shards of a logical key, in order."""
+        return self.strategy.shards_for(from_wire(logical))
+
+    def physical(self, logical: WireValue, shard: int | None) -> WireValue:
+        """Give the partition key value that is stored."""
+        ((letter, content),) = logical.items()
+        if letter == "N" and isinstance(self.strategy, Unsharded):
+            return logical
+        return {letter: self.strategy.physical_key(_plain(content) if letter != "N" else from_wire(logical), shard)}
+
+    def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
+        """Give the application's partition key value, and the shard where there is one."""
+        ((letter, content),) = physical.items()
+        if letter == "N":
+            return physical, None
+        key, shard = self.strategy.split(_plain(content))
+        return {letter: key}, shard
+
+    def stored(self, item: WireItem, shard: int | None) -> WireItem:
+        """Give a logical item or key as it is stored in a shard."""
+        return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
+
+    def shown(self, item: WireItem) -> WireItem:
+        """Give a stored item, key, or part of one, as the application sees it."""
+        if self.partition_key not in item:
+            return item
+        return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
+
+
+def _plain(content: Any) -> Any:
+    """Give a wire value's content as str or bytes (boto3's Binary wraps its bytes)."""
+    return getattr(content, "value", content)

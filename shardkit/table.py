@@ -1,0 +1,538 @@
+"""ShardedTable: a boto3 ``Table`` whose partition keys are spread over shards."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from shardkit.bulk.writer import BatchWriter
+from shardkit.drivers import Driver, transport
+from shardkit.errors import ConfigurationError, UnsupportedOperationError
+from shardkit.events import prepare
+from shardkit.machine import Machine, Program, Steps
+from shardkit.operations.gather import StreamOfShards
+from shardkit.operations.requests import Requests
+from shardkit.operations.stream import Rows
+from shardkit.operations.table import decide
+from shardkit.suffix import Strategy
+
+__all__ = ["QueryItems", "ShardedTable"]
+
+T = TypeVar("T")
+
+
+def concurrency_of(client: Any, given: int | None) -> int:
+    """Say how many requests may run side by side: what was given, or as many as botocore pools connections."""
+    if given is None:
+        return int(client.meta.config.max_pool_connections)
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        raise ConfigurationError(f"max_concurrency={given!r} is not a whole number of at least 1 (requests side by side)")
+    return given
+
+
+class ShardedTable:
+    """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
+
+    Example::
+
+        orders = ShardedTable(boto3.resource("dynamodb").Table("Orders"), CalculatedSuffix("OrderId", shards=200))
+        orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
+        orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
+
+    Method names, keywords, response shapes and exceptions are those of boto3's ``Table``. Items and keys are shown with
+    their logical keys. What shardkit adds are the keywords ``Shard`` (only this shard, by its number) and
+    ``ReturnShards`` (adds ``Shard``, or ``Shards`` parallel to ``Items``) and the methods that boto3 has not.
+
+    Args:
+        table: A boto3 ``Table``; requests go through its client (``table.meta.client``), so the application's
+            credentials, configuration and event handlers apply.
+        strategy: How suffixes are chosen.
+        key_schema: What CreateTable takes: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the indexes. Without
+            it, one DescribeTable is made when the schema is first needed (IAM: ``dynamodb:DescribeTable``).
+        max_concurrency: Requests of one fan-out that run side by side; the client's ``max_pool_connections`` (10 unless
+            configured) if not given.
+        rng: The source of random suffixes and jitter; seed it to repeat a run.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        strategy: Strategy,
+        *,
+        key_schema: Mapping[str, Any] | None = None,
+        max_concurrency: int | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        meta = getattr(table, "meta", None)
+        if not hasattr(meta, "client") or not hasattr(table, "name"):
+            raise ConfigurationError(
+                f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
+            )
+        self._table = table
+        self._concurrency = concurrency_of(table.meta.client, max_concurrency)
+        self._rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
+        self._requests = Requests(table.name, strategy, key_schema, self._rng.random)
+        self._send = transport(table.meta.client, lambda: self._requests.sharding)
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        prepare(table.meta.client)
+
+    def __repr__(self) -> str:
+        return f"ShardedTable({self._table!r}, {self.strategy!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        operation = self.meta.client.meta.method_to_api_mapping.get(name)
+        if operation is not None and decide(operation).action != "refuse" or not (operation or hasattr(self._table, name)):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        decision = decide(operation or name)
+        raise UnsupportedOperationError(f"{name} is not done on the sharded table {self.name!r}: {decision.reason}")
+
+    # What carries no key is forwarded.
+
+    @property
+    def strategy(self) -> Strategy:
+        """How suffixes are chosen."""
+        return self._requests.strategy
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return str(self._table.name)
+
+    @property
+    def meta(self) -> Any:
+        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
+        return self._table.meta
+
+    @property
+    def table(self) -> Any:
+        """The boto3 ``Table`` itself, unsharded (its attributes: ``item_count``, ``table_status``, …)."""
+        return self._table
+
+    def load(self) -> None:
+        """Fetch the table's attributes, as boto3 does (one DescribeTable)."""
+        self._table.load()
+
+    reload = load
+
+    def update(self, **options: Any) -> Any:
+        """Change the table's settings (UpdateTable)."""
+        return self._table.update(**options)
+
+    def delete(self, **options: Any) -> dict[str, Any]:
+        """Delete the table and all its items (DeleteTable)."""
+        response: dict[str, Any] = self._table.delete(**options)
+        return response
+
+    def wait_until_exists(self, **options: Any) -> None:
+        """Wait until the table is active."""
+        self._table.wait_until_exists(**options)
+
+    def wait_until_not_exists(self, **options: Any) -> None:
+        """Wait until the table is gone."""
+        self._table.wait_until_not_exists(**options)
+
+    # Single items.
+
+    def get_item(
+        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Read one item.
+
+        Example::
+
+            orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})["Item"]
+
+        Args:
+            Key: The logical primary key; also the attribute that ``by`` names, where that is not in the key.
+            Shard: The number of the shard to look in.
+            ReturnShards: Add ``Shard`` to the response.
+            options: As for boto3's ``Table.get_item``.
+
+        Returns:
+            boto3's response.
+
+        Raises:
+            ShardUnknownError: The shard cannot be calculated, and the strategy does not locate.
+            AmbiguousItemError: ``locate=True`` found the item in more than one shard.
+
+        Cost: one GetItem; with ``locate=True`` a BatchGetItem for every 100 shards, each key at least 0.5 read units.
+        IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._run(self._requests.get_item({"Key": Key, **options}, Shard, ReturnShards))
+
+    def put_item(
+        self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Write one item.
+
+        Example::
+
+            orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
+
+        With ``RandomSuffix`` each primary key is written once: a put draws a shard and never replaces.
+
+        Args:
+            Item: The item, with its logical key.
+            Shard: The number of the shard to write to.
+            ReturnShards: Add ``Shard`` to the response.
+            options: As for boto3's ``Table.put_item``.
+
+        Returns:
+            boto3's response; ``Attributes`` show the logical key.
+
+        Raises:
+            InvalidKeyError: A key attribute is missing, empty or of the wrong type.
+            ShardUnknownError: A conditional put, and the shard cannot be calculated.
+            UnsupportedExpressionError: The condition compares the partition key in a way that a suffix would change.
+
+        Cost: one PutItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._run(self._requests.put_item({"Item": Item, **options}, Shard, ReturnShards))
+
+    def update_item(
+        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Change one item where it is.
+
+        Example::
+
+            orders.update_item(
+                Key={"Date": "2014-07-09", "OrderId": "A17"},
+                UpdateExpression="SET Total = :t",
+                ExpressionAttributeValues={":t": 13},
+            )
+
+        Args:
+            Key: As for :meth:`get_item`.
+            Shard: The number of the item's shard.
+            ReturnShards: Add ``Shard`` to the response.
+            options: As for boto3's ``Table.update_item``.
+
+        Returns:
+            boto3's response; ``Attributes`` show the logical key.
+
+        Raises:
+            ShardUnknownError: The shard cannot be calculated; or ``locate=True`` found no item to change.
+            AmbiguousItemError: ``locate=True`` found the item in more than one shard.
+            UnsupportedExpressionError: It would change what the shard is calculated from, or read the partition key.
+
+        Cost: one UpdateItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._run(self._requests.update_item({"Key": Key, **options}, Shard, ReturnShards))
+
+    def delete_item(
+        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
+    ) -> dict[str, Any]:
+        """Delete one item where it is.
+
+        Example::
+
+            orders.delete_item(Key={"Date": "2014-07-09", "OrderId": "A17"})
+
+        Args:
+            Key: As for :meth:`get_item`.
+            Shard: The number of the item's shard.
+            ReturnShards: Add ``Shard`` to the response.
+            options: As for boto3's ``Table.delete_item``.
+
+        Returns:
+            boto3's response; ``Attributes`` show the logical key.
+
+        Raises:
+            ShardUnknownError: The shard cannot be calculated, and the strategy does not locate.
+            AmbiguousItemError: ``locate=True`` found the item in more than one shard.
+
+        Cost: one DeleteItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._run(self._requests.delete_item({"Key": Key, **options}, Shard, ReturnShards))
+
+    def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+        """Read many items by key.
+
+        Example::
+
+            orders.batch_get_items([{"Date": "2014-07-09", "OrderId": "A17"}], ConsistentRead=True)["Items"]
+
+        Args:
+            keys: Any number of logical primary keys; one that is given twice is read once.
+            options: ``ConsistentRead``, ``ProjectionExpression``, ``ExpressionAttributeNames``,
+                ``ReturnConsumedCapacity``, as in boto3's ``batch_get_item``.
+
+        Returns:
+            ``Items`` (those that exist, in the order of their keys) and ``UnprocessedKeys`` (a list of the logical keys
+            that the service left unprocessed after ten tries with growing waits).
+
+        Raises:
+            ConfigurationError: No keys.
+            ShardUnknownError: The shard of a key cannot be calculated, and the strategy does not locate.
+            AmbiguousItemError: ``locate=True`` found an item in more than one shard.
+
+        Cost: one BatchGetItem for every 100 keys (with ``locate=True``: keys × shards).
+        IAM: ``dynamodb:BatchGetItem``.
+        """
+        return self._run(self._requests.batch_get_items(keys, options))
+
+    def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
+        """Write many items, as boto3's ``Table.batch_writer`` does.
+
+        Example::
+
+            with orders.batch_writer() as batch:
+                batch.put_item(Item={"Date": "2014-07-09", "OrderId": "A17"})
+
+        Args:
+            overwrite_by_pkeys: Attribute names; a write replaces an earlier one, not yet sent, of the same values.
+
+        Returns:
+            A context manager with ``put_item(Item=…)`` and ``delete_item(Key=…)``. Unprocessed items are sent again
+            after growing waits; writes of one primary key keep their order; nothing is sent when the body raises.
+
+        Raises:
+            BulkLoadError: On leaving the block: some items were not written; ``failed`` says which and why.
+
+        Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
+        IAM: ``dynamodb:BatchWriteItem``.
+        """
+        return BatchWriter(self, overwrite_by_pkeys)
+
+    # Many items.
+
+    def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
+        """Read one page of a logical key's items, merged over its shards in the order of the sort key.
+
+        Example::
+
+            page = orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
+
+        Args:
+            Shard: Read this shard only.
+            ReturnShards: Add ``Shards``, parallel to ``Items``.
+            query: As for boto3's ``Table.query``; ``ExclusiveStartKey`` is the ``LastEvaluatedKey`` of an earlier page,
+                or a primary key where the shard can be calculated from it.
+
+        Returns:
+            boto3's response. ``LastEvaluatedKey`` is ``{"shardkit": token}``; ``ConsumedCapacity`` is summed. Without
+            ``Limit`` a page is one page (1 MB) of every shard, up to the earliest place that a shard stopped at.
+
+        Raises:
+            UnsupportedExpressionError: No equality on the partition key, or a condition that suffixes would change.
+            CursorError: The cursor is damaged, or was made for another key, table or index.
+            ShardQueryError: Some shards failed; ``partial_items`` holds what the others brought.
+
+        Cost: at least one Query a shard, each at least 0.5 read units; memory: shards × page.
+        IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
+        """
+        return self._run(self._requests.query(query, Shard, ReturnShards))
+
+    def query_items(
+        self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
+    ) -> QueryItems:
+        """Stream all items of a logical key, merged over its shards in the order of the sort key.
+
+        Example::
+
+            for order in orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")):
+                print(order["OrderId"])
+
+        Args:
+            Shard: Read this shard only.
+            ReturnShards: Yield ``(item, shard)``.
+            max_items: End after so many items.
+            query: As for :meth:`query`; ``Limit`` is the size of a page, in items over all shards.
+
+        Returns:
+            An iterator; its ``last_evaluated_key`` is the cursor behind the last item handed out.
+
+        Raises:
+            The same as :meth:`query`, when the first item is asked for.
+
+        Cost: nothing is read twice; pages start small and grow, so at least one Query a shard; memory: shards × page.
+        IAM: ``dynamodb:Query``.
+        """
+        return QueryItems(self, query, Shard, ReturnShards, max_items)
+
+    def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
+        """Read one page of the table (or of one segment), items with their logical keys.
+
+        Example::
+
+            orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)["Shards"]
+
+        Args:
+            ReturnShards: Add ``Shards``, parallel to ``Items``; None for an item that carries no suffix.
+            scan: As for boto3's ``Table.scan``.
+
+        Returns:
+            boto3's response.
+
+        Raises:
+            UnsupportedExpressionError: The filter compares the partition key, which is stored with a suffix.
+            CursorError: The cursor is damaged or was made for another table or index.
+
+        Cost: one Scan. IAM: ``dynamodb:Scan``.
+        """
+        return self._run(self._requests.scan(scan, ReturnShards))
+
+    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
+        """Stream the whole table, its segments side by side; the order is nobody's.
+
+        Example::
+
+            total = sum(order["Total"] for order in orders.scan_items(segments=4))
+
+        Args:
+            segments: How many parts are read at once.
+            ReturnShards: Yield ``(item, shard)``.
+            scan: As for boto3's ``Table.scan``; ``Limit`` is the size of a page.
+
+        Returns:
+            An iterator of items.
+
+        Raises:
+            ShardQueryError: Some segments failed.
+
+        Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
+        """
+        stream = self._run(self._requests.segments(scan, segments))
+        driver = self.driver(stream)
+        try:
+            while rows := driver.run():
+                yield from rows if ReturnShards else (item for item, _ in rows)
+        finally:
+            driver.close()
+
+    # The ways out, for one's own transactions and streams.
+
+    def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a logical primary key as it is stored, for a call of one's own.
+
+        Example::
+
+            client.transact_write_items(TransactItems=[{"Delete": {"TableName": "Orders", "Key": orders.physical_key(key)}}])
+
+        Args:
+            key: The logical key; also what ``by`` names, which is used and left out.
+
+        Returns:
+            The key with its suffix.
+
+        Raises:
+            ShardUnknownError: The shard cannot be calculated.
+
+        Cost: none.
+        """
+        return self._run(self._requests.physical(key, "Key"))
+
+    def physical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a logical item as it is stored, for a call of one's own; a random suffix is drawn.
+
+        Example::
+
+            table.put_item(Item=orders.physical_item({"Date": "2014-07-09", "OrderId": "A17"}))
+
+        Args:
+            item: The item, with its logical key.
+
+        Returns:
+            A new item with its suffix; the given one is not changed.
+
+        Raises:
+            InvalidKeyError: A key attribute is missing, empty or of the wrong type.
+
+        Cost: none.
+        """
+        return self._run(self._requests.physical(item, "Item"))
+
+    def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Give a stored item (from a stream, an export, a transaction) as the application sees it.
+
+        Example::
+
+            orders.logical_item({"Date": "2014-07-09.57", "OrderId": "A17"})["Date"]  # "2014-07-09"
+
+        Args:
+            item: A stored item, or part of one.
+
+        Returns:
+            A new item; one without a suffix is returned as it is.
+
+        Cost: none.
+        """
+        return self._run(self._requests.logical(item))
+
+    # For the other rooms of shardkit.
+
+    @property
+    def requests(self) -> Requests:
+        """The operations of this table, as programs."""
+        return self._requests
+
+    @property
+    def concurrency(self) -> int:
+        """How many requests may run side by side."""
+        return self._concurrency
+
+    def driver(self, machine: Machine[T], *, concurrency: int | None = None) -> Driver[T]:
+        """Give a driver over this table's client."""
+        return Driver(
+            machine, self._send, executor=self._executor, concurrency=concurrency or self._concurrency
+        )
+
+    def _run(self, program: Program[T]) -> T:
+        return self.driver(Steps(program)).run()
+
+    def _executor(self) -> Executor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="shardkit")
+            return self._pool
+
+
+class QueryItems(Iterator[Any]):
+    """The items of a merged Query, read as they are asked for."""
+
+    def __init__(
+        self,
+        table: ShardedTable,
+        query: Mapping[str, Any],
+        shard: int | None,
+        return_shards: bool,
+        max_items: int | None,
+    ) -> None:
+        self._table = table
+        self._query = query
+        self._shard = shard
+        self._rows = Rows(return_shards, max_items)
+        self._driver: Driver[Any] | None = None
+
+    def __next__(self) -> Any:
+        while self._rows.wanting:
+            if self._driver is None:
+                plan = self._table._run(self._table.requests.plan(self._query, self._shard))  # noqa: SLF001 - one room
+                self._rows.plan = plan
+                self._driver = self._table.driver(StreamOfShards(plan))
+            self._rows.add(self._driver.run())
+        return self._rows.take()
+
+    @property
+    def last_evaluated_key(self) -> dict[str, str] | None:
+        """The cursor behind the last item handed out; None: before the first, and when all has been read."""
+        return self._rows.last_evaluated_key
+
+    def close(self) -> None:
+        """Read no more."""
+        self._rows.end()
+        if self._driver is not None:
+            self._driver.close()

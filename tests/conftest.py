@@ -1,0 +1,92 @@
+"""Fixtures that every level of tests shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from botocore.config import Config
+from hypothesis import HealthCheck, settings
+from moto import mock_aws
+
+from tests import engines
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+
+REGION = "us-east-1"
+
+# The account of whoever runs the tests stays out of them: no profile, no real credentials, no endpoint of theirs.
+for _variable in [name for name in os.environ if name.startswith("AWS_")]:
+    del os.environ[_variable]
+os.environ.update(
+    AWS_ACCESS_KEY_ID="testing",
+    AWS_SECRET_ACCESS_KEY="testing",
+    AWS_DEFAULT_REGION=REGION,
+    AWS_CONFIG_FILE=os.devnull,
+    AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+    AWS_EC2_METADATA_DISABLED="true",
+)
+
+# No deadline anywhere: it would measure the machine. Function-scoped fixtures are fine where an example makes its own
+# table. HYPOTHESIS_PROFILE chooses; where CI is set, `ci` is the default (hypothesis's own `ci` repeats the same
+# examples in every run; ours draws new ones, and prints how to repeat a failure).
+_quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_quiet)
+settings.register_profile(
+    "ci", deadline=None, max_examples=100, derandomize=False, print_blob=True, suppress_health_check=_quiet
+)
+settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_quiet)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_sessionfinish() -> None:
+    engines.stop_engines()
+
+
+@pytest.fixture
+def resource() -> Iterator[DynamoDBServiceResource]:
+    """A boto3 resource over moto, in process; empty at each test's start."""
+    with mock_aws():
+        yield boto3.resource("dynamodb", region_name=REGION)
+
+
+@pytest.fixture(scope="session")
+def engine_endpoint() -> Callable[[engines.EngineName], str]:
+    """Gives an engine's URL; where the engine is missing, the test is skipped (or fails: SHARDKIT_REQUIRE_ENGINES)."""
+
+    def endpoint(name: engines.EngineName) -> str:
+        try:
+            return engines.engine_endpoint(name)
+        except engines.EngineUnavailableError as error:
+            if os.environ.get("SHARDKIT_REQUIRE_ENGINES"):
+                raise
+            pytest.skip(str(error))
+
+    return endpoint
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.integration) for name in engines.ENGINES])
+def engine_name(request: pytest.FixtureRequest) -> engines.EngineName:
+    """Each engine in turn: for a test that has to know which one answers."""
+    name: engines.EngineName = request.param
+    return name
+
+
+@pytest.fixture
+def engine_resource(
+    engine_name: engines.EngineName, engine_endpoint: Callable[[engines.EngineName], str]
+) -> Iterator[DynamoDBServiceResource]:
+    """A boto3 resource over a real engine, each in turn; tables of other tests may be there."""
+    resource = boto3.resource(
+        "dynamodb",
+        region_name=REGION,
+        endpoint_url=engine_endpoint(engine_name),
+        config=Config(max_pool_connections=50),
+    )
+    yield resource
+    # A connection that waits for the garbage collector is a ResourceWarning in some later test.
+    resource.meta.client.close()

@@ -1,0 +1,283 @@
+"""Conditions, updates and projections that name the partition key."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from shardkit import expressions as ex
+from shardkit.errors import UnsupportedExpressionError
+
+V = {":a": {"S": "a"}, ":b": {"S": "b"}}
+
+
+def suffixed(value: Any) -> dict[str, str]:
+    return {"S": value["S"] + ".7"}
+
+
+def condition(text: str, **more: Any) -> dict[str, Any]:
+    return {
+        "ConditionExpression": text,
+        "ExpressionAttributeValues": V,
+        "ExpressionAttributeNames": {"#p": "pk"},
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "rewritten", "values"),
+    [
+        ("pk = :a AND x = :b", "pk = :shardkit_v0 AND x = :b", {":b": "b", ":shardkit_v0": "a.7"}),
+        (":a = #p AND x = :b", ":shardkit_v0 = #p AND x = :b", {":b": "b", ":shardkit_v0": "a.7"}),
+        ("NOT (pk)<>(:a)", "NOT (pk)<>(:shardkit_v0)", {":b": "b", ":shardkit_v0": "a.7"}),
+        ("pk = :a OR x = :a", "pk = :shardkit_v0 OR x = :a", {":a": "a", ":b": "b", ":shardkit_v0": "a.7"}),
+        ("pk = :a OR #p <> :a", "pk = :shardkit_v0 OR #p <> :shardkit_v0", {":b": "b", ":shardkit_v0": "a.7"}),
+        ("pk in (:a, (:b))", "pk in (:shardkit_v0, (:shardkit_v1))", {":shardkit_v0": "a.7", ":shardkit_v1": "b.7"}),
+        (
+            "attribute_exists(pk) AND pk = :a",
+            "attribute_exists(pk) AND pk = :shardkit_v0",
+            {":b": "b", ":shardkit_v0": "a.7"},
+        ),
+    ],
+)
+def test_comparisons_get_physical_values(text: str, rewritten: str, values: dict[str, str]) -> None:
+    params = condition(text)
+    before = copy.deepcopy(params)
+    assert ex.rewrite_partition_key(params, "pk", suffixed) == {
+        **params,
+        "ConditionExpression": rewritten,
+        "ExpressionAttributeValues": {key: {"S": value} for key, value in values.items()},
+    }
+    assert params == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "attribute_not_exists(pk)",
+        "attribute_exists(#p) OR attribute_type(pk, :a)",
+        "info.pk = :a AND pk.x > :b",
+        "x = :a AND size(y) > :b",
+    ],
+)
+def test_conditions_that_mean_the_same_stay(text: str) -> None:
+    assert ex.rewrite_partition_key(condition(text), "pk", suffixed) == condition(text)
+
+
+def test_a_value_of_another_expression_stays() -> None:
+    params = condition("pk = :a", UpdateExpression="SET x = :a", ExpressionAttributeValues={":a": V[":a"]})
+    rewritten = ex.rewrite_partition_key(params, "pk", suffixed)
+    assert rewritten["ExpressionAttributeValues"] == {":a": V[":a"], ":shardkit_v0": {"S": "a.7"}}
+
+
+def test_no_condition_is_no_change() -> None:
+    assert ex.rewrite_partition_key({"Item": {}}, "pk", suffixed) == {"Item": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pk < :a",
+        "pk >= :a",
+        "pk BETWEEN :a AND :b",
+        ":a BETWEEN pk AND :b",
+        ":a BETWEEN :b AND pk",
+        "begins_with(pk, :a)",
+        "contains(pk, :a)",
+        "contains(:a, pk)",
+        "size(pk) > :a",
+        "attribute_type(x, pk)",
+        "pk = x",
+        "x = pk",
+        "#p = pk",
+        ":a = pk = :b",
+        "pk IN (:a, x)",
+        "pk IN (:a",
+        "pk IN ()",
+        ":a IN (pk)",
+        "pk",
+    ],
+)
+def test_other_uses_are_refused(text: str) -> None:
+    with pytest.raises(UnsupportedExpressionError, match="suffix, which changes"):
+        ex.rewrite_partition_key(condition(text), "pk", suffixed)
+
+
+@pytest.mark.parametrize(
+    ("expected", "rewritten"),
+    [
+        ({"Value": {"S": "a"}}, {"Value": {"S": "a.7"}}),
+        ({"Exists": False}, {"Exists": False}),
+        ({"Exists": True, "Value": {"S": "a"}}, {"Exists": True, "Value": {"S": "a.7"}}),
+        (
+            {"ComparisonOperator": "IN", "AttributeValueList": [{"S": "a"}, {"S": "b"}]},
+            {"ComparisonOperator": "IN", "AttributeValueList": [{"S": "a.7"}, {"S": "b.7"}]},
+        ),
+        ({"ComparisonOperator": "NOT_NULL"}, {"ComparisonOperator": "NOT_NULL"}),
+    ],
+)
+def test_legacy_conditions(expected: dict[str, Any], rewritten: dict[str, Any]) -> None:
+    other = {"Value": {"S": "a"}}
+    params = {"Expected": {"pk": expected, "x": other}}
+    assert ex.rewrite_partition_key(params, "pk", suffixed) == {"Expected": {"pk": rewritten, "x": other}}
+    assert ex.rewrite_partition_key({"Expected": {"x": other}}, "pk", suffixed) == {"Expected": {"x": other}}
+
+
+def test_other_legacy_conditions_are_refused() -> None:
+    params = {"Expected": {"pk": {"ComparisonOperator": "BEGINS_WITH", "AttributeValueList": [{"S": "a"}]}}}
+    with pytest.raises(UnsupportedExpressionError, match="suffix, which changes"):
+        ex.rewrite_partition_key(params, "pk", suffixed)
+
+
+# --- refuse_partition_key
+
+
+@pytest.mark.parametrize(
+    "text", [None, "x = :a", "attribute_exists(pk) AND info.pk = :a AND pk.x = :a", "NOT attribute_type(#p, :a)"]
+)
+def test_filters_may_ask_for_presence(text: str | None) -> None:
+    ex.refuse_partition_key(
+        {"FilterExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}, "pk", "FilterExpression"
+    )
+
+
+@pytest.mark.parametrize("text", ["pk = :a", "x = #p", "contains(pk, :a)", "size(pk) > :a"])
+def test_filters_may_not_compare(text: str) -> None:
+    params = {"FilterExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}
+    with pytest.raises(UnsupportedExpressionError, match="query the logical key"):
+        ex.refuse_partition_key(params, "pk", "FilterExpression")
+
+
+@pytest.mark.parametrize("parameter", ["ScanFilter", "QueryFilter"])
+def test_legacy_filters(parameter: str) -> None:
+    ex.refuse_partition_key({}, "pk", parameter)
+    ex.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "NULL"}, "x": {}}}, "pk", parameter)
+    with pytest.raises(UnsupportedExpressionError, match="query the logical key"):
+        ex.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "EQ"}}}, "pk", parameter)
+
+
+def test_updates_may_not_touch_the_partition_key() -> None:
+    ex.refuse_partition_key({"UpdateExpression": "SET x = :a, info.pk = :b REMOVE y"}, "pk", "UpdateExpression")
+    ex.refuse_partition_key({"UpdateExpression": "SET x = :a"}, "SET", "UpdateExpression")
+    ex.refuse_partition_key({}, "pk", "AttributeUpdates")
+    ex.refuse_partition_key({"AttributeUpdates": {"x": {}}}, "pk", "AttributeUpdates")
+    for text in ("SET pk = :a", "SET x = pk", "SET x = if_not_exists(pk, :a)", "REMOVE pk.x"):
+        with pytest.raises(UnsupportedExpressionError, match="cannot be updated"):
+            ex.refuse_partition_key({"UpdateExpression": text}, "pk", "UpdateExpression")
+    with pytest.raises(UnsupportedExpressionError, match="cannot be updated"):
+        ex.refuse_partition_key({"AttributeUpdates": {"pk": {}}}, "pk", "AttributeUpdates")
+
+
+# --- updated_attributes
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("SET a = :a", "a"),
+        (
+            "set a=b, c.d[0] = if_not_exists(e, :a), #p = f + :b remove g[1], h ADD i :a DELETE j :b, k :a",
+            "a c pk g h i j k",
+        ),
+        ("REMOVE #p.x", "pk"),
+        ("SET a = list_append(b, :a), c = (d)", "a c"),
+    ],
+)
+def test_updated_attributes(text: str, names: str) -> None:
+    params = {"UpdateExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}
+    assert ex.updated_attributes(params) == set(names.split())
+
+
+def test_legacy_updated_attributes() -> None:
+    assert ex.updated_attributes({"AttributeUpdates": {"a": {}, "b": {}}}) == {"a", "b"}
+    assert ex.updated_attributes({}) == frozenset()
+
+
+# --- projections
+
+
+def test_a_projection_gets_the_missing_keys() -> None:
+    params = {"ProjectionExpression": "a, #p", "ExpressionAttributeNames": {"#p": "pk", "#shardkit_p0": "z"}}
+    before = copy.deepcopy(params)
+    assert ex.project(params, ["pk", "sk", "sk", "t"]) == (
+        {
+            "ProjectionExpression": "a, #p, #shardkit_p1, #shardkit_p2",
+            "ExpressionAttributeNames": {"#p": "pk", "#shardkit_p0": "z", "#shardkit_p1": "sk", "#shardkit_p2": "t"},
+        },
+        frozenset({"sk", "t"}),
+    )
+    assert params == before
+
+
+def test_projections_that_need_nothing() -> None:
+    assert ex.project({"Limit": 1}, ["pk"]) == ({"Limit": 1}, frozenset())
+    assert ex.project({"ProjectionExpression": "pk"}, ["pk"]) == ({"ProjectionExpression": "pk"}, frozenset())
+
+
+def test_legacy_projection() -> None:
+    assert ex.project({"AttributesToGet": ["a", "pk"]}, ["pk", "sk"]) == (
+        {"AttributesToGet": ["a", "pk", "sk"]},
+        frozenset({"sk"}),
+    )
+
+
+def test_a_path_below_a_key_is_refused() -> None:
+    with pytest.raises(UnsupportedExpressionError, match="nothing below it"):
+        ex.project({"ProjectionExpression": "a.b, pk.x"}, ["pk"])
+
+
+def test_counts_read_keys_only() -> None:
+    assert ex.keys_only({"Select": "COUNT", "FilterExpression": "a = b"}, ["pk", "sk", "pk"]) == {
+        "FilterExpression": "a = b",
+        "ProjectionExpression": "#shardkit_p0, #shardkit_p1",
+        "ExpressionAttributeNames": {"#shardkit_p0": "pk", "#shardkit_p1": "sk"},
+    }
+    assert ex.keys_only({"Select": "COUNT", "KeyConditions": {}}, ["pk"]) == {
+        "KeyConditions": {},
+        "AttributesToGet": ["pk"],
+    }
+    for wrong in ({"Select": "COUNT", "ProjectionExpression": "a"}, {"Select": "COUNT", "AttributesToGet": ["a"]}):
+        assert ex.keys_only(wrong, ["pk"]) == wrong
+
+
+# --- and_condition
+
+
+@pytest.mark.parametrize(
+    ("own", "extra", "both"),
+    [
+        (None, "x OR y", "x OR y"),
+        ("a = :a", "x = :b", "a = :a AND x = :b"),
+        ("a = :a OR b = :a", "x = :b", "(a = :a OR b = :a) AND x = :b"),
+        ("(a = :a or b = :a)", "x = :b OR y = :b", "(a = :a or b = :a) AND (x = :b OR y = :b)"),
+    ],
+)
+def test_conditions_are_added(own: str | None, extra: str, both: str) -> None:
+    params = {} if own is None else {"ConditionExpression": own}
+    assert ex.and_condition(params, extra) == {"ConditionExpression": both}
+
+
+def test_added_placeholders_give_way_to_the_callers() -> None:
+    params = {
+        "ConditionExpression": "#k = :a AND #free = :b",
+        "ExpressionAttributeNames": {"#k": "mine", "#same": "s"},
+        "ExpressionAttributeValues": V,
+    }
+    before = copy.deepcopy(params)
+    names = {"#k": "ours", "#same": "s", "#free": "f", "#new": "n"}
+    assert ex.and_condition(
+        params, "#k = :a AND #same = #free AND #new = :b", names, {":a": {"S": "z"}, ":b": {"S": "b"}}
+    ) == {
+        "ConditionExpression": "#k = :a AND #free = :b AND #k_0 = :a_0 AND #same = #free_0 AND #new = :b",
+        "ExpressionAttributeNames": {"#k": "mine", "#same": "s", "#k_0": "ours", "#free_0": "f", "#new": "n"},
+        "ExpressionAttributeValues": {**V, ":a_0": {"S": "z"}},
+    }
+    assert params == before
+
+
+@pytest.mark.parametrize("parameter", ["Expected", "AttributeUpdates"])
+def test_conditions_do_not_mix_with_legacy_parameters(parameter: str) -> None:
+    with pytest.raises(UnsupportedExpressionError, match=parameter):
+        ex.and_condition({parameter: {"x": {}}}, "attribute_exists(pk)")

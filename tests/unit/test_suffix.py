@@ -1,0 +1,567 @@
+"""The strategies: promise 1 (round trip), golden values, and every way of building or asking wrongly."""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import copy
+import dataclasses
+import functools
+import json
+import pickle
+import random
+import subprocess
+import sys
+import uuid
+import warnings
+from collections import Counter
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.codec import Binary
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
+from shardkit.suffix import (
+    CalculatedSuffix,
+    RandomSuffix,
+    Strategy,
+    Unsharded,
+    __all__,
+    code_point_product,
+    register_function,
+    stable_hash,
+)
+
+ROOT = Path(__file__).parents[2]
+VECTORS = ROOT / "tests" / "vectors"
+DAY = "2014-07-09"
+HUGE = pytest.param(10**6000, id="huge")  # Python refuses to print it
+
+
+def shards_of_key(key: Any) -> int:
+    return 20 if len(key) % 2 else 7
+
+
+def order_of(item: Any) -> Any:
+    return item["Order"]["Id"]
+
+
+def length_of(value: Any) -> int:
+    return len(value)
+
+
+register_function(shards_of_key, name="test.shards_of_key")
+register_function(order_of, name="test.order_of")
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((VECTORS / name).read_text("utf-8"))["vectors"]
+    return rows
+
+
+def python_value(form: dict[str, Any]) -> Any:
+    ((letter, value),) = form.items()
+    if letter == "T":
+        return tuple(map(python_value, value))
+    if letter == "B":
+        return base64.b64decode(value)
+    return Decimal(value) if letter == "N" else value
+
+
+def old_formula(shards: int = 200) -> CalculatedSuffix:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return CalculatedSuffix("OrderId", shards, hash=code_point_product)
+
+
+STRATEGIES = [
+    Unsharded(),
+    RandomSuffix(1),
+    RandomSuffix(200),
+    RandomSuffix(12, separator="#", first=0, locate=True),
+    RandomSuffix({"hot": 200, b"hot": 30, "a.5": 11}),
+    RandomSuffix(shards_of_key, separator="##"),
+    CalculatedSuffix("OrderId", 200),
+    CalculatedSuffix(("Tenant", "OrderId"), {"hot": 9}, separator="::", first=95),
+    CalculatedSuffix(order_of, shards_of_key),
+    old_formula(),
+]
+strategies = st.sampled_from(STRATEGIES)
+texts = st.one_of(
+    st.text(min_size=1, max_size=20),
+    st.text(alphabet=".#:0123456789ab٣", min_size=1, max_size=12),
+    st.sampled_from(["hot", "a.5", "a.5.1", ".", "1", "k.01", DAY, "#", "a#"]),
+)
+binaries = st.one_of(
+    st.binary(min_size=1, max_size=20),
+    st.text(alphabet=".#:019", min_size=1, max_size=9).map(str.encode),
+    st.just(b"hot"),
+)
+keys = st.one_of(texts, binaries)
+
+
+# Promise 1
+
+
+@given(strategy=strategies, key=keys, data=st.data())
+def test_round_trip(strategy: Strategy, key: Any, data: st.DataObject) -> None:
+    shard = data.draw(st.sampled_from(strategy.shards_for(key)))
+    physical = strategy.physical_key(key, shard)
+    assert type(physical) is type(key)
+    assert strategy.split(physical) == (key, shard)
+
+
+@given(strategy=strategies, key=keys)
+def test_the_physical_keys_of_a_key_are_its_shards_in_order(strategy: Strategy, key: Any) -> None:
+    physical = strategy.physical_keys(key)
+    assert [strategy.split(one) for one in physical] == [(key, shard) for shard in strategy.shards_for(key)]
+    assert len(set(physical)) == len(physical)
+    assert physical == tuple(strategy.physical_key(key, shard) for shard in strategy.shards_for(key))
+
+
+@given(strategy=strategies, stored=keys)
+def test_split_loses_nothing_of_any_stored_key(strategy: Strategy, stored: Any) -> None:
+    logical, shard = strategy.split(stored)
+    assert (stored if shard is None else strategy.physical_key(logical, shard)) == stored
+    assert shard is None or shard in strategy.shards_for(logical)
+
+
+@given(key=keys, order=st.one_of(st.text(), st.binary(), st.integers(), st.decimals(-1000, 1000)), count=st.integers(1))
+def test_a_calculated_shard_is_one_of_the_key(key: Any, order: Any, count: int) -> None:
+    strategy = CalculatedSuffix("OrderId", count % 5000 + 1, first=3)
+    shard = strategy.shard_of(key, {"OrderId": order})
+    assert shard in strategy.shards_for(key)
+    assert shard == stable_hash(order) % (count % 5000 + 1) + 3
+
+
+def test_the_worked_example_of_the_guide() -> None:
+    expected = tuple(f"2014-07-09.{number}" for number in range(1, 201))
+    assert RandomSuffix(200).physical_keys(DAY) == expected
+    assert CalculatedSuffix("OrderId", shards=200).physical_keys(DAY) == expected
+    assert (expected[0], expected[-1]) == ("2014-07-09.1", "2014-07-09.200")
+    # "the product of the UTF-8 code point values for the characters in the order ID, modulo 200 + 1"
+    assert old_formula().shard_of(DAY, {"OrderId": "A17"}) == 65 * 49 * 55 % 200 + 1
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *("k", "k.", ".5", ".", "k.0", "k.05", "k.201", "k.-1", "k.+1", "k. 1", "k.1_0", "k.٣", "k.²", "k.x"),
+        *("k." + "9" * 5000, b"k", b".5", b"k.201", b"k.\xb2", b"k.007", 5, Decimal("1.5"), None),
+    ],
+)
+def test_what_is_no_suffix_is_left_on_the_key(stored: Any) -> None:
+    assert RandomSuffix(200).split(stored) == (stored, None)
+    assert Unsharded().split(stored) == (stored, None)
+
+
+def test_split_cuts_once_and_from_the_right() -> None:
+    assert RandomSuffix(200).split("a.13.b.13") == ("a.13.b", 13)
+    assert RandomSuffix(200).split("a.5.57") == ("a.5", 57)
+    assert RandomSuffix(10, first=0).split("a.0") == ("a", 0)
+    assert RandomSuffix(10, separator="##").split("a###5") == ("a#", 5)
+
+
+def test_binary_keys_become_bytes() -> None:
+    strategy = RandomSuffix(200)
+    for key in (b"\xff\x00", bytearray(b"\xff\x00"), Binary(b"\xff\x00"), Binary(bytearray(b"\xff\x00"))):
+        physical = strategy.physical_key(key, 57)
+        assert (type(physical), physical) == (bytes, b"\xff\x00.57")
+    assert strategy.split(Binary(b"k.57")) == (b"k", 57)
+
+
+def test_a_text_subclass_keeps_its_text() -> None:
+    class Color(str, Enum):
+        RED = "red"
+
+    assert RandomSuffix(2).physical_keys(Color.RED) == ("red.1", "red.2")
+    assert stable_hash(Color.RED) == stable_hash("red")
+
+
+# shards
+
+
+def test_a_mapping_gives_each_key_its_count_and_others_one() -> None:
+    counts = {"hot": 3, Binary(b"hot"): 2}
+    strategy = RandomSuffix(counts)
+    counts["hot"] = 99
+    assert strategy.shards_for("hot") == (1, 2, 3)
+    assert strategy.shards_for(Binary(b"hot")) == (1, 2)
+    assert strategy.physical_keys("cold") == ("cold.1",)
+    assert strategy.split("hot.3") == ("hot", 3)
+    assert strategy.split("cold.3") == ("cold.3", None)
+    assert isinstance(strategy.shards, dict) is False
+    assert len(strategy.shards) == 2  # type: ignore[arg-type]
+
+
+def test_a_function_of_the_key_is_checked_when_used() -> None:
+    assert RandomSuffix(shards_of_key).shards_for("ab")[-1] == 7
+    for wrong in (0, True, 2.0, "3", None):
+        answer: Any = wrong
+        strategy = RandomSuffix(functools.partial(lambda answer, _: answer, answer))
+        with pytest.raises(ConfigurationError, match="the function gave shards"):
+            strategy.shards_for("k")
+        with pytest.raises(ConfigurationError):
+            strategy.split("k.1")
+
+
+@pytest.mark.parametrize("shards", [0, -1, True, False, 2.0, Decimal(2), "200", None, [2], {"k": 0}, {"k": "2"}])
+def test_wrong_shards_are_refused(shards: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no int of at least 1"):
+        RandomSuffix(shards)
+    with pytest.raises(ConfigurationError):
+        CalculatedSuffix("a", shards)
+
+
+@pytest.mark.parametrize("key", ["", b"", None, True, 5, ("a",)])
+def test_wrong_keys_in_a_mapping_are_refused(key: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        RandomSuffix({key: 2})
+
+
+@pytest.mark.parametrize("separator", ["", "1", ".0.", "·", "٣", None, 5, b"."])
+def test_wrong_separators_are_refused(separator: Any) -> None:
+    with pytest.raises(ConfigurationError, match="separator="):
+        RandomSuffix(2, separator=separator)
+
+
+@pytest.mark.parametrize("first", [-1, True, 1.0, "1", None])
+def test_wrong_first_is_refused(first: Any) -> None:
+    with pytest.raises(ConfigurationError, match="first="):
+        CalculatedSuffix("a", 2, first=first)
+
+
+@pytest.mark.parametrize("by", ["", (), ("a", ""), ("a", 5), ["a"], None, 5])
+def test_wrong_by_is_refused(by: Any) -> None:
+    with pytest.raises(ConfigurationError, match="by="):
+        CalculatedSuffix(by, 2)
+
+
+def test_wrong_hash_and_locate_are_refused() -> None:
+    for wrong in (builtins.hash, None, "stable_hash"):
+        with pytest.raises(ConfigurationError, match="Use stable_hash"):
+            CalculatedSuffix("a", 2, hash=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="locate=1"):
+        RandomSuffix(2, locate=1)  # type: ignore[arg-type]
+
+
+# keys and shards asked for
+
+
+@pytest.mark.parametrize("shard", [0, 201, -1, None, True, 1.0, "1", HUGE])
+def test_a_shard_outside_the_key_is_refused(shard: Any) -> None:
+    with pytest.raises(ConfigurationError, match="Give one from 1 to 200"):
+        RandomSuffix(200).physical_key("k", shard)
+
+
+@pytest.mark.parametrize("key", [5, 1.5, Decimal(5), Decimal("NaN")])
+def test_a_number_cannot_carry_a_suffix(key: Any) -> None:
+    strategy = CalculatedSuffix("a", 2)
+    for call in (strategy.shards_for, strategy.physical_keys, lambda key: strategy.physical_key(key, 1)):
+        with pytest.raises(ConfigurationError, match="S or B partition key, or an S key holding the number's text"):
+            call(key)
+
+
+@pytest.mark.parametrize("key", ["", b"", Binary(b""), None, True, ("k",), {"S": "k"}])
+def test_an_empty_key_or_none_is_refused(key: Any) -> None:
+    for strategy in (RandomSuffix(2), Unsharded()):
+        with pytest.raises(InvalidKeyError, match="empty or no key"):
+            strategy.physical_keys(key)
+
+
+def test_unsharded_leaves_every_key_as_it_is() -> None:
+    strategy = Unsharded()
+    for key in ("k.1", b"k", Binary(b"k"), 5, Decimal("1.50")):
+        assert strategy.physical_key(key, None) is key
+        assert strategy.physical_keys(key) == (key,)
+        assert strategy.shards_for(key) == (None,)
+    assert strategy.shard_of("k", {}) is None
+    assert (strategy.locate, strategy.by_attributes) == (False, None)
+    with pytest.raises(ConfigurationError, match="shard=1"):
+        strategy.physical_key("k", 1)
+
+
+# the shard of an item
+
+
+def test_shard_of() -> None:
+    item = {"OrderId": "A17", "Tenant": 7, "Order": {"Id": b"x"}}
+    assert RandomSuffix(5).shard_of(DAY, item) is None
+    assert CalculatedSuffix("OrderId", 200).shard_of(DAY, item) == stable_hash("A17") % 200 + 1
+    by_both = CalculatedSuffix(("OrderId", "Tenant"), 200, first=0)
+    assert by_both.shard_of(DAY, item) == stable_hash(("A17", 7)) % 200
+    assert CalculatedSuffix(order_of, 200).shard_of(DAY, item) == stable_hash(b"x") % 200 + 1
+    pair = CalculatedSuffix(lambda item: (item["OrderId"], item["Tenant"]), 200, first=0)
+    assert pair.shard_of(DAY, item) == by_both.shard_of(DAY, item)
+
+
+def test_by_attributes_and_locate() -> None:
+    assert CalculatedSuffix("a", 2).by_attributes == ("a",)
+    assert CalculatedSuffix(("a", "b"), 2).by_attributes == ("a", "b")
+    assert CalculatedSuffix(order_of, 2).by_attributes is None
+    assert RandomSuffix(2).by_attributes is None
+    assert RandomSuffix(2, locate=True).locate is True
+    assert CalculatedSuffix("a", 2).locate is False
+
+
+def test_a_written_and_a_read_item_hash_alike() -> None:
+    seen: list[Any] = []
+    strategy = CalculatedSuffix("a", 2, hash=lambda value: seen.append(value) or 0)  # type: ignore[func-returns-value]
+    for value in (b"x", bytearray(b"x"), Binary(b"x")):
+        strategy.shard_of("k", {"a": value})
+    assert [(type(value), value) for value in seen] == [(bytes, b"x")] * 3
+
+
+@pytest.mark.parametrize("by", ["OrderId", ("Date", "OrderId"), lambda item: item["OrderId"], order_of])
+def test_a_missing_attribute_leaves_the_shard_unknown(by: Any) -> None:
+    with pytest.raises(ShardUnknownError, match=r"Put it into Item=, or into Key= .* or pass Shard=") as caught:
+        CalculatedSuffix(by, 2).shard_of(DAY, {"Date": DAY})
+    assert ("'Order'" if by is order_of else "'OrderId'") in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+REFUSED: list[Any] = [
+    True,
+    1.5,
+    None,
+    {"a"},
+    ["a"],
+    {"a": 1},
+    Decimal("NaN"),
+    Decimal("sNaN"),
+    Decimal("Infinity"),
+    "\ud800",
+]
+REFUSED += [Decimal("1E+1000"), Decimal("1E-1000"), HUGE, object()]
+
+
+@pytest.mark.parametrize("value", REFUSED)
+@pytest.mark.parametrize("function", [stable_hash, length_of])
+def test_values_without_a_hash_are_refused(value: Any, function: Any) -> None:
+    for by in ("a", ("a", "a"), lambda item: item["a"]):
+        with pytest.raises(InvalidKeyError, match="Use text, bytes, an int or a Decimal"):
+            CalculatedSuffix(by, 2, hash=function).shard_of("k", {"a": value})
+    for wrong in (value, (value,), ("a", value)):
+        with pytest.raises(InvalidKeyError):
+            stable_hash(wrong)
+
+
+def test_tuples_are_no_attribute_values_nor_empty_nor_nested() -> None:
+    with pytest.raises(InvalidKeyError, match="a list to DynamoDB"):
+        CalculatedSuffix("a", 2).shard_of("k", {"a": ("b",)})
+    with pytest.raises(InvalidKeyError, match="empty tuple"):
+        CalculatedSuffix(lambda _: (), 2).shard_of("k", {})
+    with pytest.raises(InvalidKeyError):
+        CalculatedSuffix(("a",), 2).shard_of("k", {"a": ("b",)})
+
+
+@pytest.mark.parametrize("result", [-1, True, 1.0, None, "1", Decimal(1)])
+def test_a_hash_must_give_a_non_negative_int(result: Any) -> None:
+    with pytest.raises(ConfigurationError, match="no int >= 0"):
+        CalculatedSuffix("a", 2, hash=lambda _: result).shard_of("k", {"a": "b"})
+
+
+def test_other_errors_of_a_function_pass_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        CalculatedSuffix(lambda _: 1 // 0, 2).shard_of("k", {})
+
+
+# hashes
+
+
+@pytest.mark.parametrize("row", vectors("stable_hash.json"), ids=lambda row: json.dumps(row["value"])[:40])
+def test_golden_hashes(row: dict[str, Any]) -> None:
+    value = python_value(row["value"])
+    number = stable_hash(value)
+    assert (str(number), number % 10, number % 200) == (row["hash"], row["mod10"], row["mod200"])
+    if isinstance(value, bytes):
+        assert stable_hash(Binary(value)) == stable_hash(bytearray(value)) == number
+    if isinstance(value, Decimal) and value == int(value):
+        assert stable_hash(int(value)) == number
+
+
+@pytest.mark.parametrize("row", vectors("suffix.json"))
+@pytest.mark.filterwarnings("ignore:code_point_product")
+def test_golden_physical_keys(row: dict[str, Any]) -> None:
+    strategy = Strategy.from_dict(row["strategy"])
+    key, physical = python_value(row["key"]), python_value(row["physical"])
+    item = {name: python_value(value) for name, value in row["item"].items()}
+    shard = strategy.shard_of(key, item)
+    assert strategy.physical_key(key, shard) == physical
+    assert strategy.split(physical) == (key, shard)
+
+
+@given(number=st.decimals(allow_nan=False, allow_infinity=False, places=4), zeros=st.integers(0, 40))
+def test_equal_numbers_hash_alike(number: Decimal, zeros: int) -> None:
+    sign, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int)
+    longer = Decimal((sign, digits + (0,) * zeros, exponent - zeros))
+    assert longer == number
+    if abs(number.adjusted()) < 1000:
+        assert stable_hash(longer) == stable_hash(number)
+
+
+def test_hashes_are_the_same_in_every_process() -> None:
+    script = (
+        "from shardkit.suffix import CalculatedSuffix as C, RandomSuffix as R, stable_hash as h\n"
+        "print([h(v) for v in ('A17', b'A17', 17, ('a', 1))], C('a', 200).shard_of('k', {'a': 'A17'}),"
+        " R({'b': 2, 'a': 3, 'c': 4}).to_dict())"
+    )
+    answers = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1", "4242")
+    }
+    assert len(answers) == 1
+    assert str(stable_hash("A17")) in answers.pop()
+
+
+def test_code_point_product() -> None:
+    assert code_point_product("A17") == 65 * 49 * 55
+    assert code_point_product("é") == 233
+    assert code_point_product("") == 1
+    for wrong in (5, b"A17", None):
+        with pytest.raises(InvalidKeyError, match="no code points"):
+            code_point_product(wrong)
+
+
+def test_code_point_product_warns_where_it_is_chosen() -> None:
+    with pytest.warns(UserWarning, match="nearly always divisible by 200") as caught:
+        strategy = CalculatedSuffix("OrderId", 200, hash=code_point_product)
+    assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(UserWarning, match="64%") as caught:
+        Strategy.from_dict(strategy.to_dict())
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_sequential_orders_are_even_over_200_shards() -> None:
+    strategy = CalculatedSuffix("OrderId", 200)
+    counts = Counter(strategy.shard_of(DAY, {"OrderId": f"order-{number:06}"}) for number in range(20_000))
+    assert set(counts) == set(range(1, 201))
+    # 100 expected: standard deviation 10; chi squared of 199 degrees of freedom is below 270 in 99.9% of draws.
+    assert 60 <= min(counts.values()) <= max(counts.values()) <= 145
+    assert sum((count - 100) ** 2 / 100 for count in counts.values()) < 270
+
+
+def test_the_formula_of_the_guide_is_as_weak_as_its_warning_says() -> None:
+    strategy, draw = old_formula(), random.Random(1)
+    ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(20_000)]
+    assert {strategy.shard_of(DAY, {"OrderId": one}) for one in ids} == {1}
+    numbers = [f"{draw.randrange(10**8):08}" for _ in range(20_000)]
+    on_first = sum(strategy.shard_of(DAY, {"OrderId": one}) == 1 for one in numbers)
+    assert 0.61 < on_first / len(numbers) < 0.67
+
+
+# immutable, comparable, picklable
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+def test_strategies_are_values(strategy: Strategy) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a copy does not warn again
+        copies = [pickle.loads(pickle.dumps(strategy)), copy.deepcopy(strategy), copy.copy(strategy)]  # noqa: S301
+    for one in copies:
+        assert one == strategy
+        assert hash(one) == hash(strategy)
+        assert repr(one) == repr(strategy)
+        assert one.physical_keys("hot") == strategy.physical_keys("hot")
+    assert [other for other in STRATEGIES if other == strategy] == [strategy]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        strategy.first = 5
+
+
+def test_repr_shows_what_differs_from_the_defaults() -> None:
+    assert repr(Unsharded()) == "Unsharded()"
+    assert repr(RandomSuffix(200)) == "RandomSuffix(shards=200)"
+    assert repr(CalculatedSuffix("a", {"k": 2}, first=0)) == "CalculatedSuffix(by='a', shards={'k': 2}, first=0)"
+    assert repr(CalculatedSuffix(order_of, 2, hash=length_of)).count("<function") == 0
+
+
+# the text form
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.filterwarnings("ignore:code_point_product")
+def test_the_text_form_survives_json(strategy: Strategy) -> None:
+    assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
+
+
+def test_the_text_form() -> None:
+    assert RandomSuffix({"b": 2, b"\xff": 3, "a": 4}, locate=True).to_dict() == {
+        "type": "RandomSuffix",
+        "shards": [[{"B": "/w=="}, 3], [{"S": "a"}, 4], [{"S": "b"}, 2]],
+        "separator": ".",
+        "first": 1,
+        "locate": True,
+    }
+    assert CalculatedSuffix(("a", "b"), shards_of_key).to_dict() == {
+        "type": "CalculatedSuffix",
+        "by": ["a", "b"],
+        "shards": {"function": "test.shards_of_key"},
+        "hash": {"function": "stable_hash"},
+        "separator": ".",
+        "first": 1,
+    }
+    assert Strategy.from_dict({"type": "CalculatedSuffix", "by": "a", "shards": 2}) == CalculatedSuffix("a", 2)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        [],
+        {},
+        {"type": "Other"},
+        {"type": ["RandomSuffix"]},
+        {"type": "RandomSuffix"},
+        {"type": "RandomSuffix", "shards": 2, "newer": 1},
+        {"type": "Unsharded", "shards": 2},
+        {"type": "RandomSuffix", "shards": 0},
+        {"type": "RandomSuffix", "shards": [[{"N": "1"}, 2]]},
+        {"type": "RandomSuffix", "shards": [[{"B": "?"}, 2]]},
+        {"type": "RandomSuffix", "shards": [[{"B": 5}, 2]]},
+        {"type": "RandomSuffix", "shards": [["k", 2]]},
+        {"type": "RandomSuffix", "shards": [5]},
+        {"type": "RandomSuffix", "shards": [[{"S": ""}, 2]]},
+        {"type": "RandomSuffix", "shards": {"function": "unknown"}},
+        {"type": "RandomSuffix", "shards": {"function": ["unhashable"]}},
+        {"type": "RandomSuffix", "shards": {"k": 2}},
+        {"type": "CalculatedSuffix", "by": [], "shards": 2},
+    ],
+)
+def test_a_wrong_text_form_is_refused(form: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Give|Call register_function"):
+        Strategy.from_dict(form)
+
+
+def test_functions_need_a_name() -> None:
+    def local(_: Any) -> int:
+        return 2
+
+    strategy = RandomSuffix(local)
+    with pytest.raises(ConfigurationError, match="register_function"):
+        strategy.to_dict()
+    name = f"test.{uuid.uuid4()}"
+    assert register_function(local, name=name) is local
+    assert register_function(local, name=name) is local
+    assert Strategy.from_dict(strategy.to_dict()) == strategy
+    with pytest.raises(ConfigurationError, match="is taken by"):
+        register_function(length_of, name=name)
+    for function, wrong in ((local, ""), (local, None), (5, "five")):
+        with pytest.raises(ConfigurationError, match="give a callable"):
+            register_function(function, name=wrong)  # type: ignore[type-var, arg-type]
+
+
+def test_public_names_are_sorted() -> None:
+    assert list(__all__) == sorted(__all__)
