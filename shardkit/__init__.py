@@ -15,16 +15,10 @@ from shardkit.errors import (
     UnsupportedExpressionError,
     UnsupportedOperationError,
 )
-from shardkit.suffix import (
-    CalculatedSuffix,
-    RandomSuffix,
-    Strategy,
-    Unsharded,
-    code_point_product,
-    register_function,
-    stable_hash,
-)
+from shardkit.hashing import code_point_product, stable_hash
+from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.table import ShardedTable
+from shardkit.textform import register_function
 
 __all__ = [
     "AmbiguousItemError",

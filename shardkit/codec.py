@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
-from shardkit.errors import InvalidKeyError
+from shardkit.errors import InvalidKeyError, InvalidValueError
 
 __all__ = ["Binary", "from_wire", "from_wire_item", "from_wire_response", "to_wire", "to_wire_item", "to_wire_params"]
 
-_serialize: Callable[[Any], dict[str, Any]] = TypeSerializer().serialize
-_deserialize: Callable[[Mapping[str, Any]], Any] = TypeDeserializer().deserialize
+_serialize: Callable[[Any], Any] = TypeSerializer().serialize
+_deserialize: Callable[[Any], Any] = TypeDeserializer().deserialize
 
-WireValue = dict[str, Any]
-WireItem = dict[str, WireValue]
+WireValue: TypeAlias = Mapping[str, Any]
+WireItem: TypeAlias = dict[str, WireValue]
 
 # Where attribute values stand in requests and responses (botocore's model: every place of shape AttributeValue).
 _REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues")
+_ITEMS = ("Item", "Key")
 _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "AttributeUpdates")
 _RESPONSE_MAPS = ("Item", "Attributes", "LastEvaluatedKey")
 
 
 def to_wire(value: Any) -> WireValue:
     """Give the wire form of one Python value, by boto3's own rules (a float is refused)."""
-    return _serialize(value)
+    return _serialized("a value", value)
 
 
 def from_wire(value: Mapping[str, Any]) -> Any:
@@ -39,7 +40,22 @@ def to_wire_item(item: Mapping[str, Any]) -> WireItem:
         raise InvalidKeyError(
             f"an item or a key is a mapping of attribute names to values, got {type(item).__name__}: {item!r:.200}"
         )
-    return {name: _serialize(value) for name, value in item.items()}
+    try:
+        return {name: _serialize(value) for name, value in item.items()}
+    except (TypeError, ArithmeticError):
+        return {name: _serialized(f"attribute {name!r}", value) for name, value in item.items()}
+
+
+def _serialized(what: str, value: Any) -> WireValue:
+    try:
+        wire: WireValue = _serialize(value)
+    except (TypeError, ArithmeticError) as error:
+        reason = str(error) if isinstance(error, TypeError) else "a number has 38 digits, and is below 1E+126"
+        raise InvalidValueError(
+            f"{what} is {value!r:.100}, which DynamoDB cannot hold: {reason}; give str, bytes, int, Decimal, bool, "
+            "None, or sets, lists and dicts of these"
+        ) from error
+    return wire
 
 
 def from_wire_item(item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -51,22 +67,25 @@ def to_wire_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Give a request's parameters with every attribute value in wire form; what the caller gave is not changed."""
     wire = dict(params)
     for name in _REQUEST_MAPS:
-        if isinstance(wire.get(name), Mapping):
+        # What is no mapping is for botocore's validation to refuse; items and keys are read here first.
+        if isinstance(wire.get(name), Mapping) or (name in _ITEMS and name in wire):
             wire[name] = to_wire_item(wire[name])
     for name in _REQUEST_LEGACY:
         if isinstance(wire.get(name), Mapping):
-            wire[name] = {attribute: _legacy(condition) for attribute, condition in wire[name].items()}
+            wire[name] = {attribute: _legacy(attribute, condition) for attribute, condition in wire[name].items()}
     return wire
 
 
-def _legacy(condition: Any) -> Any:
+def _legacy(attribute: str, condition: Any) -> Any:
     if not isinstance(condition, Mapping):
         return condition
     wire = dict(condition)
     if "Value" in wire:
-        wire["Value"] = _serialize(wire["Value"])
+        wire["Value"] = _serialized(f"attribute {attribute!r}", wire["Value"])
     if isinstance(wire.get("AttributeValueList"), list | tuple):
-        wire["AttributeValueList"] = [_serialize(value) for value in wire["AttributeValueList"]]
+        wire["AttributeValueList"] = [
+            _serialized(f"attribute {attribute!r}", value) for value in wire["AttributeValueList"]
+        ]
     return wire
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from botocore import xform_name
 
-from shardkit.events import own_call
+from shardkit.events import own_call, visible
 from shardkit.machine import Answer, Done, Machine, Send, Wait
 from shardkit.sharding import Sharding
 
@@ -101,16 +101,18 @@ class AsyncDriver(Generic[T]):
     async def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
         while True:
-            step: Any = Wait()
-            while len(self._under_way) < self._concurrency:
-                step = self._machine.next(self._clock())
-                if not isinstance(step, Send):
-                    break
-                self._under_way[asyncio.ensure_future(self._send(step))] = step
-                step = Wait()
+            step = self._start()
             if isinstance(step, Done):
                 return step.value
             await self._wait(step)
+
+    def _start(self) -> Wait | Done[T]:
+        while len(self._under_way) < self._concurrency:
+            step = self._machine.next(self._clock())
+            if not isinstance(step, Send):
+                return step
+            self._under_way[asyncio.ensure_future(self._send(step))] = step
+        return Wait()
 
     async def _wait(self, step: Wait) -> None:
         seconds = None if step.until is None else max(0.0, step.until - self._clock())
@@ -133,7 +135,7 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
     def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding()) as call:
             try:
-                return call.response(getattr(client, xform_name(request.operation))())
+                return call.response(getattr(client, xform_name(request.operation))(**visible(request.params)))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
                 return error
 
@@ -146,7 +148,7 @@ def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Cal
     async def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding()) as call:
             try:
-                return call.response(await getattr(client, xform_name(request.operation))())
+                return call.response(await getattr(client, xform_name(request.operation))(**visible(request.params)))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
                 return error
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError, NoCredentialsError
+
 if TYPE_CHECKING:
     from shardkit.bulk.report import BulkReport, BulkResult
 
@@ -14,9 +16,12 @@ __all__ = [
     "ConfigurationError",
     "CursorError",
     "InvalidKeyError",
+    "InvalidValueError",
+    "MissingCredentialsError",
     "ShardQueryError",
     "ShardUnknownError",
     "ShardkitError",
+    "TableNotDescribedError",
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
 ]
@@ -34,6 +39,30 @@ class ConfigurationError(ShardkitError, ValueError):
     """A strategy, a table or a load was built with something that cannot work."""
 
 
+class TableNotDescribedError(ConfigurationError, ClientError):
+    """The service did not describe the table, so that its key schema is not known; ``response`` is what it answered."""
+
+    def __init__(self, message: str, response: Any, operation_name: str = "DescribeTable") -> None:
+        super(ClientError, self).__init__(message, response, operation_name)
+        self.response = response
+        self.operation_name = operation_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # ClientError's own would give back a plain ClientError, without the message.
+        return type(self), self.args
+
+
+class MissingCredentialsError(ConfigurationError, NoCredentialsError):
+    """There are no credentials to ask for the table's key schema with."""
+
+    def __init__(self, message: str) -> None:
+        super(NoCredentialsError, self).__init__()
+        self.args = (message,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
+
+
 class UnsupportedOperationError(ShardkitError, AttributeError):
     """An operation that cannot be sharded, or that nobody has decided on yet.
 
@@ -47,6 +76,13 @@ class UnsupportedExpressionError(ShardkitError, ValueError):
 
 class InvalidKeyError(ShardkitError, ValueError):
     """An item or a key whose key attributes are missing, empty, or of the wrong type."""
+
+
+class InvalidValueError(ShardkitError, TypeError):
+    """A value that DynamoDB has no type for (a float), or a number that it cannot hold.
+
+    It is a TypeError too, which is what boto3 raises for it.
+    """
 
 
 class ShardUnknownError(ShardkitError, LookupError):
@@ -85,9 +121,7 @@ class ShardQueryError(ShardkitError):
 class BulkLoadError(ShardkitError):
     """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
 
-    def __init__(
-        self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None
-    ) -> None:
+    def __init__(self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None) -> None:
         super().__init__(message, failed, report)
         self.failed: list[BulkResult] = list(failed)
         self.report: BulkReport | None = report

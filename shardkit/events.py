@@ -23,10 +23,11 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
 
-__all__ = ["Call", "Observer", "observe", "own_call", "prepare", "unobserve"]
+__all__ = ["Call", "Observer", "observe", "own_call", "prepare", "unobserve", "visible"]
 
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
+_WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _CONTEXT = "shardkit"
 
 
@@ -61,6 +62,24 @@ class OwnCall(Call):
         return {**returned, **self.taken}
 
 
+def visible(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the part of wire parameters that is no attribute value: what tracing tools read before ours are put in."""
+    shown = {name: params[name] for name in ("TableName", "IndexName") if name in params}
+    if "RequestItems" in params:
+        shown["RequestItems"] = {table: [] for table in params["RequestItems"]}
+    return shown
+
+
+def _tables(params: Mapping[str, Any]) -> set[str]:
+    return {params["TableName"]} if "TableName" in params else set(params.get("RequestItems", ()))
+
+
+def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
+    # A whole request is that of a user's handler which runs before this one, and makes a call of its own.
+    whole = not _WHOLE.isdisjoint(params) or any(params.get("RequestItems", {}).values())
+    return not whole and _tables(call.params) == _tables(params)
+
+
 _own: ContextVar[OwnCall | None] = ContextVar("shardkit_own_call", default=None)
 
 
@@ -81,10 +100,10 @@ class _Handlers:
 
     def before(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
         call: Call | None = _own.get()
-        if call is not None and call.operation == model.name:
+        if call is not None and call.operation == model.name and _is_ours(params, call):
             # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
             _own.set(None)
-            params.clear()
+            # What one of the user's handlers added to every request stays, where shardkit does not say it itself.
             params.update(call.params)
             call.params = params
         elif self.observers:
@@ -102,7 +121,8 @@ class _Handlers:
         # Last in, first out: who asked last takes out first.
         for observer in reversed(self.observers):
             observer.after(call, parsed)
-        if isinstance(call, OwnCall):
+        # An error is raised as it was parsed, with the item that it may carry.
+        if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
 
 

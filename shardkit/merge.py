@@ -76,17 +76,25 @@ class Merge:
         """Whether nothing is held."""
         return not any(shard.entries for shard in self._shards)
 
+    def behind(self, place: Place) -> list[int]:
+        """The shards that go on and were not read as far as a place."""
+        return [n for frontier, n in self._frontiers() if frontier != place and self.not_after(frontier, place)]
+
     def bound(self) -> tuple[int, Place] | None:
         """Give the shard, and its frontier, that hold the others back; None: nobody does, all have ended."""
+        frontiers = self._frontiers()
+        if not frontiers:
+            return None
+        frontier, number = max(frontiers) if self._descending else min(frontiers)
+        return number, frontier
+
+    def _frontiers(self) -> list[tuple[Place, int]]:
         frontiers = []
         for number in self.open:
             frontier = self._shards[number].frontier
             assert frontier is not None, "a shard was not asked yet"
             frontiers.append((frontier, number))
-        if not frontiers:
-            return None
-        frontier, number = max(frontiers) if self._descending else min(frontiers)
-        return number, frontier
+        return frontiers
 
     def release(self, limit: int | None = None) -> list[Entry]:
         """Hand out, in order, at most ``limit`` of the items whose turn has come."""

@@ -68,15 +68,21 @@ class Sharding:
                 f"the key schema of table {table!r} cannot be read: {description!r:.200}; give what CreateTable takes, "
                 '{"KeySchema": […], "AttributeDefinitions": […]}, with its indexes'
             )
-        types = {
-            str(definition["AttributeName"]): str(definition["AttributeType"])
-            for definition in description.get("AttributeDefinitions", ())
-        }
-        indexes = {
-            str(index["IndexName"]): KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}")
-            for kind in ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
-            for index in description.get(kind) or ()
-        }
+        try:
+            types = {
+                str(definition["AttributeName"]): str(definition["AttributeType"])
+                for definition in description.get("AttributeDefinitions") or ()
+            }
+            indexes = {
+                str(index["IndexName"]): KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}")
+                for kind in ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
+                for index in description.get(kind) or ()
+            }
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the attribute definitions or indexes of table {table!r} cannot be read ({error!r}): "
+                f"{description!r:.200}; give them as CreateTable takes them"
+            ) from error
         keys = KeySchema.of(description["KeySchema"], f"table {table!r}")
         if types.get(keys.partition_key) == "N" and not isinstance(strategy, Unsharded):
             raise ConfigurationError(
@@ -136,6 +142,7 @@ class Sharding:
         """Give the partition key value that is stored."""
         ((letter, content),) = logical.items()
         if letter == "N" and isinstance(self.strategy, Unsharded):
+            self.strategy.physical_key(from_wire(logical), shard)  # refuses a shard that the key has not
             return logical
         return {letter: self.strategy.physical_key(_plain(content) if letter != "N" else from_wire(logical), shard)}
 

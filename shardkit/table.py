@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from shardkit.bulk.writer import BatchWriter
-from shardkit.drivers import Driver, transport
-from shardkit.errors import ConfigurationError, UnsupportedOperationError
-from shardkit.events import prepare
-from shardkit.machine import Machine, Program, Steps
-from shardkit.operations.gather import StreamOfShards
+from shardkit.carriers import Carrier
+from shardkit.errors import ConfigurationError
+from shardkit.forwarded import ForwardingTable
 from shardkit.operations.requests import Requests
 from shardkit.operations.stream import Rows
-from shardkit.operations.table import decide
+from shardkit.streams import QueryItems
 from shardkit.suffix import Strategy
 
-__all__ = ["QueryItems", "ShardedTable"]
-
-T = TypeVar("T")
+__all__ = ["ShardedTable"]
 
 
-def concurrency_of(client: Any, given: int | None) -> int:
-    """Say how many requests may run side by side: what was given, or as many as botocore pools connections."""
-    if given is None:
-        return int(client.meta.config.max_pool_connections)
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        raise ConfigurationError(f"max_concurrency={given!r} is not a whole number of at least 1 (requests side by side)")
-    return given
-
-
-class ShardedTable:
+class ShardedTable(ForwardingTable):
     """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
 
     Example::
@@ -75,70 +60,17 @@ class ShardedTable:
                 f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
             )
         self._table = table
-        self._concurrency = concurrency_of(table.meta.client, max_concurrency)
-        self._rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
-        self._requests = Requests(table.name, strategy, key_schema, self._rng.random)
-        self._send = transport(table.meta.client, lambda: self._requests.sharding)
-        self._pool: ThreadPoolExecutor | None = None
-        self._lock = threading.Lock()
-        prepare(table.meta.client)
+        rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
+        self._requests = Requests(table.name, strategy, key_schema, rng.random)
+        self._carrier = Carrier(table.meta.client, self._requests, max_concurrency)
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        operation = self.meta.client.meta.method_to_api_mapping.get(name)
-        if operation is not None and decide(operation).action != "refuse" or not (operation or hasattr(self._table, name)):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        decision = decide(operation or name)
-        raise UnsupportedOperationError(f"{name} is not done on the sharded table {self.name!r}: {decision.reason}")
-
-    # What carries no key is forwarded.
 
     @property
     def strategy(self) -> Strategy:
         """How suffixes are chosen."""
         return self._requests.strategy
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return str(self._table.name)
-
-    @property
-    def meta(self) -> Any:
-        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
-        return self._table.meta
-
-    @property
-    def table(self) -> Any:
-        """The boto3 ``Table`` itself, unsharded (its attributes: ``item_count``, ``table_status``, …)."""
-        return self._table
-
-    def load(self) -> None:
-        """Fetch the table's attributes, as boto3 does (one DescribeTable)."""
-        self._table.load()
-
-    reload = load
-
-    def update(self, **options: Any) -> Any:
-        """Change the table's settings (UpdateTable)."""
-        return self._table.update(**options)
-
-    def delete(self, **options: Any) -> dict[str, Any]:
-        """Delete the table and all its items (DeleteTable)."""
-        response: dict[str, Any] = self._table.delete(**options)
-        return response
-
-    def wait_until_exists(self, **options: Any) -> None:
-        """Wait until the table is active."""
-        self._table.wait_until_exists(**options)
-
-    def wait_until_not_exists(self, **options: Any) -> None:
-        """Wait until the table is gone."""
-        self._table.wait_until_not_exists(**options)
 
     # Single items.
 
@@ -167,7 +99,9 @@ class ShardedTable:
         Cost: one GetItem; with ``locate=True`` a BatchGetItem for every 100 shards, each key at least 0.5 read units.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._run(self._requests.get_item({"Key": Key, **options}, Shard, ReturnShards))
+        return self._carrier.run(
+            self._requests.get_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+        )
 
     def put_item(
         self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -197,7 +131,9 @@ class ShardedTable:
         Cost: one PutItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._run(self._requests.put_item({"Item": Item, **options}, Shard, ReturnShards))
+        return self._carrier.run(
+            self._requests.put_item({"Item": Item, **options}, shard=Shard, return_shards=ReturnShards)
+        )
 
     def update_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -229,7 +165,9 @@ class ShardedTable:
         Cost: one UpdateItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._run(self._requests.update_item({"Key": Key, **options}, Shard, ReturnShards))
+        return self._carrier.run(
+            self._requests.update_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+        )
 
     def delete_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -256,7 +194,9 @@ class ShardedTable:
         Cost: one DeleteItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._run(self._requests.delete_item({"Key": Key, **options}, Shard, ReturnShards))
+        return self._carrier.run(
+            self._requests.delete_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+        )
 
     def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
         """Read many items by key.
@@ -282,7 +222,7 @@ class ShardedTable:
         Cost: one BatchGetItem for every 100 keys (with ``locate=True``: keys × shards).
         IAM: ``dynamodb:BatchGetItem``.
         """
-        return self._run(self._requests.batch_get_items(keys, options))
+        return self._carrier.run(self._requests.batch_get_items(keys, options))
 
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
@@ -305,7 +245,7 @@ class ShardedTable:
         Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
         IAM: ``dynamodb:BatchWriteItem``.
         """
-        return BatchWriter(self, overwrite_by_pkeys)
+        return BatchWriter(self._carrier, overwrite_by_pkeys)
 
     # Many items.
 
@@ -334,7 +274,7 @@ class ShardedTable:
         Cost: at least one Query a shard, each at least 0.5 read units; memory: shards × page.
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
-        return self._run(self._requests.query(query, Shard, ReturnShards))
+        return self._carrier.run(self._requests.query(query, shard=Shard, return_shards=ReturnShards))
 
     def query_items(
         self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
@@ -361,7 +301,11 @@ class ShardedTable:
         Cost: nothing is read twice; pages start small and grow, so at least one Query a shard; memory: shards × page.
         IAM: ``dynamodb:Query``.
         """
-        return QueryItems(self, query, Shard, ReturnShards, max_items)
+        return QueryItems(
+            lambda: self._carrier.run(self._requests.plan(query, Shard)),
+            self._carrier.driver,
+            Rows(return_shards=ReturnShards, max_items=max_items),
+        )
 
     def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
         """Read one page of the table (or of one segment), items with their logical keys.
@@ -383,7 +327,7 @@ class ShardedTable:
 
         Cost: one Scan. IAM: ``dynamodb:Scan``.
         """
-        return self._run(self._requests.scan(scan, ReturnShards))
+        return self._carrier.run(self._requests.scan(scan, return_shards=ReturnShards))
 
     def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
         """Stream the whole table, its segments side by side; the order is nobody's.
@@ -405,8 +349,8 @@ class ShardedTable:
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
-        stream = self._run(self._requests.segments(scan, segments))
-        driver = self.driver(stream)
+        stream = self._carrier.run(self._requests.segments(scan, segments))
+        driver = self._carrier.driver(stream)
         try:
             while rows := driver.run():
                 yield from rows if ReturnShards else (item for item, _ in rows)
@@ -420,7 +364,8 @@ class ShardedTable:
 
         Example::
 
-            client.transact_write_items(TransactItems=[{"Delete": {"TableName": "Orders", "Key": orders.physical_key(key)}}])
+            delete = {"Delete": {"TableName": "Orders", "Key": orders.physical_key(key)}}
+            orders.meta.client.transact_write_items(TransactItems=[delete])
 
         Args:
             key: The logical key; also what ``by`` names, which is used and left out.
@@ -433,7 +378,7 @@ class ShardedTable:
 
         Cost: none.
         """
-        return self._run(self._requests.physical(key, "Key"))
+        return self._carrier.run(self._requests.physical(key, "Key"))
 
     def physical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Give a logical item as it is stored, for a call of one's own; a random suffix is drawn.
@@ -453,7 +398,7 @@ class ShardedTable:
 
         Cost: none.
         """
-        return self._run(self._requests.physical(item, "Item"))
+        return self._carrier.run(self._requests.physical(item, "Item"))
 
     def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Give a stored item (from a stream, an export, a transaction) as the application sees it.
@@ -470,69 +415,9 @@ class ShardedTable:
 
         Cost: none.
         """
-        return self._run(self._requests.logical(item))
-
-    # For the other rooms of shardkit.
+        return self._carrier.run(self._requests.logical(item))
 
     @property
-    def requests(self) -> Requests:
-        """The operations of this table, as programs."""
-        return self._requests
-
-    @property
-    def concurrency(self) -> int:
-        """How many requests may run side by side."""
-        return self._concurrency
-
-    def driver(self, machine: Machine[T], *, concurrency: int | None = None) -> Driver[T]:
-        """Give a driver over this table's client."""
-        return Driver(
-            machine, self._send, executor=self._executor, concurrency=concurrency or self._concurrency
-        )
-
-    def _run(self, program: Program[T]) -> T:
-        return self.driver(Steps(program)).run()
-
-    def _executor(self) -> Executor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="shardkit")
-            return self._pool
-
-
-class QueryItems(Iterator[Any]):
-    """The items of a merged Query, read as they are asked for."""
-
-    def __init__(
-        self,
-        table: ShardedTable,
-        query: Mapping[str, Any],
-        shard: int | None,
-        return_shards: bool,
-        max_items: int | None,
-    ) -> None:
-        self._table = table
-        self._query = query
-        self._shard = shard
-        self._rows = Rows(return_shards, max_items)
-        self._driver: Driver[Any] | None = None
-
-    def __next__(self) -> Any:
-        while self._rows.wanting:
-            if self._driver is None:
-                plan = self._table._run(self._table.requests.plan(self._query, self._shard))  # noqa: SLF001 - one room
-                self._rows.plan = plan
-                self._driver = self._table.driver(StreamOfShards(plan))
-            self._rows.add(self._driver.run())
-        return self._rows.take()
-
-    @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor behind the last item handed out; None: before the first, and when all has been read."""
-        return self._rows.last_evaluated_key
-
-    def close(self) -> None:
-        """Read no more."""
-        self._rows.end()
-        if self._driver is not None:
-            self._driver.close()
+    def carrier(self) -> Carrier:
+        """What runs this table's operations; for the other rooms of shardkit."""
+        return self._carrier

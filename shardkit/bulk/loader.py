@@ -9,14 +9,16 @@ from shardkit.bulk.batch import WINDOW, Load
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.errors import ConfigurationError
-from shardkit.machine import Steps
 from shardkit.suffix import Unsharded
-from shardkit.table import ShardedTable, concurrency_of
+from shardkit.table import ShardedTable
 
-__all__ = ["bulk_load", "check_options", "streaming_bulk"]
+__all__ = ["END", "bulk_load", "check_options", "check_source", "feed", "streaming_bulk"]
 
 OnError = Literal["raise", "collect"]
 Progress = Callable[[BulkReport], object]
+
+END: Any = object()
+"""What a source gives when it has no more items."""
 
 
 def streaming_bulk(
@@ -39,7 +41,8 @@ def streaming_bulk(
     Args:
         table: A ``ShardedTable``, or a boto3 ``Table`` (whose keys are written as they are).
         items: The items, each a mapping with its logical key. It is read as there is room.
-        workers: Batches on their way at once; the client's ``max_pool_connections`` if not given.
+        workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
+            ``max_pool_connections`` if not given.
         window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
         on_error: ``"raise"``: BulkLoadError after all else was written; ``"collect"``: results and report say it.
         progress: Called with the report so far after every batch.
@@ -81,12 +84,12 @@ def bulk_load(
     Returns:
         The report; its ``failures`` say which items failed and why.
     """
-    report = BulkReport()
+    load: Load | None = None
     for load, _ in _loading(table, items, workers, window, on_error):
-        report = load.report
         if progress is not None:
-            progress(report)
-    return report
+            progress(load.report)
+    assert load is not None, "a load of nothing is refused"
+    return load.report
 
 
 def check_options(workers: int | None, window: int, on_error: str) -> None:
@@ -101,11 +104,20 @@ def check_options(workers: int | None, window: int, on_error: str) -> None:
 def check_source(items: Any) -> None:
     """Refuse what is not a source of items."""
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
-        raise ConfigurationError(f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator")
+        raise ConfigurationError(
+            f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator"
+        )
 
 
-def check_not_empty(load: Load) -> None:
-    """Refuse a load of nothing, which is nearly always a source that was read before or is not there."""
+def feed(load: Load, item: Any) -> None:
+    """Hand on an item or the source's END; a load of nothing is refused.
+
+    No items at all is nearly always a source that was read before, or is not there.
+    """
+    if item is not END:
+        load.put(item)
+        return
+    load.close()
     if load.report.items == 0:
         raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
 
@@ -115,20 +127,17 @@ def _loading(
 ) -> Iterator[tuple[Load, list[BulkResult]]]:
     check_options(workers, window, on_error)
     check_source(items)
-    sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded())
-    workers = concurrency_of(sharded.meta.client, workers)
-    sharding = sharded.driver(Steps(sharded.requests.known())).run()
-    load = Load(sharding, workers=workers, draw=sharded.requests.draw, window=window)
-    driver = sharded.driver(load, concurrency=workers)
+    sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded(), max_concurrency=workers)
+    carrier = sharded.carrier
+    workers = carrier.side_by_side(workers, "workers")
+    sharding = carrier.run(carrier.requests.known())
+    load = Load(sharding, workers=workers, draw=carrier.requests.draw, window=window)
+    driver = carrier.driver(load, workers)
     source = iter(items)
     try:
         while not load.ended:
             while load.wants:
-                try:
-                    load.put(next(source))
-                except StopIteration:
-                    load.close()
-                    check_not_empty(load)
+                feed(load, next(source, END))
             if results := driver.run():
                 yield load, results
     finally:

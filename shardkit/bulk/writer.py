@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from shardkit.bulk.batch import BATCH_ITEMS, Load
 from shardkit.bulk.finish import raise_failures
 from shardkit.drivers import Driver
-from shardkit.machine import Steps
 
 if TYPE_CHECKING:
-    from shardkit.table import ShardedTable
+    from shardkit.carriers import Carrier
 
 __all__ = ["BatchWriter"]
 
@@ -20,16 +19,16 @@ __all__ = ["BatchWriter"]
 class BatchWriter:
     """What ``ShardedTable.batch_writer()`` gives; made there."""
 
-    def __init__(self, table: ShardedTable, overwrite_by_pkeys: list[str] | None) -> None:
-        sharding = table.driver(Steps(table.requests.known())).run()
+    def __init__(self, carrier: Carrier, overwrite_by_pkeys: list[str] | None) -> None:
+        sharding = carrier.run(carrier.requests.known())
         self._load = Load(
             sharding,
             workers=1,
-            draw=table.requests.draw,
+            draw=carrier.requests.draw,
             window=BATCH_ITEMS,
             replace_by=None if overwrite_by_pkeys is None else tuple(overwrite_by_pkeys),
         )
-        self._driver: Driver[Any] = table.driver(self._load)
+        self._driver: Driver[Any] = carrier.driver(self._load)
 
     def put_item(self, Item: Mapping[str, Any]) -> None:
         """Write an item, in a batch with others."""

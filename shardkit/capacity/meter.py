@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
 
+from shardkit.capacity.charges import OPERATIONS, tables_of
 from shardkit.capacity.tally import Charge, KeyOfTable, Tally, Usage, charge_of
-from shardkit.capacity.units import OPERATIONS, table_name, tables_of
+from shardkit.capacity.units import table_name
 from shardkit.errors import ConfigurationError
 from shardkit.events import Call, observe, unobserve
 

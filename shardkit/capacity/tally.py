@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from shardkit.capacity.units import Action, Requested, actions_of, apportion, table_name, tables_of, writes
+from shardkit.capacity.charges import Action, Requested, actions_of, tables_of, writes
+from shardkit.capacity.units import apportion, table_name
 from shardkit.codec import from_wire
 from shardkit.errors import ConfigurationError, ShardkitError
 

@@ -1,51 +1,16 @@
-"""Bytes to read and write units, sums of what the service reported, and what a call should have cost."""
+"""Bytes to read and write units, and sums and shares of what the service reported."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Hashable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from shardkit.capacity.sizes import item_size
-from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.expressions import parse_key_condition
+from shardkit.errors import ConfigurationError
 
-__all__ = [
-    "OPERATIONS",
-    "Action",
-    "Requested",
-    "actions_of",
-    "add_consumed",
-    "apportion",
-    "read_units",
-    "table_name",
-    "tables_of",
-    "write_units",
-    "writes",
-]
+__all__ = ["add_consumed", "apportion", "read_units", "table_name", "write_units"]
 
 K = TypeVar("K", bound=Hashable)
-
-# What has ``ReturnConsumedCapacity``, and whether it writes (None: its statements say).
-OPERATIONS: Mapping[str, bool | None] = {
-    "BatchExecuteStatement": None,
-    "BatchGetItem": False,
-    "BatchWriteItem": True,
-    "DeleteItem": True,
-    "ExecuteStatement": None,
-    "ExecuteTransaction": None,
-    "GetItem": False,
-    "PutItem": True,
-    "Query": False,
-    "Scan": False,
-    "TransactGetItems": False,
-    "TransactWriteItems": True,
-    "UpdateItem": True,
-}
-_TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
 
 _READ_BLOCK = 4096
 _WRITE_BLOCK = 1024
@@ -130,10 +95,11 @@ def add_consumed(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
         a: a structure as boto3 gives it: units under ``CapacityUnits``, ``ReadCapacityUnits``,
             ``WriteCapacityUnits``, and the same under ``Table``, ``LocalSecondaryIndexes`` and
             ``GlobalSecondaryIndexes``; any part may be missing. None counts as an empty one.
-        b: another one.
+        b: another one; a table may have its plain name in one and its ARN in the other.
 
     Returns:
-        A new structure with every part that either has, in units; neither argument is changed or shared.
+        A new structure with every part that either has, in units; neither argument is changed or shared. The table has
+        its plain name where one of the two has it.
 
     Raises:
         ConfigurationError: the two are of different tables.
@@ -146,11 +112,16 @@ def add_consumed(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> di
     """
     one, other = a or {}, b or {}
     names = {str(part["TableName"]) for part in (one, other) if part.get("TableName") is not None}
-    if len(names) > 1:
+    plain = {table_name(name) for name in names}
+    # Two ARNs are two tables, of two accounts or Regions, even where the plain name is the same.
+    if len(plain) > 1 or len(names - plain) > 1:
         raise ConfigurationError(
             f"capacity of different tables cannot be added up, got {sorted(names)}; add them per table"
         )
-    return _add(one, other)
+    total = _add(one, other)
+    if len(names) > 1:
+        total["TableName"] = plain.pop()
+    return total
 
 
 def _add(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,199 +177,6 @@ def apportion(units: float, weights: Mapping[K, float]) -> dict[K, float]:
     return result
 
 
-class Requested(Protocol):
-    """What is needed of a call: the API's operation name, and its parameters in wire form."""
-
-    operation: str
-    params: dict[str, Any]
-
-
-def tables_of(call: Requested) -> set[str]:
-    """Name the tables of a call; for PartiQL, those that its statements name in the usual way."""
-    params = call.params
-    names: set[str] = set()
-    if "TableName" in params:
-        names.add(params["TableName"])
-    names.update(params.get("RequestItems") or ())
-    names.update(action["TableName"] for entry in params.get("TransactItems") or () for action in entry.values())
-    for statement in _statements(params):
-        names.update(quoted or plain for quoted, plain in _TABLE_OF_STATEMENT.findall(statement))
-    return {table_name(name) for name in names}
-
-
 def table_name(name: str) -> str:
     """Give the plain name of a table that may be named by its ARN, in requests and in responses."""
     return name.partition(":table/")[2].partition("/")[0] if name.startswith("arn:") else name
-
-
-def _statements(params: Mapping[str, Any]) -> list[str]:
-    entries = [params, *(params.get("Statements") or ()), *(params.get("TransactStatements") or ())]
-    return [entry["Statement"] for entry in entries if "Statement" in entry]
-
-
-def writes(call: Requested) -> bool:
-    """Say whether a call writes; PartiQL never mixes both in one."""
-    write = OPERATIONS[call.operation]
-    if write is None:
-        return any(not text.lstrip().upper().startswith(("SELECT", "EXISTS")) for text in _statements(call.params))
-    return write
-
-
-class Action(NamedTuple):
-    """One read or write in a call: its table, attributes (the key among them), and the units that it should cost."""
-
-    table: str
-    attributes: Mapping[str, Any]
-    units: float
-
-
-def actions_of(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    """Give the reads or writes that a call carried out, by its response (or its error, under ``Error``)."""
-    if "Error" not in parsed:
-        yield from _ACTIONS[call.operation](call, parsed)
-    elif parsed["Error"].get("Code") == "ConditionalCheckFailedException":
-        params, before = call.params, parsed.get("Item")
-        size = max(_size(before), _size(params.get("Item"))) if before else 0
-        for table in tables_of(call):
-            yield Action(table, params.get("Item") or params.get("Key") or {}, write_units(size))
-
-
-def _write(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    item = call.params.get("Item")
-    units = write_units(max(_size(item), _size(parsed.get("Attributes"))))
-    yield Action(table_name(call.params["TableName"]), item or call.params.get("Key") or {}, units)
-
-
-def _get(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    units = read_units(_size(parsed.get("Item")), consistent=bool(call.params.get("ConsistentRead")))
-    yield Action(table_name(call.params["TableName"]), call.params["Key"], units)
-
-
-def _page(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    size = sum(map(_size, parsed.get("Items") or ()))
-    units = read_units(size, consistent=bool(call.params.get("ConsistentRead")))
-    attributes = _equals(call.params) if call.operation == "Query" else {}
-    yield Action(table_name(call.params["TableName"]), attributes, units)
-
-
-def _transact_writes(call: Requested, _: Mapping[str, Any]) -> Iterator[Action]:
-    for entry in call.params["TransactItems"]:
-        for action in entry.values():
-            item = action.get("Item")
-            units = write_units(_size(item), transactional=True)
-            yield Action(table_name(action["TableName"]), item or action.get("Key") or {}, units)
-
-
-def _transact_gets(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    responses = parsed.get("Responses") or ()
-    for place, entry in enumerate(call.params["TransactItems"]):
-        item = responses[place].get("Item") if place < len(responses) else None
-        action = entry["Get"]
-        yield Action(table_name(action["TableName"]), action["Key"], read_units(_size(item), transactional=True))
-
-
-def _batch_gets(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    found, unprocessed = _by_table(parsed.get("Responses")), _by_table(parsed.get("UnprocessedKeys"))
-    for table, request in _by_table(call.params["RequestItems"]).items():
-        keys = request["Keys"]
-        names = keys[0].keys()
-        sizes = {
-            _frozen({name: item[name] for name in names}): _size(item)
-            for item in found.get(table, ())
-            if names <= item.keys()
-        }
-        left = Counter(map(_frozen, unprocessed.get(table, {}).get("Keys", ())))
-        for key in keys:
-            identity = _frozen(key)
-            if left[identity]:
-                left[identity] -= 1
-                continue
-            units = read_units(sizes.get(identity, 0), consistent=bool(request.get("ConsistentRead")))
-            yield Action(table, key, units)
-
-
-def _batch_writes(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    unprocessed = _by_table(parsed.get("UnprocessedItems"))
-    for table, requests in _by_table(call.params["RequestItems"]).items():
-        left = Counter(map(_frozen, unprocessed.get(table, ())))
-        for request in requests:
-            if left:
-                identity = _frozen(request)
-                if left[identity]:
-                    left[identity] -= 1
-                    continue
-            item = (request.get("PutRequest") or {}).get("Item")
-            attributes = item or (request.get("DeleteRequest") or {}).get("Key") or {}
-            yield Action(table, attributes, write_units(_size(item)))
-
-
-def _statements_run(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
-    # PartiQL: no key is read from a statement, and what it wrote is not visible.
-    double = call.operation == "ExecuteTransaction"
-    responses = parsed.get("Responses") or ()
-    for place, statement in enumerate(_statements(call.params)):
-        response = responses[place] if place < len(responses) else {}
-        if "Error" in response:
-            continue
-        # ExecuteStatement answers with Items, the two others with one Item a statement.
-        size = sum(map(_size, parsed.get("Items") or ())) + _size(response.get("Item"))
-        units = (
-            write_units(size, transactional=double)
-            if writes(call)
-            else read_units(size, consistent=bool(call.params.get("ConsistentRead")), transactional=double)
-        )
-        for quoted, plain in _TABLE_OF_STATEMENT.findall(statement)[:1]:
-            yield Action(table_name(quoted or plain), {}, units)
-
-
-def _by_table(by_name: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {table_name(name): content for name, content in (by_name or {}).items()}
-
-
-def _size(item: Mapping[str, Any] | None) -> int:
-    try:
-        return item_size(item or {})
-    except (AttributeError, TypeError, ValueError):
-        # A type that AWS adds later must not break the call that is measured; the estimate is the least then.
-        return 0
-
-
-def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        return parse_key_condition(params).equals
-    except ShardkitError:
-        return {}
-
-
-def _frozen(value: Any) -> Any:
-    """Make a wire value hashable, so that equal ones are equal: a number by value, a set in any order."""
-    if isinstance(value, Mapping):
-        if len(value) == 1:
-            ((kind, content),) = value.items()
-            if kind == "N" and isinstance(content, str):
-                return ("N", Decimal(content))
-            if kind in ("SS", "NS", "BS") and isinstance(content, list | tuple):
-                members = (Decimal(member) if kind == "NS" else _frozen(member) for member in content)
-                return (kind, frozenset(members))
-        return frozenset((name, _frozen(member)) for name, member in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
-    value = getattr(value, "value", value)
-    return bytes(value) if isinstance(value, bytearray) else value
-
-
-_ACTIONS: Mapping[str, Callable[[Requested, Mapping[str, Any]], Iterator[Action]]] = {
-    "BatchExecuteStatement": _statements_run,
-    "BatchGetItem": _batch_gets,
-    "BatchWriteItem": _batch_writes,
-    "DeleteItem": _write,
-    "ExecuteStatement": _statements_run,
-    "ExecuteTransaction": _statements_run,
-    "GetItem": _get,
-    "PutItem": _write,
-    "Query": _page,
-    "Scan": _page,
-    "TransactGetItems": _transact_gets,
-    "TransactWriteItems": _transact_writes,
-    "UpdateItem": _write,
-}

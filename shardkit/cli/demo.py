@@ -40,12 +40,9 @@ TEN_DAYS = 8_832  # rows: what moto, which scans its whole table for every Query
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 SAMPLES = 5
 MOST_BARS = 20
-FAKE_ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "demo",
-    "AWS_SECRET_ACCESS_KEY": "demo",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-}
+DUMMY = "demo"
+FAKE_ENVIRONMENT = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), DUMMY)
+FAKE_ENVIRONMENT |= dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
 
 Item = dict[str, Any]
 
@@ -104,8 +101,7 @@ def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
     if urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
         region = session.region_name or "us-east-1"
         if not os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"}:
-            dummy = FAKE_ENVIRONMENT["AWS_ACCESS_KEY_ID"]
-            session = Session(aws_access_key_id=dummy, aws_secret_access_key=dummy)
+            session = Session(aws_access_key_id=DUMMY, aws_secret_access_key=DUMMY)
         return session.resource("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
     return session.resource("dynamodb", endpoint_url=endpoint_url, config=config)
 
@@ -231,12 +227,6 @@ def show_totals(console: Console, parts: dict[str, Load | Check], star: str) -> 
         console.print(f"{star} moto makes its capacity units up; with --endpoint-url they are what the endpoint says.")
 
 
-def show_next(console: Console, mocked: bool) -> None:
-    """Suggest what to try."""
-    then = "shardkit demo --endpoint-url http://localhost:8000" if mocked else "shardkit demo --shards 50"
-    console.print(f"\nNext: [bold]{then}[/]", "(all flights, on a server of yours)" if mocked else "(a wider spread)")
-
-
 # -- command ---------------------------------------------------------------------------------------------------------
 
 
@@ -261,12 +251,8 @@ def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: 
         show_check(console, f"query_items, {sharded.day} in order", streamed)
         got = get_flights(table, source[:: max(1, len(source) // SAMPLES)][:SAMPLES], meter)
         show_check(console, "get_item, one GetItem each", got)
-    parts: dict[str, Load | Check] = {
-        "load, sharded": sharded,
-        "load, plain": plain,
-        "query_items": streamed,
-        "get_item": got,
-    }
+    parts: dict[str, Load | Check] = {"load, sharded": sharded, "load, plain": plain}
+    parts |= {"query_items": streamed, "get_item": got}
     show_totals(console, parts, star)
     return streamed.ok and got.ok
 
@@ -285,9 +271,10 @@ def demo(
     """Load real flights into a sharded and a plain table, compare their hottest keys, read back and check."""
     if rows is not None and everything:
         raise typer.BadParameter("give --rows or --all, not both")
-    if rows is None:
-        rows = TEN_DAYS if endpoint_url is None and not everything else TOTAL_FLIGHTS
-    rows = min(rows, TOTAL_FLIGHTS)
+    if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
+        raise typer.BadParameter(f"--endpoint-url is a URL such as http://localhost:8000, got {endpoint_url!r}")
+    default = TEN_DAYS if endpoint_url is None and not everything else TOTAL_FLIGHTS
+    rows = min(rows or default, TOTAL_FLIGHTS)
     console = Console(highlight=False)
     began = time.perf_counter()
     try:
@@ -301,11 +288,13 @@ def demo(
             raise
         sys.stderr.write(install_hint(error.name))
         raise typer.Exit(2) from None
-    except (BotoCoreError, ClientError, ShardkitError, ValueError) as error:
+    except (BotoCoreError, ClientError, ShardkitError) as error:
         sys.stderr.write(f"The demo stopped: {error}\n")
         raise typer.Exit(2) from None
     console.print(f"All of it: {time.perf_counter() - began:.1f} seconds.")
     if not same:
         console.print("[bold red]What was read is not what was written.[/] Please report this as a bug of shardkit.")
         raise typer.Exit(1)
-    show_next(console, mocked=endpoint_url is None)
+    server = "--endpoint-url http://localhost:8000"
+    then = f"{server} (all flights, on a server of yours)" if endpoint_url is None else "--shards 50 (a wider spread)"
+    console.print(f"\nNext: [bold]shardkit demo {then}[/]")

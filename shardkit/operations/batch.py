@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
-from shardkit.codec import WireItem, from_wire_item
+from shardkit.codec import WireItem, WireValue, from_wire_item
 from shardkit.cursor import made_for
 from shardkit.errors import ShardQueryError
 from shardkit.expressions import project
@@ -20,6 +21,8 @@ __all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
 
 BATCH_GET_KEYS = 100
 """Keys in one BatchGetItem (API reference)."""
+
+_EXACT = Context(prec=40)  # a number of DynamoDB has up to 38 digits
 
 Lookup: TypeAlias = tuple[WireItem, "int | None"]
 """A logical primary key, and the shard to look in."""
@@ -43,7 +46,9 @@ class BatchGet:
         self._items: dict[str, WireItem] = {}
         self._tries = 0
         self._not_before = 0.0
+        self._errors: dict[int | None, Exception] = {}
         self._error: Exception | None = None
+        self._answered = False
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
         self.unprocessed: list[Lookup] = []
@@ -53,7 +58,7 @@ class BatchGet:
         if self._error is not None:
             if self._asked:
                 return Wait()
-            raise self._error
+            raise self._failure(self._error)
         if self._chunks:
             if now < self._not_before:
                 return Wait(self._not_before)
@@ -74,7 +79,9 @@ class BatchGet:
                 self._again(chunk, now)
             else:
                 self._error = self._error or answer
+                self._errors.update((self._stored[self._id(key)][0][1], answer) for key in chunk)
             return
+        self._answered = True
         self.metadata = self.metadata or answer.get("ResponseMetadata", {})
         for consumed in answer.get("ConsumedCapacity", ()):
             self.consumed = add_consumed(self.consumed, consumed)
@@ -107,8 +114,23 @@ class BatchGet:
                 f"the service left {len(shards)} keys unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}): "
                 "it is short of read units; try again later, or raise the table's throughput",
                 {},
-                [from_wire_item(self._sharding.shown(item)) for _, item in self.found],
+                self._partial(),
             )
+
+    def _failure(self, error: Exception) -> Exception:
+        if not self._answered:
+            return error
+        failure = ShardQueryError(
+            f"some of {len(self._stored)} keys could not be read ({error}); partial_items holds what was, errors the "
+            "failed shards; mend the cause and read the others again",
+            self._errors,
+            self._partial(),
+        )
+        failure.__cause__ = error
+        return failure
+
+    def _partial(self) -> list[dict[str, Any]]:
+        return [from_wire_item(self._sharding.shown(item)) for _, item in self.found]
 
     def _again(self, keys: list[WireItem], now: float) -> None:
         self._tries += 1
@@ -116,4 +138,12 @@ class BatchGet:
         self._chunks.append(keys)
 
     def _id(self, item: WireItem) -> str:
-        return made_for({name: item[name] for name in self._sharding.keys.names})
+        return made_for({name: _identity(item[name]) for name in self._sharding.keys.names})
+
+
+def _identity(value: WireValue) -> WireValue:
+    """Give one form to all that DynamoDB takes for the same key: the numbers 1, 1.0 and 10E-1."""
+    if "N" not in value:
+        return value
+    number = Decimal(value["N"]).normalize(_EXACT)
+    return {"N": str(number) if number else "0"}

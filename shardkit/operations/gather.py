@@ -5,7 +5,7 @@
    again only the shards that ran dry, until the page is full or all have ended.
 3. Any other page is one round: with a filter (where a shard's items evaluated cannot be counted against ``Limit``), or
    without ``Limit`` (a shard's page ends at 1 MB). It ends at the bound, the earliest place to which a shard that goes
-   on was read; should that be no further than the cursor, the shards that are behind are asked again.
+   on was read; should that be before the cursor, the shards that are behind it are asked again.
 4. A stream hands out what is in order as it comes and never reads anything twice; its pages grow.
 5. When a shard fails, nothing more is asked; the failure is raised when all answers are in, with the others' items.
    Where no shard answered and all failed alike, the service's own error is raised.
@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any
 
 from shardkit.capacity.units import add_consumed
-from shardkit.errors import ShardQueryError
+from shardkit.errors import ShardQueryError, UnsupportedExpressionError
 from shardkit.faults import code_of
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.merge import Entry, Merge
@@ -44,7 +44,7 @@ class Gather:
         self._read_to: dict[int, dict[str, Any]] = {}
         self._errors: dict[int | None, Exception] = {}
 
-    def receive(self, send: Send, answer: Answer, now: float) -> None:  # noqa: ARG002 - the protocol's signature
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a shard's page, or its failure."""
         number = self._asked.pop(send)
         if isinstance(answer, Exception):
@@ -55,7 +55,8 @@ class Gather:
             self.consumed = add_consumed(self.consumed, consumed)
         self.metadata = self.metadata or answer.get("ResponseMetadata", {})
         frontier = None
-        if last := answer.get("LastEvaluatedKey"):
+        last = answer.get("LastEvaluatedKey")
+        if last and not self.plan.ends_at(last):
             self._read_to[number] = self.plan.rest(last)
             frontier = self.plan.place(last, number)
         self.merge.add(number, self.plan.entries(number, answer.get("Items", [])), frontier)
@@ -97,7 +98,7 @@ class PageOfShards(Gather):
         self.items: list[Entry] = []
         self._one_round = plan.limit is None or plan.filtered
 
-    def next(self, now: float) -> Step[PageOfShards]:  # noqa: ARG002 - the protocol's signature
+    def next(self, now: float) -> Step[PageOfShards]:
         """Ask, wait, or give the page."""
         while not self._errors:
             if send := self._ask(self._share()):
@@ -138,9 +139,7 @@ class PageOfShards(Gather):
         if not self._one_round:
             return self.merge.dry
         start = self.plan.start_place
-        if start is None or not self.merge.not_after(bound[1], start):
-            return []
-        return [bound[0]]
+        return [] if start is None else self.merge.behind(start)
 
     def _partial(self) -> list[Entry]:
         return self.items + self.merge.held
@@ -149,7 +148,12 @@ class PageOfShards(Gather):
 class StreamOfShards(Gather):
     """A whole merged Query; each result is some more entries in order, an empty one the end."""
 
-    def next(self, now: float) -> Step[list[Entry]]:  # noqa: ARG002 - the protocol's signature
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        if plan.counting:
+            raise UnsupportedExpressionError("query_items() yields items: Select='COUNT' cannot be given; use query()")
+
+    def next(self, now: float) -> Step[list[Entry]]:
         """Hand out, ask, or wait."""
         if self._errors:
             if not self._asked:
@@ -169,4 +173,5 @@ class StreamOfShards(Gather):
     def _page_size(self) -> int | None:
         if self.plan.limit is not None:
             return self.plan.share(self.plan.limit, len(self.plan.shards))
-        return _FIRST_PAGE * _GROWTH ** min(self._rounds[self._to_ask[0]] if self._to_ask else 0, 4)
+        rounds = self._rounds[self._to_ask[0]] if self._to_ask else 0
+        return int(_FIRST_PAGE * _GROWTH ** min(rounds, 4))

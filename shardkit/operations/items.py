@@ -20,11 +20,12 @@ from shardkit.operations.batch import BatchGet
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["delete_item", "get_item", "logical_item", "physical_item", "put_item", "update_item"]
+__all__ = ["delete_item", "get_item", "logical_item", "physical_item", "primary_key", "put_item", "update_item"]
 
 Draw = Callable[[], float]
 
 _CONDITIONS = ("ConditionExpression", "Expected")
+_UPDATES = ("UpdateExpression", "AttributeUpdates")
 _FIND_ATTEMPTS = 3
 
 
@@ -35,6 +36,8 @@ def get_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, d
     if known:
         response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
         return {**_shown(sharding, response), "Shard": shard}
+    if not sharding.strategy.locate:
+        raise _unknown(sharding, "GetItem without its shard")
     key = wire.pop("Key")
     batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw)
     yield batch
@@ -69,7 +72,9 @@ def update_item(
 ) -> Program[dict[str, Any]]:
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
     wire, place = _request(sharding, params, "Key")
-    refuse_partition_key(wire, sharding.partition_key, "UpdateExpression")
+    for name in _UPDATES:
+        if not isinstance(sharding.strategy, Unsharded):
+            refuse_partition_key(wire, sharding.partition_key, name)
     moved = updated_attributes(wire) & (set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names))
     if moved:
         raise UnsupportedExpressionError(
@@ -129,19 +134,23 @@ def _request(sharding: Sharding, params: Mapping[str, Any], source: str) -> tupl
     wire = to_wire_params(build_conditions(params))
     wire.setdefault(source, {})
     if source == "Key":
-        sharding.key_of(wire["Key"], kind="key")
-        # What ``by`` reads beside the key is used, and is not part of the request's key.
-        extra = set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names)
-        wire["Key"] = {name: value for name, value in wire["Key"].items() if name not in extra}
+        wire["Key"] = primary_key(sharding, wire["Key"])
     else:
         sharding.key_of(wire["Item"])
     wire["TableName"] = sharding.table
     return wire, place if isinstance(place, Mapping) else {}
 
 
-def _shard(
-    sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
-) -> tuple[int | None, bool]:
+def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
+    """Give a key, checked, without what ``by`` reads beside it; what else is in it is for the service to refuse."""
+    names = sharding.key_of(key, kind="key")
+    if callable(getattr(sharding.strategy, "by", None)):
+        return names
+    extra = set(sharding.strategy.by_attributes or ()) - set(names)
+    return {name: value for name, value in key.items() if name not in extra}
+
+
+def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
     """Say which shard holds the item, and whether that is known."""
     if given is not None:
         sharding.physical(key[sharding.partition_key], given)  # refuses a shard that the key has not
@@ -154,18 +163,18 @@ def _all_shards(sharding: Sharding, key: WireItem) -> tuple[int | None, ...]:
     return sharding.shards(key[sharding.partition_key])
 
 
-def _write(
-    sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None
-) -> Program[dict[str, Any]]:
+def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[dict[str, Any]]:
     source = "Item" if operation == "PutItem" else "Key"
     logical = wire[source][sharding.partition_key]
     params = {**wire, source: sharding.stored(wire[source], shard)}
     physical = params[source][sharding.partition_key]
-    params = rewrite_partition_key(params, sharding.partition_key, lambda value: _alike(value, logical, physical))
+    if not isinstance(sharding.strategy, Unsharded):
+        params = rewrite_partition_key(params, sharding.partition_key, lambda value: _alike(value, logical, physical))
     try:
         response = yield Send(operation, params)
     except Exception as error:
-        raise _error_shown(sharding, error) from None
+        _show_logical(sharding, error)
+        raise
     return {**_shown(sharding, response), "Shard": shard}
 
 
@@ -174,7 +183,8 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
     ((letter, whole),) = physical.items()
     if letter not in value or letter == "N":
         return value
-    bare, content = (getattr(one[letter], "value", one[letter]) for one in (logical, value))
+    bare: Any = getattr(logical[letter], "value", logical[letter])  # boto3's Binary wraps its bytes
+    content: Any = getattr(value[letter], "value", value[letter])
     return {letter: content + whole[len(bare) :]}
 
 
@@ -243,13 +253,11 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     return from_wire_response(shown)
 
 
-def _error_shown(sharding: Sharding, error: Exception) -> Exception:
-    """Give an error that carries an item (in wire form, as boto3 leaves it) with its logical key."""
+def _show_logical(sharding: Sharding, error: Any) -> None:
+    """Make an error that carries an item (in wire form, as boto3 leaves it) show its logical key."""
     response = getattr(error, "response", None)
-    if not isinstance(response, dict) or "Item" not in response:
-        return error
-    response = {**response, "Item": sharding.shown(response["Item"])}
-    return type(error)(response, getattr(error, "operation_name", ""))
+    if isinstance(response, dict) and isinstance(response.get("Item"), dict):
+        error.response = {**response, "Item": sharding.shown(response["Item"])}
 
 
 def _ambiguous(sharding: Sharding, key: WireItem, shards: list[int | None]) -> AmbiguousItemError:

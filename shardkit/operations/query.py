@@ -93,7 +93,8 @@ class Plan:
         counting = wire.get("Select") == "COUNT" and "ProjectionExpression" not in wire and "AttributesToGet" not in wire
         if counting:
             # A count has no positions: the keys are asked for (at the same cost) and counted here.
-            plan = replace(plan, params=keys_only(wire, plan.key_names), counting=True)
+            names = plan.key_names or (key,)  # a projection cannot be empty
+            plan = replace(plan, params=keys_only(wire, names), counting=True)
         else:
             projected, hidden = project(wire, plan.key_names)
             plan = replace(plan, params=projected, hidden=hidden)
@@ -159,6 +160,10 @@ class Plan:
             return entries
         return [entry for entry in entries if self._comes(entry)]
 
+    def ends_at(self, key: WireItem) -> bool:
+        """Say whether nothing behind a key can match: a narrowed condition lets in the excluded end of ``< b``."""
+        return not self._within(key)
+
     def rest(self, key: WireItem) -> WireItem:
         """Give a key without what its shard tells."""
         return {name: key[name] for name in self.key_names if name in key}
@@ -202,13 +207,12 @@ class Plan:
                 f"ExclusiveStartKey {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
                 "pass LastEvaluatedKey as it came"
             )
-        key: WireItem = {name: given[name] for name in names}
+        key: WireItem = {name: self.sharding.checked(name, given[name], "cursor") for name in names}
         for name, value in self.condition.equals.items():
             if comparable(key[name]) != comparable(value):
                 raise CursorError(f"ExclusiveStartKey {from_wire_item(key)!r:.200} is not of {what}")
         try:
-            logical = self.sharding.checked(self.sharding.partition_key, key[self.sharding.partition_key], "cursor")
-            shard = self.sharding.shard_of(logical, from_wire_item(key))
+            shard = self.sharding.shard_of(key[self.sharding.partition_key], from_wire_item(key))
             known = shard is not None or isinstance(self.sharding.strategy, Unsharded)
         except ShardUnknownError:
             shard, known = None, False

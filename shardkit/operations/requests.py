@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shardkit.codec import from_wire_item, from_wire_response, to_wire_item, to_wire_params
-from shardkit.errors import AmbiguousItemError, ConfigurationError, ShardUnknownError
+from shardkit.codec import from_wire_response, to_wire_item, to_wire_params
+from shardkit.errors import (
+    AmbiguousItemError,
+    ConfigurationError,
+    MissingCredentialsError,
+    ShardUnknownError,
+    TableNotDescribedError,
+)
+from shardkit.faults import code_of, is_transient
 from shardkit.machine import Program, Send
 from shardkit.operations import items
 from shardkit.operations.batch import BatchGet, Lookup
@@ -41,34 +48,40 @@ class Requests:
     def known(self) -> Program[Sharding]:
         """Give the table's sharding, after one DescribeTable at the most."""
         if self.sharding is None:
-            answer = yield Send("DescribeTable", {"TableName": self.table})
+            try:
+                answer = yield Send("DescribeTable", {"TableName": self.table})
+            except Exception as error:
+                described = _not_described(self.table, error)
+                if described is error:
+                    raise
+                raise described from error
             self.sharding = Sharding.described(self.table, self.strategy, answer["Table"])
         return self.sharding
 
-    def get_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+    def get_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
         """GetItem."""
-        return self._item(items.get_item, params, shard, return_shards)
+        return self._item(items.get_item, params, shard, return_shards=return_shards)
 
-    def put_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+    def put_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
         """PutItem."""
-        return self._item(items.put_item, params, shard, return_shards)
+        return self._item(items.put_item, params, shard, return_shards=return_shards)
 
-    def update_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+    def update_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
         """UpdateItem."""
-        return self._item(items.update_item, params, shard, return_shards)
+        return self._item(items.update_item, params, shard, return_shards=return_shards)
 
-    def delete_item(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+    def delete_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
         """DeleteItem."""
-        return self._item(items.delete_item, params, shard, return_shards)
+        return self._item(items.delete_item, params, shard, return_shards=return_shards)
 
     def _item(
-        self, operation: Callable[..., Program[Response]], params: Params, shard: int | None, return_shards: bool
+        self, operation: Callable[..., Program[Response]], params: Params, shard: int | None, *, return_shards: bool
     ) -> Program[Response]:
         sharding = yield from self.known()
         response: Response = yield from operation(sharding, params, shard, self.draw)
-        return _without("Shard", response, return_shards)
+        return response if return_shards else _without("Shard", response)
 
-    def query(self, params: Params, shard: int | None, return_shards: bool) -> Program[Response]:
+    def query(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
         """Query: one page."""
         plan = yield from self.plan(params, shard)
         page: PageOfShards = yield PageOfShards(plan)
@@ -92,11 +105,11 @@ class Requests:
         sharding = yield from self.known()
         return Plan.of(sharding, params, shard=shard)
 
-    def scan(self, params: Params, return_shards: bool) -> Program[Response]:
+    def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         """Scan: one page."""
         sharding = yield from self.known()
         response: Response = yield from scan(sharding, params)
-        return _without("Shards", response, return_shards)
+        return response if return_shards else _without("Shards", response)
 
     def segments(self, params: Params, segments: int) -> Program[StreamOfSegments]:
         """Decide a Scan of all segments."""
@@ -107,20 +120,24 @@ class Requests:
 
     def batch_get_items(self, keys: Iterable[Mapping[str, Any]], params: Params) -> Program[Response]:
         """BatchGetItem over any number of keys, each looked for where it can be."""
+        given = _listed(keys)
         sharding = yield from self.known()
-        places: list[Lookup] = []
-        given: list[Mapping[str, Any]] = list(keys)
-        for key in given:
-            places += self._places(sharding, key)
+        looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
+        places = [place for one in looked for place in one]
         batch = BatchGet(sharding, places, to_wire_params(params), self.draw)
         yield batch
-        seen: dict[str, list[int | None]] = {}
-        for (key_found, shard), _ in batch.found:
-            shards = seen.setdefault(repr(key_found), [])
+        # All places of one given key share its wire form, the very object.
+        asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
+        seen: dict[int, list[int | None]] = {}
+        for (primary, shard), _ in batch.found:
+            key, located = asked[id(primary)]
+            shards = seen.setdefault(id(primary), [])
             shards.append(shard)
-            if len(shards) > 1:
+            if located and len(shards) > 1:
                 raise AmbiguousItemError(
-                    f"shards {shards} each hold an item of {from_wire_item(key_found)!r:.200}; delete all but one", shards
+                    f"shards {shards} of table {sharding.table!r} each hold an item of {dict(key)!r:.200}; delete all "
+                    "but one, or read one with get_item(Shard=)",
+                    shards,
                 )
         response: Response = {
             "Items": [sharding.shown(item) for _, item in batch.found],
@@ -129,12 +146,14 @@ class Requests:
         if batch.consumed is not None:
             response["ConsumedCapacity"] = batch.consumed
         response = from_wire_response(response)
-        response["UnprocessedKeys"] = [from_wire_item(key) for key, _ in batch.unprocessed]
+        # As they were given, so that they can be asked for again: also with what ``by`` reads beside the key.
+        left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
+        response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
         return response
 
     def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
         wire = to_wire_item(key)
-        primary = sharding.key_of(wire, kind="key")
+        primary = items.primary_key(sharding, wire)
         shard = sharding.shard_of(primary[sharding.partition_key], key)
         if shard is not None or isinstance(sharding.strategy, Unsharded):
             return [(primary, shard)]
@@ -156,5 +175,31 @@ class Requests:
         return items.logical_item(sharding, item)
 
 
-def _without(name: str, response: Response, wanted: bool) -> Response:
-    return response if wanted else {key: value for key, value in response.items() if key != name}
+def _listed(keys: Any) -> list[Mapping[str, Any]]:
+    if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
+        raise ConfigurationError(f"keys is {keys!r:.100}, not a list of keys; give [{{'Date': …, 'OrderId': …}}, …]")
+    listed = list(keys)
+    if not listed:
+        raise ConfigurationError("keys is empty: there is nothing to read; give at least one key, or make no call")
+    return listed
+
+
+def _not_described(table: str, error: Exception) -> Exception:
+    """Say what an unanswered DescribeTable means; what may pass by itself stays what it is."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and not is_transient(error):
+        return TableNotDescribedError(
+            f"the key schema of table {table!r} is not known: DescribeTable answered {error}; check the table's name, "
+            "the client's region and the permission dynamodb:DescribeTable, or give key_schema= (then none is made)",
+            response,
+        )
+    if code_of(error) == "NoCredentialsError":
+        return MissingCredentialsError(
+            f"the key schema of table {table!r} is not known, because DescribeTable found no credentials ({error}); "
+            "give the session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
+        )
+    return error
+
+
+def _without(name: str, response: Response) -> Response:
+    return {key: value for key, value in response.items() if key != name}

@@ -10,6 +10,7 @@ from shardkit.codec import WireItem, from_wire_item, from_wire_response, to_wire
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
 from shardkit.expressions import build_conditions, project, refuse_partition_key
+from shardkit.faults import code_of
 from shardkit.machine import Answer, Done, Program, Send, Step, Wait
 from shardkit.sharding import Sharding
 
@@ -85,8 +86,9 @@ class StreamOfSegments:
         self._asked: dict[Send, dict[str, Any]] = {}
         self._pages: deque[list[Row]] = deque()
         self._errors: dict[int | None, BaseException] = {}
+        self._answered = False
 
-    def next(self, now: float) -> Step[list[Row]]:  # noqa: ARG002 - the protocol's signature
+    def next(self, now: float) -> Step[list[Row]]:
         """Hand out a page, ask, or wait."""
         if self._pages:
             return Done(self._pages.popleft())
@@ -99,12 +101,13 @@ class StreamOfSegments:
             return send
         return Wait() if self._asked else Done([])
 
-    def receive(self, send: Send, answer: Answer, now: float) -> None:  # noqa: ARG002 - the protocol's signature
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a segment's page."""
         more = self._asked.pop(send)
         if isinstance(answer, Exception):
             self._errors[more.get("Segment")] = answer
             return
+        self._answered = True
         if rows := self._request.rows(answer):
             self._pages.append(rows)
         if last := answer.get("LastEvaluatedKey"):
@@ -112,7 +115,9 @@ class StreamOfSegments:
 
     def _failure(self) -> BaseException:
         first = next(iter(self._errors.values()))
-        if self._segments == len(self._errors) == 1:
+        # Where no segment answered and all failed alike, shardkit has nothing to add to the service's own error.
+        alike = not self._answered and len({code_of(error) for error in self._errors.values()}) == 1
+        if alike or self._segments == 1:
             return first
         return ShardQueryError(
             f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the items before this "

@@ -16,7 +16,7 @@ __all__ = ["Rows"]
 class Rows:
     """Takes entries in order and gives them out as items, or as ``(item, shard)``."""
 
-    def __init__(self, return_shards: bool, max_items: int | None) -> None:
+    def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None and (not isinstance(max_items, int) or isinstance(max_items, bool) or max_items < 0):
             raise ConfigurationError(f"max_items={max_items!r} is not a whole number of at least 0")
         self.plan: Plan | None = None

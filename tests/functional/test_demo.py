@@ -119,9 +119,11 @@ def test_unreachable_endpoint_is_one_line_and_exits_2(monkeypatch: pytest.Monkey
     assert "Traceback" not in result.output
 
 
-def test_rows_and_all_exclude_each_other() -> None:
-    result = invoke("--rows", "30", "--all")
+@pytest.mark.parametrize("args", [("--rows", "30", "--all"), ("--endpoint-url", "localhost"), ("--shards", "0")])
+def test_options_that_cannot_work_exit_2(args: tuple[str, ...]) -> None:
+    result = invoke(*args)
     assert result.exit_code == 2
+    assert "Usage:" in result.output
 
 
 def test_missing_flights_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,95 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import builtins
 import copy
 import dataclasses
 import functools
-import json
 import pickle
-import random
-import subprocess
-import sys
-import uuid
 import warnings
-from collections import Counter
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit import hashing, suffix, textform
 from shardkit.codec import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.suffix import (
-    CalculatedSuffix,
-    RandomSuffix,
-    Strategy,
-    Unsharded,
-    __all__,
-    code_point_product,
-    register_function,
-    stable_hash,
-)
+from shardkit.hashing import code_point_product, stable_hash
+from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from tests.strategies import DAY, STRATEGIES, length_of, old_formula, order_of, python_value, shards_of_key, vectors
 
-ROOT = Path(__file__).parents[2]
-VECTORS = ROOT / "tests" / "vectors"
-DAY = "2014-07-09"
 HUGE = pytest.param(10**6000, id="huge")  # Python refuses to print it
-
-
-def shards_of_key(key: Any) -> int:
-    return 20 if len(key) % 2 else 7
-
-
-def order_of(item: Any) -> Any:
-    return item["Order"]["Id"]
-
-
-def length_of(value: Any) -> int:
-    return len(value)
-
-
-register_function(shards_of_key, name="test.shards_of_key")
-register_function(order_of, name="test.order_of")
-
-
-def vectors(name: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads((VECTORS / name).read_text("utf-8"))["vectors"]
-    return rows
-
-
-def python_value(form: dict[str, Any]) -> Any:
-    ((letter, value),) = form.items()
-    if letter == "T":
-        return tuple(map(python_value, value))
-    if letter == "B":
-        return base64.b64decode(value)
-    return Decimal(value) if letter == "N" else value
-
-
-def old_formula(shards: int = 200) -> CalculatedSuffix:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return CalculatedSuffix("OrderId", shards, hash=code_point_product)
-
-
-STRATEGIES = [
-    Unsharded(),
-    RandomSuffix(1),
-    RandomSuffix(200),
-    RandomSuffix(12, separator="#", first=0, locate=True),
-    RandomSuffix({"hot": 200, b"hot": 30, "a.5": 11}),
-    RandomSuffix(shards_of_key, separator="##"),
-    CalculatedSuffix("OrderId", 200),
-    CalculatedSuffix(("Tenant", "OrderId"), {"hot": 9}, separator="::", first=95),
-    CalculatedSuffix(order_of, shards_of_key),
-    old_formula(),
-]
 strategies = st.sampled_from(STRATEGIES)
 texts = st.one_of(
     st.text(min_size=1, max_size=20),
@@ -292,12 +225,26 @@ def test_unsharded_leaves_every_key_as_it_is() -> None:
 def test_shard_of() -> None:
     item = {"OrderId": "A17", "Tenant": 7, "Order": {"Id": b"x"}}
     assert RandomSuffix(5).shard_of(DAY, item) is None
+    assert Unsharded().shard_of(DAY, item) is None
     assert CalculatedSuffix("OrderId", 200).shard_of(DAY, item) == stable_hash("A17") % 200 + 1
     by_both = CalculatedSuffix(("OrderId", "Tenant"), 200, first=0)
     assert by_both.shard_of(DAY, item) == stable_hash(("A17", 7)) % 200
     assert CalculatedSuffix(order_of, 200).shard_of(DAY, item) == stable_hash(b"x") % 200 + 1
     pair = CalculatedSuffix(lambda item: (item["OrderId"], item["Tenant"]), 200, first=0)
     assert pair.shard_of(DAY, item) == by_both.shard_of(DAY, item)
+
+
+def test_the_only_shard_of_a_key_is_known() -> None:
+    assert RandomSuffix(1).shard_of(DAY, {}) == 1
+    assert RandomSuffix(1, first=0, locate=True).shard_of(b"k", {}) == 0
+    by_key = RandomSuffix({DAY: 2}, first=7)
+    assert (by_key.shard_of(DAY, {}), by_key.shard_of("2014-07-10", {})) == (None, 7)
+    assert RandomSuffix(len).shard_of("k", {}) == 1
+    assert RandomSuffix(len).shard_of("kk", {}) is None
+    with pytest.raises(InvalidKeyError, match="empty or no key"):
+        RandomSuffix(1).shard_of("", {})
+    with pytest.raises(ConfigurationError, match="is a number"):
+        RandomSuffix(1).shard_of(5, {})
 
 
 def test_by_attributes_and_locate() -> None:
@@ -325,32 +272,6 @@ def test_a_missing_attribute_leaves_the_shard_unknown(by: Any) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-REFUSED: list[Any] = [
-    True,
-    1.5,
-    None,
-    {"a"},
-    ["a"],
-    {"a": 1},
-    Decimal("NaN"),
-    Decimal("sNaN"),
-    Decimal("Infinity"),
-    "\ud800",
-]
-REFUSED += [Decimal("1E+1000"), Decimal("1E-1000"), HUGE, object()]
-
-
-@pytest.mark.parametrize("value", REFUSED)
-@pytest.mark.parametrize("function", [stable_hash, length_of])
-def test_values_without_a_hash_are_refused(value: Any, function: Any) -> None:
-    for by in ("a", ("a", "a"), lambda item: item["a"]):
-        with pytest.raises(InvalidKeyError, match="Use text, bytes, an int or a Decimal"):
-            CalculatedSuffix(by, 2, hash=function).shard_of("k", {"a": value})
-    for wrong in (value, (value,), ("a", value)):
-        with pytest.raises(InvalidKeyError):
-            stable_hash(wrong)
-
-
 def test_tuples_are_no_attribute_values_nor_empty_nor_nested() -> None:
     with pytest.raises(InvalidKeyError, match="a list to DynamoDB"):
         CalculatedSuffix("a", 2).shard_of("k", {"a": ("b",)})
@@ -371,18 +292,7 @@ def test_other_errors_of_a_function_pass_through() -> None:
         CalculatedSuffix(lambda _: 1 // 0, 2).shard_of("k", {})
 
 
-# hashes
-
-
-@pytest.mark.parametrize("row", vectors("stable_hash.json"), ids=lambda row: json.dumps(row["value"])[:40])
-def test_golden_hashes(row: dict[str, Any]) -> None:
-    value = python_value(row["value"])
-    number = stable_hash(value)
-    assert (str(number), number % 10, number % 200) == (row["hash"], row["mod10"], row["mod200"])
-    if isinstance(value, bytes):
-        assert stable_hash(Binary(value)) == stable_hash(bytearray(value)) == number
-    if isinstance(value, Decimal) and value == int(value):
-        assert stable_hash(int(value)) == number
+# golden values
 
 
 @pytest.mark.parametrize("row", vectors("suffix.json"))
@@ -396,46 +306,6 @@ def test_golden_physical_keys(row: dict[str, Any]) -> None:
     assert strategy.split(physical) == (key, shard)
 
 
-@given(number=st.decimals(allow_nan=False, allow_infinity=False, places=4), zeros=st.integers(0, 40))
-def test_equal_numbers_hash_alike(number: Decimal, zeros: int) -> None:
-    sign, digits, exponent = number.as_tuple()
-    assert isinstance(exponent, int)
-    longer = Decimal((sign, digits + (0,) * zeros, exponent - zeros))
-    assert longer == number
-    if abs(number.adjusted()) < 1000:
-        assert stable_hash(longer) == stable_hash(number)
-
-
-def test_hashes_are_the_same_in_every_process() -> None:
-    script = (
-        "from shardkit.suffix import CalculatedSuffix as C, RandomSuffix as R, stable_hash as h\n"
-        "print([h(v) for v in ('A17', b'A17', 17, ('a', 1))], C('a', 200).shard_of('k', {'a': 'A17'}),"
-        " R({'b': 2, 'a': 3, 'c': 4}).to_dict())"
-    )
-    answers = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=ROOT,
-            env={"PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        for seed in ("0", "1", "4242")
-    }
-    assert len(answers) == 1
-    assert str(stable_hash("A17")) in answers.pop()
-
-
-def test_code_point_product() -> None:
-    assert code_point_product("A17") == 65 * 49 * 55
-    assert code_point_product("é") == 233
-    assert code_point_product("") == 1
-    for wrong in (5, b"A17", None):
-        with pytest.raises(InvalidKeyError, match="no code points"):
-            code_point_product(wrong)
-
-
 def test_code_point_product_warns_where_it_is_chosen() -> None:
     with pytest.warns(UserWarning, match="nearly always divisible by 200") as caught:
         strategy = CalculatedSuffix("OrderId", 200, hash=code_point_product)
@@ -443,24 +313,6 @@ def test_code_point_product_warns_where_it_is_chosen() -> None:
     with pytest.warns(UserWarning, match="64%") as caught:
         Strategy.from_dict(strategy.to_dict())
     assert [one.filename for one in caught] == [__file__]
-
-
-def test_sequential_orders_are_even_over_200_shards() -> None:
-    strategy = CalculatedSuffix("OrderId", 200)
-    counts = Counter(strategy.shard_of(DAY, {"OrderId": f"order-{number:06}"}) for number in range(20_000))
-    assert set(counts) == set(range(1, 201))
-    # 100 expected: standard deviation 10; chi squared of 199 degrees of freedom is below 270 in 99.9% of draws.
-    assert 60 <= min(counts.values()) <= max(counts.values()) <= 145
-    assert sum((count - 100) ** 2 / 100 for count in counts.values()) < 270
-
-
-def test_the_formula_of_the_guide_is_as_weak_as_its_warning_says() -> None:
-    strategy, draw = old_formula(), random.Random(1)
-    ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(20_000)]
-    assert {strategy.shard_of(DAY, {"OrderId": one}) for one in ids} == {1}
-    numbers = [f"{draw.randrange(10**8):08}" for _ in range(20_000)]
-    on_first = sum(strategy.shard_of(DAY, {"OrderId": one}) == 1 for one in numbers)
-    assert 0.61 < on_first / len(numbers) < 0.67
 
 
 # immutable, comparable, picklable
@@ -488,80 +340,6 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(CalculatedSuffix(order_of, 2, hash=length_of)).count("<function") == 0
 
 
-# the text form
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
-@pytest.mark.filterwarnings("ignore:code_point_product")
-def test_the_text_form_survives_json(strategy: Strategy) -> None:
-    assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
-
-
-def test_the_text_form() -> None:
-    assert RandomSuffix({"b": 2, b"\xff": 3, "a": 4}, locate=True).to_dict() == {
-        "type": "RandomSuffix",
-        "shards": [[{"B": "/w=="}, 3], [{"S": "a"}, 4], [{"S": "b"}, 2]],
-        "separator": ".",
-        "first": 1,
-        "locate": True,
-    }
-    assert CalculatedSuffix(("a", "b"), shards_of_key).to_dict() == {
-        "type": "CalculatedSuffix",
-        "by": ["a", "b"],
-        "shards": {"function": "test.shards_of_key"},
-        "hash": {"function": "stable_hash"},
-        "separator": ".",
-        "first": 1,
-    }
-    assert Strategy.from_dict({"type": "CalculatedSuffix", "by": "a", "shards": 2}) == CalculatedSuffix("a", 2)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        None,
-        [],
-        {},
-        {"type": "Other"},
-        {"type": ["RandomSuffix"]},
-        {"type": "RandomSuffix"},
-        {"type": "RandomSuffix", "shards": 2, "newer": 1},
-        {"type": "Unsharded", "shards": 2},
-        {"type": "RandomSuffix", "shards": 0},
-        {"type": "RandomSuffix", "shards": [[{"N": "1"}, 2]]},
-        {"type": "RandomSuffix", "shards": [[{"B": "?"}, 2]]},
-        {"type": "RandomSuffix", "shards": [[{"B": 5}, 2]]},
-        {"type": "RandomSuffix", "shards": [["k", 2]]},
-        {"type": "RandomSuffix", "shards": [5]},
-        {"type": "RandomSuffix", "shards": [[{"S": ""}, 2]]},
-        {"type": "RandomSuffix", "shards": {"function": "unknown"}},
-        {"type": "RandomSuffix", "shards": {"function": ["unhashable"]}},
-        {"type": "RandomSuffix", "shards": {"k": 2}},
-        {"type": "CalculatedSuffix", "by": [], "shards": 2},
-    ],
-)
-def test_a_wrong_text_form_is_refused(form: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"Give|Call register_function"):
-        Strategy.from_dict(form)
-
-
-def test_functions_need_a_name() -> None:
-    def local(_: Any) -> int:
-        return 2
-
-    strategy = RandomSuffix(local)
-    with pytest.raises(ConfigurationError, match="register_function"):
-        strategy.to_dict()
-    name = f"test.{uuid.uuid4()}"
-    assert register_function(local, name=name) is local
-    assert register_function(local, name=name) is local
-    assert Strategy.from_dict(strategy.to_dict()) == strategy
-    with pytest.raises(ConfigurationError, match="is taken by"):
-        register_function(length_of, name=name)
-    for function, wrong in ((local, ""), (local, None), (5, "five")):
-        with pytest.raises(ConfigurationError, match="give a callable"):
-            register_function(function, name=wrong)  # type: ignore[type-var, arg-type]
-
-
-def test_public_names_are_sorted() -> None:
-    assert list(__all__) == sorted(__all__)
+@pytest.mark.parametrize("module", [hashing, suffix, textform])
+def test_public_names_are_sorted(module: Any) -> None:
+    assert module.__all__ == sorted(module.__all__)

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity.sizes import item_size
-from shardkit.capacity.units import add_consumed, apportion, read_units, write_units
+from shardkit.capacity.units import add_consumed, apportion, read_units, table_name, write_units
 
 KB = 1024
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
 
 
 class TestWorkedExamples:
@@ -135,6 +136,25 @@ def test_add_consumed_missing_and_empty() -> None:
 def test_add_consumed_of_different_tables_is_refused() -> None:
     with pytest.raises(ValueError, match="per table"):
         add_consumed({"TableName": "A"}, {"TableName": "B"})
+    with pytest.raises(ValueError, match="per table"):
+        add_consumed({"TableName": f"{ARN}A"}, {"TableName": "B"})
+    with pytest.raises(ValueError, match="per table"):
+        add_consumed({"TableName": f"{ARN}A"}, {"TableName": f"{ARN.replace('east', 'west')}A"})
+
+
+def test_add_consumed_takes_an_arn_and_the_plain_name_for_one_table() -> None:
+    by_arn = {"TableName": f"{ARN}Orders", "CapacityUnits": 1.0}
+    by_name = {"TableName": "Orders", "CapacityUnits": 2.0}
+    total = {"TableName": "Orders", "CapacityUnits": 3.0}
+    assert add_consumed(by_arn, by_name) == add_consumed(by_name, by_arn) == total
+    assert add_consumed(by_arn, by_arn) == {"TableName": f"{ARN}Orders", "CapacityUnits": 2.0}
+    assert add_consumed(by_arn, None) == by_arn
+    assert by_arn["CapacityUnits"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["Orders", f"{ARN}Orders", f"{ARN}Orders/index/ByCustomer"])
+def test_table_name(name: str) -> None:
+    assert table_name(name) == "Orders"
 
 
 PART = st.fixed_dictionaries(

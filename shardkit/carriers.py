@@ -1,0 +1,96 @@
+"""What a face runs programs and machines with: a client, how many requests side by side, and threads or tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.errors import ConfigurationError
+from shardkit.events import prepare
+from shardkit.machine import Machine, Program, Steps
+from shardkit.operations.requests import Requests
+
+__all__ = ["AsyncCarrier", "Carrier"]
+
+T = TypeVar("T")
+
+
+class _Carrier:
+    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
+        self.client = client
+        self.requests = requests
+        self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
+        prepare(client)
+
+    def side_by_side(self, given: int | None, name: str) -> int:
+        """Say how many requests may run at once: what was given, or as many as botocore pools connections."""
+        if given is None:
+            return int(self.client.meta.config.max_pool_connections)
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            raise ConfigurationError(f"{name}={given!r} is not a whole number of at least 1 (requests side by side)")
+        return given
+
+
+class Carrier(_Carrier):
+    """Runs them on the caller's thread and a pool of threads; clock, sleep and pool can be put in their places."""
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+    sleep: Callable[[float], None] = staticmethod(time.sleep)
+
+    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
+        super().__init__(client, requests, max_concurrency)
+        self._send = transport(client, lambda: requests.sharding)
+        self._pool: Executor | None = None
+        self._lock = threading.Lock()
+
+    def executor(self) -> Executor:
+        """Give the pool, made when a fan-out first needs it."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
+            return self._pool
+
+    def driver(self, machine: Machine[T], concurrency: int | None = None) -> Driver[T]:
+        """Give a driver over the client."""
+        return Driver(
+            machine,
+            self._send,
+            executor=self.executor,
+            concurrency=concurrency or self.concurrency,
+            clock=self.clock,
+            sleep=self.sleep,
+        )
+
+    def run(self, program: Program[T]) -> T:
+        """Run a program to its result."""
+        return self.driver(Steps(program)).run()
+
+
+class AsyncCarrier(_Carrier):
+    """Runs them as asyncio tasks; clock and sleep can be put in their places."""
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+    sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
+
+    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
+        super().__init__(client, requests, max_concurrency)
+        self._send = async_transport(client, lambda: requests.sharding)
+
+    def driver(self, machine: Machine[T], concurrency: int | None = None) -> AsyncDriver[T]:
+        """Give a driver over the client."""
+        return AsyncDriver(
+            machine, self._send, concurrency=concurrency or self.concurrency, clock=self.clock, sleep=self.sleep
+        )
+
+    async def run(self, program: Program[T]) -> T:
+        """Run a program to its result."""
+        driver = self.driver(Steps(program))
+        try:
+            return await driver.run()
+        finally:
+            driver.close()

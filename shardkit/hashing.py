@@ -1,0 +1,120 @@
+"""The hashes that suffixes are calculated with; pure, and the same in every process, version and language."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import reprlib
+from decimal import Decimal
+from typing import Any
+
+from shardkit.codec import Binary
+from shardkit.errors import InvalidKeyError
+
+__all__ = ["code_point_product", "stable_hash"]
+
+_MOST_DIGITS = 1000  # a number's plain text; DynamoDB holds 1E-130 to 9.99E+125
+_SURROGATE = re.compile("[\ud800-\udfff]").search
+
+
+def stable_hash(value: Any) -> int:
+    """Hash a value to 64 bits, the same in every process, version and language.
+
+    Example::
+
+        stable_hash(Decimal("1.50")) == stable_hash("1.5")
+        stable_hash("A17") % 200 + 1  # what CalculatedSuffix("OrderId", shards=200) does
+
+    It is the first 8 bytes, big-endian, of the SHA-256 of a text's UTF-8, of the bytes, or of a number's exact plain
+    decimal text without trailing zeros.
+
+    For a tuple, each member goes in as its type letter (S, B, N), its length (4 bytes, big-endian) and its bytes.
+
+    Args:
+        value: A str, bytes, bytearray, Binary, int or Decimal, or a non-empty tuple of these.
+
+    Returns:
+        An int from 0 to 2**64 - 1.
+
+    Raises:
+        InvalidKeyError: Another type, NaN, Infinity, a number of over 1000 digits, an unpaired surrogate, or an empty
+            tuple.
+
+    Cost: one SHA-256 over the value; no request.
+    Source: ``tests/vectors/stable_hash.json``, for implementations in other languages.
+    """
+    encoded = [_encoded(member) for member in _members(value)]
+    data = b"".join(letter + len(content).to_bytes(4, "big") + content for letter, content in encoded)
+    return int.from_bytes(hashlib.sha256(data if isinstance(value, tuple) else data[5:]).digest()[:8], "big")
+
+
+def code_point_product(value: Any) -> int:
+    """Multiply the code points of a text: the guide's formula, for data already written with it; it spreads badly.
+
+    Example::
+
+        code_point_product("A17") == 65 * 49 * 55
+
+    The strategy does the rest of the formula, "modulo 200 + 1".
+
+    Args:
+        value: A str.
+
+    Returns:
+        An int of at least 0; 1 for the empty text.
+
+    Raises:
+        InvalidKeyError: No str.
+
+    Cost: O(length squared); no request.
+    Source: Developer Guide, "Best Practices for Tables", "Using a Calculated Value".
+    """
+    if not isinstance(value, str):
+        raise InvalidKeyError(f"{shown(value)} has no code points. Use stable_hash, or a by= that gives a str.")
+    return math.prod(map(ord, value))
+
+
+def checked(value: Any) -> Any:
+    """Give a value, or a tuple of values, as a hash takes it: binary as bytes, and refused if it has no hash."""
+    members = tuple((_encoded(member), binary(member))[1] for member in _members(value))
+    return members if isinstance(value, tuple) else members[0]
+
+
+def binary(value: Any) -> Any:
+    """Give bytes for all that boto3 writes as B, anything else as it is."""
+    value = value.value if isinstance(value, Binary) else value  # type: ignore[attr-defined]
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    if value == () and isinstance(value, tuple):
+        raise InvalidKeyError("An empty tuple has nothing to calculate a shard from. Give it a member.")
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _encoded(value: Any) -> tuple[bytes, bytes]:
+    """Type letter and content of what a shard can be calculated from."""
+    raw = binary(value)
+    if isinstance(raw, bytes):
+        return b"B", raw
+    if isinstance(raw, str) and not _SURROGATE(raw):
+        return b"S", raw.encode("utf-8")
+    if isinstance(raw, int | Decimal) and not isinstance(raw, bool):
+        number = Decimal(raw)
+        if not number:
+            return b"N", b"0"
+        if number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS:
+            text = format(number, "f")  # exact at any length, whatever the context
+            return b"N", (text.rstrip("0").rstrip(".") if "." in text else text).encode("ascii")
+    raise InvalidKeyError(
+        f"No shard can be calculated from {shown(raw)} ({type(raw).__name__}; no text with unpaired surrogates, NaN, "
+        "Infinity or over 1000 digits). Use text, bytes, an int or a Decimal."
+    )
+
+
+def shown(value: Any) -> str:
+    """Show a value in a message, cut short; a function by its name."""
+    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:  # Python refuses to print very long ones
+        return f"<int of {value.bit_length()} bits>"
+    return str(getattr(value, "__qualname__", None) or reprlib.repr(value))

@@ -1,0 +1,83 @@
+"""What goes over HTTP, and answers that come back in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.awsrequest import AWSResponse
+
+__all__ = ["Recorder", "answering", "recording"]
+
+Body = dict[str, Any]
+
+
+class Recorder:
+    """Keeps (operation, body) of every request that a client sends, in the order in which they go out."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, Body]] = []
+
+    @property
+    def operations(self) -> list[str]:
+        """The names of the operations."""
+        return [operation for operation, _ in self.requests]
+
+    def bodies(self, operation: str) -> list[Body]:
+        """The bodies of one operation's requests."""
+        return [body for name, body in self.requests if name == operation]
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        self.requests.clear()
+
+    def _before_send(self, request: Any, **_: Any) -> None:
+        target = request.headers["X-Amz-Target"]
+        target = target.decode() if isinstance(target, bytes) else target
+        self.requests.append((target.rpartition(".")[2], json.loads(request.body)))
+
+
+@contextmanager
+def recording(client: Any) -> Iterator[Recorder]:
+    """Record what a client sends: `with recording(table.meta.client) as wire: …; wire.requests`."""
+    recorder = Recorder()
+    client.meta.events.register_first("before-send.dynamodb", recorder._before_send)  # noqa: SLF001
+    try:
+        yield recorder
+    finally:
+        client.meta.events.unregister("before-send.dynamodb", recorder._before_send)  # noqa: SLF001
+
+
+class _Raw:
+    """The part of urllib3's response that botocore reads."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self._body
+
+
+@contextmanager
+def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str, Any] | None]) -> Iterator[None]:
+    """Answer an operation in the service's place: with the wire response that is given for the body, unless None.
+
+    A response with ``__type`` is an error.
+    """
+
+    def before_send(request: Any, **_: Any) -> AWSResponse | None:
+        response = answer(json.loads(request.body))
+        if response is None:
+            return None
+        headers = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
+        raw: Any = _Raw(json.dumps(response).encode())
+        return AWSResponse(request.url, 400 if "__type" in response else 200, headers, raw)
+
+    event = f"before-send.dynamodb.{operation}"
+    client.meta.events.register(event, before_send)
+    try:
+        yield
+    finally:
+        client.meta.events.unregister(event, before_send)
