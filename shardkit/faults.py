@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from botocore.exceptions import ClientError, HTTPClientError
+from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError, ParamValidationError  # noqa
 
 __all__ = ["code_of", "is_fatal", "is_throttle", "is_transient"]
 

@@ -14,7 +14,7 @@ A machine decides, a driver carries (:mod:`shardkit.drivers`). The rules:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -75,11 +75,14 @@ class Steps(Generic[T]):
         self._pending: Send | Wait | Machine[Any] | None = None
         self._sent = False
         self._result: Done[T] | None = None
+        self._error: Exception | None = None
         self._advance(None)
 
     def next(self, now: float) -> Step[T]:
         """Decide the next step at the time ``now``."""
         while self._result is None:
+            if self._error is not None:
+                raise self._error
             pending = self._pending
             if isinstance(pending, Send):
                 if self._sent:
@@ -95,7 +98,7 @@ class Steps(Generic[T]):
             try:
                 step = pending.next(now)
             except Exception as error:  # noqa: BLE001 - the program decides, as with a call of its own
-                self._advance(error)
+                self._throw(error)
                 continue
             if not isinstance(step, Done):
                 return step
@@ -104,18 +107,28 @@ class Steps(Generic[T]):
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take the answer to an earlier ``Send``."""
-        if send is self._pending:
-            self._advance(answer)
-        else:
+        if send is not self._pending:
             assert self._pending is not None and not isinstance(self._pending, Send | Wait)
-            self._pending.receive(send, answer, now)
+            try:
+                self._pending.receive(send, answer, now)
+            except Exception as error:  # noqa: BLE001 - as with ``next``
+                self._throw(error)
+        elif isinstance(answer, Exception):
+            self._throw(answer)
+        else:
+            self._advance(answer)
 
     def _advance(self, value: Any) -> None:
+        self._resume(self._program.send, value)
+
+    def _throw(self, error: Exception) -> None:
+        self._resume(self._program.throw, error)
+
+    def _resume(self, how: Callable[[Any], Send | Wait | Machine[Any]], value: Any) -> None:
         self._sent = False
         try:
-            if isinstance(value, Exception):
-                self._pending = self._program.throw(value)
-            else:
-                self._pending = self._program.send(value)
+            self._pending = how(value)
         except StopIteration as stop:
             self._result = Done(stop.value)
+        except Exception as error:  # noqa: BLE001 - ``next`` raises it
+            self._error = error

@@ -61,6 +61,15 @@ class Interleave(Generic[T]):
             return item
         return None
 
+    def remove(self, key: Hashable, item: T) -> None:
+        """Take an item of this partition key out of turn."""
+        queue = self._queues[key]
+        queue.remove(item)
+        self._held -= 1
+        if not queue:
+            del self._queues[key]
+            self._turns.remove(key)
+
     def drain(self) -> list[T]:
         """Take all that is held."""
         items: list[T] = []

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
     from shardkit.bulk.report import BulkReport
 
-TEN_DAYS = 8_832  # rows: what moto, which scans its whole table for every Query, does in half a minute
+TWO_WEEKS = 12_208  # rows: what moto, which scans its whole table for every Query, does in half a minute
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-SAMPLES = 5
 MOST_BARS = 20
 DUMMY = "demo"
 FAKE_ENVIRONMENT = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), DUMMY)
@@ -249,7 +248,7 @@ def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: 
         keys = {str(key): shards_of_day[strategy.split(key)[1]] for key in strategy.physical_keys(sharded.day)}
         show_keys(console, keys, sharded, plain, star)
         show_check(console, f"query_items, {sharded.day} in order", streamed)
-        got = get_flights(table, source[:: max(1, len(source) // SAMPLES)][:SAMPLES], meter)
+        got = get_flights(table, source[:: max(1, len(source) // 5)][:5], meter)
         show_check(console, "get_item, one GetItem each", got)
     parts: dict[str, Load | Check] = {"load, sharded": sharded, "load, plain": plain}
     parts |= {"query_items": streamed, "get_item": got}
@@ -264,7 +263,7 @@ def demo(
     shards: Annotated[int, typer.Option(min=1, max=1000, help="Over how many shards a day is spread.")] = 10,
     rows: Annotated[
         int | None,
-        typer.Option(min=1, help=f"How many flights; {TEN_DAYS:,} in moto, all at an endpoint.", show_default=False),
+        typer.Option(min=1, help=f"How many flights; {TWO_WEEKS:,} in moto, all at an endpoint.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help=f"All {TOTAL_FLIGHTS:,} flights.")] = False,
 ) -> None:
@@ -273,7 +272,7 @@ def demo(
         raise typer.BadParameter("give --rows or --all, not both")
     if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
         raise typer.BadParameter(f"--endpoint-url is a URL such as http://localhost:8000, got {endpoint_url!r}")
-    default = TEN_DAYS if endpoint_url is None and not everything else TOTAL_FLIGHTS
+    default = TWO_WEEKS if endpoint_url is None and not everything else TOTAL_FLIGHTS
     rows = min(rows or default, TOTAL_FLIGHTS)
     console = Console(highlight=False)
     began = time.perf_counter()

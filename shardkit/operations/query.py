@@ -72,7 +72,10 @@ class Plan:
         if fanned:
             shards = sharding.shards(sharding.checked(key, condition.equals[key], "key condition"))
         if shard is not None:
-            shards = _only(shards, shard, fanned, sharding, condition)
+            if not fanned:
+                raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
+            sharding.physical(condition.equals[key], shard)  # refuses a shard that the key has not
+            shards = (shard,)
         limit = wire.pop("Limit", None)
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
             raise ConfigurationError(f"Limit={limit!r} is not a whole number of at least 1 (items evaluated a page)")
@@ -90,7 +93,7 @@ class Plan:
             limit=limit,
             hidden=frozenset(),
         )
-        counting = wire.get("Select") == "COUNT" and "ProjectionExpression" not in wire and "AttributesToGet" not in wire
+        counting = wire.get("Select") == "COUNT" and not {"ProjectionExpression", "AttributesToGet"} & wire.keys()
         if counting:
             # A count has no positions: the keys are asked for (at the same cost) and counted here.
             names = plan.key_names or (key,)  # a projection cannot be empty
@@ -188,10 +191,7 @@ class Plan:
         index = self.params.get("IndexName")
         what = f"{self.sharding.table!r}" + (f", index {index!r}" if index else "") + ", key "
         what += repr(from_wire_item(self.condition.equals))
-        if is_token(given):
-            cursor = Cursor.read(given, self.purpose, what)
-        else:
-            cursor = self._by_hand(given, what)
+        cursor = Cursor.read(given, self.purpose, what) if is_token(given) else self._by_hand(given, what)
         if cursor.shard not in self.shards or any(name not in cursor.key for name in self.key_names):
             raise CursorError(
                 f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
@@ -289,12 +289,3 @@ def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tu
         f"the sort key {key!r} of this index carries the suffixes of table {sharding.table!r}, which change its order: "
         f"only Key({key!r}).eq(…) can be asked of it; for ranges and ordered reads give the index another sort key"
     )
-
-
-def _only(
-    shards: tuple[int | None, ...], shard: int, fanned: bool, sharding: Sharding, condition: KeyCondition
-) -> tuple[int | None, ...]:
-    if not fanned:
-        raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
-    sharding.physical(condition.equals[sharding.partition_key], shard)  # refuses a shard that the key has not
-    return (shard,)

@@ -49,8 +49,8 @@ class _Request:
         if given is not None:
             if not is_token(given):
                 raise CursorError(
-                    f"ExclusiveStartKey {given!r:.200} is not a cursor of shardkit; a Scan goes by stored keys, so pass "
-                    "LastEvaluatedKey as it came"
+                    f"ExclusiveStartKey {given!r:.200} is not a cursor of shardkit; a Scan goes by stored keys, so "
+                    "pass LastEvaluatedKey as it came"
                 )
             wire["ExclusiveStartKey"] = Cursor.read(given, self.purpose, f"a Scan of {sharding.table!r}").key
         self._params, self._hidden = project(wire, (sharding.partition_key,))
