@@ -8,7 +8,6 @@ key), shard, and the key of the last item read there, without what the shard tel
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,20 +46,15 @@ class Cursor:
             token = token.get("S")
         if len(given) != 1 or not isinstance(token, str):
             raise CursorError(f"this is not a cursor of shardkit: {given!r:.200}; pass LastEvaluatedKey as it came")
-        try:
-            raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
-            payload = raw[4:]
-            # Written again it must be the same: base64 has bits in its last character that say nothing.
-            intact = _check(payload) == raw[:4] and _text(raw) == token
-            version, made, shard, key = orjson.loads(payload) if intact else (0, "", None, {})
-        except (ValueError, binascii.Error):
-            intact = False
-        if not intact:
+        payload = _payload(token)
+        if payload is None:
             raise CursorError(f"the cursor {token!r:.80} is damaged; pass LastEvaluatedKey as it came")
+        version, *rest = orjson.loads(payload)
         if version != _VERSION:
             raise CursorError(
                 f"the cursor is of version {version}, this shardkit reads {_VERSION}; start the read again"
             )
+        made, shard, key = rest
         if made != purpose:
             raise CursorError(f"the cursor was made for another key, table or index than {what}; start the read again")
         return cls(shard, {name: _unpacked(value) for name, value in key.items()})
@@ -79,6 +73,15 @@ def made_for(*parts: Any) -> str:
 
 def _text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def _payload(token: str) -> bytes | None:
+    try:
+        raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return None
+    # Written again it must be the same: base64 has bits in its last character that say nothing.
+    return raw[4:] if _check(raw[4:]) == raw[:4] and _text(raw) == token else None
 
 
 def _check(payload: bytes) -> bytes:

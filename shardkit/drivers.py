@@ -43,6 +43,13 @@ class Driver(Generic[T]):
 
     def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
+        try:
+            return self._run()
+        except BaseException:
+            self.close()
+            raise
+
+    def _run(self) -> T:
         while True:
             step, sends = self._start()
             if len(sends) == 1 and not self._under_way and isinstance(step, Wait) and step.until is None:
@@ -67,7 +74,8 @@ class Driver(Generic[T]):
     def _wait(self, step: Wait) -> None:
         seconds = None if step.until is None else max(0.0, step.until - self._clock())
         if not self._under_way:
-            self._sleep(seconds or 0.0)
+            assert seconds is not None, "a machine waits for a response, and no request is under way"
+            self._sleep(seconds)
             return
         done, _ = wait(self._under_way, timeout=seconds, return_when=FIRST_COMPLETED)
         for future in done:
@@ -100,11 +108,15 @@ class AsyncDriver(Generic[T]):
 
     async def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
-        while True:
-            step = self._start()
-            if isinstance(step, Done):
-                return step.value
-            await self._wait(step)
+        try:
+            while True:
+                step = self._start()
+                if isinstance(step, Done):
+                    return step.value
+                await self._wait(step)
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self) -> Wait | Done[T]:
         while len(self._under_way) < self._concurrency:
@@ -117,7 +129,8 @@ class AsyncDriver(Generic[T]):
     async def _wait(self, step: Wait) -> None:
         seconds = None if step.until is None else max(0.0, step.until - self._clock())
         if not self._under_way:
-            await self._sleep(seconds or 0.0)
+            assert seconds is not None, "a machine waits for a response, and no request is under way"
+            await self._sleep(seconds)
             return
         done, _ = await asyncio.wait(self._under_way, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for future in done:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError, ParamValidationError  # noqa
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    HTTPClientError,
+    IncompleteReadError,
+    ParamValidationError,
+    ProxyConnectionError,
+)
 
 __all__ = ["code_of", "is_fatal", "is_throttle", "is_transient"]
 
@@ -15,7 +23,20 @@ _THROTTLES = frozenset(
         "ThrottledException",
     }
 )
-_TRANSIENT = frozenset({"InternalServerError", "ServiceUnavailable", "InternalFailure", "RequestTimeout"})
+_TRANSIENT = frozenset(
+    {
+        "InternalFailure",
+        "InternalServerError",
+        "ReplicatedWriteConflictException",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "TransactionConflictException",
+        "TransactionInProgressException",
+    }
+)
+# botocore's family of lost connections has no root of its own; a certificate that is refused is not of it.
+_LOST = (ConnectTimeoutError, EndpointConnectionError, HTTPClientError, IncompleteReadError, ProxyConnectionError)
 # Errors that say something about one request's content: another request may well succeed. All other client errors
 # (no such table, access denied, expired credentials, ...) would meet the next request too.
 _ABOUT_THE_REQUEST = frozenset(
@@ -26,6 +47,8 @@ _ABOUT_THE_REQUEST = frozenset(
         "SerializationException",
     }
 )
+_TOO_LARGE = 413
+_SERVER_ERROR = 500
 
 
 def code_of(error: BaseException) -> str:
@@ -45,14 +68,21 @@ def is_transient(error: BaseException) -> bool:
 
     A lost connection leaves open whether the request was carried out; puts and deletes of whole items may be repeated.
     """
-    if isinstance(error, HTTPClientError):
+    if isinstance(error, _LOST):
         return True
-    if not isinstance(error, ClientError):
-        return False
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return is_throttle(error) or code_of(error) in _TRANSIENT or int(status) >= 500
+    return is_throttle(error) or (
+        isinstance(error, ClientError) and (code_of(error) in _TRANSIENT or _status(error) >= _SERVER_ERROR)
+    )
 
 
 def is_fatal(error: BaseException) -> bool:
     """Say whether every further request would meet the same error (no such table, no credentials, ...)."""
-    return not is_transient(error) and not (isinstance(error, ClientError) and code_of(error) in _ABOUT_THE_REQUEST)
+    if isinstance(error, ClientError):
+        about_it = code_of(error) in _ABOUT_THE_REQUEST or _status(error) == _TOO_LARGE
+    else:
+        about_it = isinstance(error, ParamValidationError)
+    return not about_it and not is_transient(error)
+
+
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

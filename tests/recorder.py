@@ -41,7 +41,7 @@ class Recorder:
 
 @contextmanager
 def recording(client: Any) -> Iterator[Recorder]:
-    """Record what a client sends: `with recording(table.meta.client) as wire: …; wire.requests`."""
+    """Record what a client sends inside the `with`, in the recorder that it gives."""
     recorder = Recorder()
     client.meta.events.register_first("before-send.dynamodb", recorder._before_send)  # noqa: SLF001
     try:
@@ -71,7 +71,7 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
         response = answer(json.loads(request.body))
         if response is None:
             return None
-        headers = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
+        headers: Any = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
         raw: Any = _Raw(json.dumps(response).encode())
         return AWSResponse(request.url, 400 if "__type" in response else 200, headers, raw)
 

@@ -349,6 +349,7 @@ def _comparable(value: WireValue | None) -> Hashable:
     """Give what two key values that DynamoDB takes for the same have in common: 1 and 1.0 are one key."""
     if value is None:
         return None
+    content: Any
     ((letter, content),) = value.items()
     if letter == "S":
         return str(content)

@@ -9,7 +9,7 @@ __all__ = ["raise_failures"]
 
 
 def raise_failures(load: Load, *, collect: bool = False) -> None:
-    """Raise for the items that failed (unless they are collected), and for a load that could not go on."""
+    """Raise for the items that failed (unless they are collected), and for a load or a source that could not go on."""
     report = load.report
     if load.fatal is not None:
         raise BulkLoadError(
@@ -18,6 +18,13 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
             report.failures,
             report,
         ) from load.fatal
+    if load.broken is not None:
+        raise BulkLoadError(
+            f"the source ended in an error after {report.items:,} items: {load.broken}; of these {report.written:,} "
+            "are written; mend the source and load again",
+            report.failures,
+            report,
+        ) from load.broken
     if report.failures and not collect:
         first = report.failures[0]
         raise BulkLoadError(

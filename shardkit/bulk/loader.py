@@ -8,6 +8,7 @@ from typing import Any, Literal
 from shardkit.bulk.batch import WINDOW, Load
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.drivers import Driver
 from shardkit.errors import ConfigurationError
 from shardkit.suffix import Unsharded
 from shardkit.table import ShardedTable
@@ -48,20 +49,18 @@ def streaming_bulk(
         progress: Called with the report so far after every batch.
 
     Returns:
-        An iterator of BulkResult, in the order in which items are settled.
+        An iterator of BulkResult, in the order in which items are settled. Left early, it sends nothing more.
 
     Raises:
         ConfigurationError: An argument cannot work, or there were no items.
-        BulkLoadError: Items failed (with ``on_error="raise"``); or the load could not go on.
+        BulkLoadError: Items failed (with ``on_error="raise"``); or the load, or its source, could not go on.
 
-    Cost: one BatchWriteItem for every 25 items and one for every retry; memory: the window.
+    Cost: one BatchWriteItem for every 25 items and one for every retry; memory: the window, and what failed.
     IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
-    for load, results in _loading(table, items, workers, window, on_error):
-        yield from results
-        if progress is not None:
-            progress(load.report)
+    _, batches = _started(table, items, workers, window, on_error, progress)
+    return (result for results in batches for result in results)
 
 
 def bulk_load(
@@ -84,11 +83,9 @@ def bulk_load(
     Returns:
         The report; its ``failures`` say which items failed and why.
     """
-    load: Load | None = None
-    for load, _ in _loading(table, items, workers, window, on_error):
-        if progress is not None:
-            progress(load.report)
-    assert load is not None, "a load of nothing is refused"
+    load, batches = _started(table, items, workers, window, on_error, progress)
+    for _ in batches:
+        pass
     return load.report
 
 
@@ -122,24 +119,52 @@ def feed(load: Load, item: Any) -> None:
         raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
 
 
-def _loading(
-    table: Any, items: Iterable[Mapping[str, Any]], workers: int | None, window: int, on_error: OnError
-) -> Iterator[tuple[Load, list[BulkResult]]]:
+def _started(
+    table: Any,
+    items: Iterable[Mapping[str, Any]],
+    workers: int | None,
+    window: int,
+    on_error: OnError,
+    progress: Progress | None,
+) -> tuple[Load, Iterator[list[BulkResult]]]:
     check_options(workers, window, on_error)
     check_source(items)
+    if not hasattr(items, "__iter__"):
+        raise ConfigurationError(f"items is a {type(items).__name__}, an async iterable; use shardkit.aio.bulk_load")
     sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded(), max_concurrency=workers)
     carrier = sharded.carrier
-    workers = carrier.side_by_side(workers, "workers")
-    sharding = carrier.run(carrier.requests.known())
-    load = Load(sharding, workers=workers, draw=carrier.requests.draw, window=window)
-    driver = carrier.driver(load, workers)
-    source = iter(items)
+    workers = min(workers or carrier.concurrency, carrier.concurrency)
+    load = Load(carrier.run(carrier.requests.known()), workers=workers, draw=carrier.requests.draw, window=window)
+    return load, _loading(load, carrier.driver(load, workers), iter(items), on_error, progress)
+
+
+def _loading(
+    load: Load,
+    driver: Driver[list[BulkResult]],
+    source: Iterator[Mapping[str, Any]],
+    on_error: OnError,
+    progress: Progress | None,
+) -> Iterator[list[BulkResult]]:
     try:
         while not load.ended:
             while load.wants:
-                feed(load, next(source, END))
+                _read(load, source)
             if results := driver.run():
-                yield load, results
+                yield results
+                if progress is not None:
+                    progress(load.report)
     finally:
         driver.close()
     raise_failures(load, collect=on_error == "collect")
+
+
+def _read(load: Load, source: Iterator[Mapping[str, Any]]) -> None:
+    try:
+        item = next(source, END)
+    except Exception as error:
+        if load.report.items == 0:
+            raise
+        # What was taken is written first, then this is raised.
+        load.close(error)
+    else:
+        feed(load, item)

@@ -67,7 +67,7 @@ class BulkReport:
     def __str__(self) -> str:
         rate = f", {self.written / self.seconds:,.0f} items/s" if self.seconds > 0 else ""
         return (
-            f"{self.items:,} items: {self.written:,} written, {self.failed:,} failed; {self.write_units:,.1f} write units "
-            f"in {self.requests:,} requests ({self.retried:,} items retried, {self.throttles:,} throttles); "
+            f"{self.items:,} items: {self.written:,} written, {self.failed:,} failed; {self.write_units:,.1f} write "
+            f"units in {self.requests:,} requests ({self.retried:,} items retried, {self.throttles:,} throttles); "
             f"{self.seconds:,.2f} s{rate}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardkit.bulk.batch import BATCH_ITEMS, Load
 from shardkit.bulk.finish import raise_failures
 from shardkit.drivers import Driver
+from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from shardkit.carriers import Carrier
@@ -17,7 +19,7 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter:
-    """What ``ShardedTable.batch_writer()`` gives; made there."""
+    """What ``ShardedTable.batch_writer()`` gives; made there. Threads may share one."""
 
     def __init__(self, carrier: Carrier, overwrite_by_pkeys: list[str] | None) -> None:
         sharding = carrier.run(carrier.requests.known())
@@ -29,16 +31,26 @@ class BatchWriter:
             replace_by=None if overwrite_by_pkeys is None else tuple(overwrite_by_pkeys),
         )
         self._driver: Driver[Any] = carrier.driver(self._load)
+        self._lock = threading.Lock()
+        self._ended = False
 
     def put_item(self, Item: Mapping[str, Any]) -> None:
         """Write an item, in a batch with others."""
-        self._load.put(Item)
-        self._flush()
+        with self._lock:
+            self._check_open()
+            self._load.put(Item)
+            self._flush()
 
     def delete_item(self, Key: Mapping[str, Any]) -> None:
         """Delete an item, in a batch with others."""
-        self._load.delete(Key)
-        self._flush()
+        with self._lock:
+            self._check_open()
+            self._load.delete(Key)
+            self._flush()
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise ConfigurationError("this batch writer's block has ended, and nothing would be sent; open a new one")
 
     def _flush(self) -> None:
         while not self._load.wants and not self._load.ended:
@@ -46,15 +58,17 @@ class BatchWriter:
         if self._load.fatal is not None:
             raise_failures(self._load)
 
-    def __enter__(self) -> BatchWriter:
+    def __enter__(self) -> BatchWriter:  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if exc_type is not None:
-            return  # what the body did not finish is not written behind its back
-        self._load.close()
-        while not self._load.ended:
-            self._driver.run()
-        raise_failures(self._load)
+        with self._lock:
+            self._ended = True
+            if exc_type is not None:
+                return  # what the body did not finish is not written behind its back
+            self._load.close()
+            while not self._load.ended:
+                self._driver.run()
+            raise_failures(self._load)

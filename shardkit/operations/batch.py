@@ -83,8 +83,9 @@ class BatchGet:
             return
         self._answered = True
         self.metadata = self.metadata or answer.get("ResponseMetadata", {})
-        for consumed in answer.get("ConsumedCapacity", ()):
-            self.consumed = add_consumed(self.consumed, consumed)
+        if self._asks not in {None, "NONE"}:
+            for consumed in answer.get("ConsumedCapacity", ()):
+                self.consumed = add_consumed(self.consumed, consumed)
         # Keyed by the table's name or its ARN: one table was asked, so all that is there is its.
         items = [item for of_table in answer.get("Responses", {}).values() for item in of_table]
         left = [key for of_table in answer.get("UnprocessedKeys", {}).values() for key in of_table["Keys"]]

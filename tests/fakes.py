@@ -1,0 +1,296 @@
+"""Stand-ins for time, for the service as a bulk load's machine sees it, and faults on a real boto3 client."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any, Literal
+
+import boto3
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
+from botocore.exceptions import ClientError, ConnectionClosedError
+
+from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
+from shardkit.bulk.batch import Load
+from shardkit.machine import Answer, Done, Send, Wait
+from shardkit.sharding import Sharding
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+
+Fault = Literal[
+    "none", "throttle", "unprocessed", "unprocessed by ARN", "500", "lost", "500 after", "lost after", "denied"
+]
+"""What becomes of one BatchWriteItem; ``after``: it is carried out, and its answer does not arrive."""
+
+ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
+_STATUS = {
+    "ProvisionedThroughputExceededException": 400,
+    "AccessDeniedException": 400,
+    "ValidationException": 400,
+    "InternalServerError": 500,
+}
+_CODES: Mapping[str, str] = {
+    "throttle": "ProvisionedThroughputExceededException",
+    "denied": "AccessDeniedException",
+    "500": "InternalServerError",
+    "500 after": "InternalServerError",
+}
+
+
+def client_error(code: str, message: str = "as scheduled") -> ClientError:
+    """What boto3 raises for a service's error."""
+    metadata: Any = {"HTTPStatusCode": _STATUS.get(code, 400)}
+    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "BatchWriteItem")
+
+
+def lost_connection() -> ConnectionClosedError:
+    """What botocore raises for a connection that ended early."""
+    return ConnectionClosedError(endpoint_url="http://localhost")
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sleeps: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass at once."""
+        self.sleeps.append(seconds)
+        self.now += seconds
+
+
+def timeless(table: ShardedTable) -> Clock:
+    """Give a table a clock of its own, so that its waits take no time."""
+    clock = Clock()
+    table.carrier.clock = clock
+    table.carrier.sleep = clock.sleep
+    return clock
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For machines: a table in memory behind BatchWriteItem, and a driver that answers in any order.
+
+
+class Service:
+    """A table of ``pk`` and ``sk`` that takes BatchWriteItem, as strict as DynamoDB, with a fault for each request.
+
+    ``refuses`` says whether an item is one that the service rejects; ``batches`` and ``times`` record the requests.
+    """
+
+    def __init__(self, faults: Iterable[Fault] = (), refuses: Callable[[Any], bool] = lambda _: False) -> None:
+        self.items: dict[Any, Any] = {}
+        self.batches: list[list[Any]] = []
+        self.times: list[float] = []
+        self._faults = iter(faults)
+        self._refuses = refuses
+
+    def answer(self, send: Send, now: float) -> Answer:
+        """Answer a request, or say how it failed."""
+        ((table, requests),) = send.params["RequestItems"].items()
+        self.batches.append(requests)
+        self.times.append(now)
+        keys = [key_of(request) for request in requests]
+        assert 1 <= len(keys) <= 25
+        assert len(set(keys)) == len(keys), "two writes of one primary key in a batch"
+        fault = next(self._faults, "none")
+        if fault in {"throttle", "500", "denied"}:
+            return client_error(_CODES[fault])
+        if fault == "lost":
+            return lost_connection()
+        if any(self._refuses(part) for request in requests for body in request.values() for part in body.values()):
+            return client_error("ValidationException")
+        left: list[Any] = []
+        if fault.startswith("unprocessed"):
+            left, requests = requests[len(requests) // 2 :], requests[: len(requests) // 2]
+        for request in requests:
+            if "PutRequest" in request:
+                self.items[key_of(request)] = request["PutRequest"]["Item"]
+            else:
+                self.items.pop(key_of(request), None)
+        if fault == "lost after":
+            return lost_connection()
+        if fault == "500 after":
+            return client_error(_CODES[fault])
+        name = ARN + table if fault == "unprocessed by ARN" else table
+        return {
+            "UnprocessedItems": {name: left} if left else {},
+            "ConsumedCapacity": [{"TableName": table, "CapacityUnits": float(len(requests))}],
+        }
+
+
+def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The primary key of a put or a delete, as the service compares it."""
+    ((_, body),) = request.items()
+    ((_, part),) = body.items()
+    return tuple(
+        Decimal(content) if letter == "N" else bytes(getattr(content, "value", content)) if letter == "B" else content
+        for name in ("pk", "sk")
+        for letter, content in part[name].items()
+    )
+
+
+def drive(load: Load, source: Iterable[Any], service: Service, rng: Random | None = None) -> list[BulkResult]:
+    """Run a load over a source; requests are carried out in the order that ``rng`` draws, or first come first."""
+    items = iter(source)
+    results: list[BulkResult] = []
+    under_way: list[Send] = []
+    now = 0.0
+    while not load.ended:
+        while load.wants:
+            put_next(load, items)
+        step = load.next(now)
+        if isinstance(step, Send):
+            under_way.append(step)
+            continue
+        if isinstance(step, Done):
+            results += step.value
+            continue
+        assert isinstance(step, Wait)
+        if under_way:
+            send = under_way.pop(rng.randrange(len(under_way)) if rng else 0)
+            now += 0.001
+            load.receive(send, service.answer(send, now), now)
+        else:
+            assert step.until is not None, "it waits for nothing"
+            now = max(now, step.until)
+    assert not under_way
+    return results
+
+
+def put_next(load: Load, items: Iterator[Any]) -> None:
+    """Feed a load with the next item, or close it."""
+    try:
+        load.put(next(items))
+    except StopIteration:
+        load.close()
+
+
+def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") -> Sharding:
+    """What is known of a table with the keys ``pk`` and ``sk``."""
+    return Sharding.described(
+        "Messages",
+        strategy or Unsharded(),
+        {
+            "KeySchema": [
+                {"AttributeName": "pk", "KeyType": "HASH"},
+                {"AttributeName": "sk", "KeyType": "RANGE"},
+            ],
+            "AttributeDefinitions": [
+                {"AttributeName": "pk", "AttributeType": pk},
+                {"AttributeName": "sk", "AttributeType": sk},
+            ],
+        },
+    )
+
+
+def a_load(table: Sharding | None = None, **options: Any) -> Load:
+    """A load of one worker, its draws all one half."""
+    return Load(table or sharding(), **{"workers": 1, "draw": lambda: 0.5, **options})
+
+
+def some(count: int, pk: str = "U1", **more: Any) -> list[dict[str, Any]]:
+    """So many items of one partition key."""
+    return [{"pk": pk, "sk": f"{number:04}", **more} for number in range(count)]
+
+
+def outcome(results: Iterable[BulkResult]) -> list[tuple[int, bool]]:
+    """Each place, and whether its item is written."""
+    return sorted((result.place, result.ok) for result in results)
+
+
+def all_written(count: int) -> list[tuple[int, bool]]:
+    """The outcome where nothing failed."""
+    return [(place, True) for place in range(count)]
+
+
+def sent(service: Service) -> list[tuple[Any, ...]]:
+    """The keys that were sent, in their order."""
+    return [key_of(request) for batch in service.batches for request in batch]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For clients: botocore's own events, so that what is tested is the way that an error really takes.
+
+
+def once(resource: DynamoDBServiceResource) -> DynamoDBServiceResource:
+    """The same service through a resource whose client tries each request once: botocore's own waits are real."""
+    client = resource.meta.client
+    return boto3.resource(
+        "dynamodb",
+        region_name=client.meta.region_name,
+        endpoint_url=client.meta.endpoint_url,
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+
+class Faults:
+    """Lets BatchWriteItem calls of a client fail, one fault of the schedule each; those beyond it succeed.
+
+    A fault before the write is answered from ``before-send`` and never reaches the service. For one after it, and for
+    what is left unprocessed, the request goes on (shortened), and ``before-parse`` changes the response.
+    ``batches`` records the requests as they were sent, in JSON's form.
+    """
+
+    def __init__(self, client: Any, schedule: Iterable[Fault] = ()) -> None:
+        self.batches: list[list[Any]] = []
+        self._schedule = iter(schedule)
+        self._lock = threading.Lock()
+        self._call = threading.local()
+        client.meta.events.register("before-send.dynamodb.BatchWriteItem", self._before_send)
+        client.meta.events.register("before-parse.dynamodb.BatchWriteItem", self._before_parse)
+
+    def _before_send(self, request: Any, **_: Any) -> AWSResponse | None:
+        body = json.loads(request.body)
+        ((table, requests),) = body["RequestItems"].items()
+        with self._lock:
+            fault = next(self._schedule, "none")
+            self.batches.append(requests)
+        self._call.fault, self._call.left = fault, {}
+        if fault == "lost":
+            raise lost_connection()
+        if fault in {"throttle", "500", "denied"}:
+            return _response(request.url, _error(_CODES[fault]), _STATUS[_CODES[fault]])
+        if fault.startswith("unprocessed"):
+            kept = len(requests) // 2
+            self._call.left = {ARN + table if fault == "unprocessed by ARN" else table: requests[kept:]}
+            if not kept:
+                return _response(request.url, {"UnprocessedItems": {}, "ConsumedCapacity": []}, 200)
+            request.body = json.dumps({**body, "RequestItems": {table: requests[:kept]}}).encode()
+            request.headers["Content-Length"] = str(len(request.body))
+        return None
+
+    def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
+        if self._call.fault == "lost after":
+            raise lost_connection()
+        if self._call.fault == "500 after":
+            response_dict["status_code"] = 500
+            response_dict["body"] = json.dumps(_error(_CODES["500 after"])).encode()
+        elif self._call.left:
+            body = json.loads(response_dict["body"])
+            response_dict["body"] = json.dumps({**body, "UnprocessedItems": self._call.left}).encode()
+
+
+class _Raw(io.BytesIO):
+    def stream(self) -> Iterator[bytes]:
+        yield self.read()
+
+
+def _error(code: str) -> dict[str, str]:
+    return {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled"}
+
+
+def _response(url: str, body: Mapping[str, Any], status: int) -> AWSResponse:
+    raw: Any = _Raw(json.dumps(body).encode())
+    headers: Any = {}
+    return AWSResponse(url, status, headers, raw)

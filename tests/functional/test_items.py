@@ -1,0 +1,306 @@
+"""Single items through ShardedTable: what goes over the wire, conditions, return values, shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from boto3.dynamodb.conditions import Attr
+from boto3.dynamodb.types import Binary
+
+from shardkit import (
+    CalculatedSuffix,
+    ConfigurationError,
+    RandomSuffix,
+    ShardedTable,
+    ShardUnknownError,
+    Unsharded,
+    UnsupportedExpressionError,
+)
+from shardkit.errors import InvalidKeyError
+from tests.recorder import Recorder, recording
+from tests.tables import make_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+
+KEY = {"Date": "2014-07-09", "OrderId": "A17"}
+STRATEGY = CalculatedSuffix("OrderId", 200)
+SHARD = STRATEGY.shard_of("2014-07-09", KEY)
+PHYSICAL = f"2014-07-09.{SHARD}"
+
+
+@pytest.fixture
+def table(resource: DynamoDBServiceResource) -> Table:
+    return make_table(resource, ("Date", "S"), ("OrderId", "S"))
+
+
+@pytest.fixture
+def orders(table: Table) -> ShardedTable:
+    orders = ShardedTable(table, STRATEGY)
+    orders.put_item(Item={**KEY, "Amount": 12, "Note": "n"})
+    return orders
+
+
+@pytest.fixture
+def wire(table: Table, orders: ShardedTable) -> Iterator[Recorder]:
+    with recording(table.meta.client) as recorder:
+        yield recorder
+
+
+def test_each_operation_sends_one_request_with_the_physical_key(
+    table: Table, orders: ShardedTable, wire: Recorder
+) -> None:
+    """A calculated shard costs nothing extra, and the caller's own parameters go out as they were given."""
+    orders.put_item(Item={**KEY, "Amount": 1}, ReturnValues="ALL_OLD")
+    orders.get_item(Key=KEY, ConsistentRead=True)
+    orders.update_item(
+        Key=KEY, UpdateExpression="SET Amount = :a", ExpressionAttributeValues={":a": 2}, ReturnConsumedCapacity="TOTAL"
+    )
+    orders.delete_item(Key=KEY)
+    stored = {"Date": {"S": PHYSICAL}, "OrderId": {"S": "A17"}}
+    assert wire.requests == [
+        ("PutItem", {"TableName": table.name, "Item": {**stored, "Amount": {"N": "1"}}, "ReturnValues": "ALL_OLD"}),
+        ("GetItem", {"TableName": table.name, "Key": stored, "ConsistentRead": True}),
+        (
+            "UpdateItem",
+            {
+                "TableName": table.name,
+                "Key": stored,
+                "UpdateExpression": "SET Amount = :a",
+                "ExpressionAttributeValues": {":a": {"N": "2"}},
+                "ReturnConsumedCapacity": "TOTAL",
+            },
+        ),
+        ("DeleteItem", {"TableName": table.name, "Key": stored}),
+    ]
+
+
+def test_updates_and_deletes_act_where_the_item_is(orders: ShardedTable, table: Table) -> None:
+    """An update changes the stored item and makes no copy; a delete takes it away."""
+    orders.update_item(Key=KEY, UpdateExpression="ADD Amount :a", ExpressionAttributeValues={":a": 3})
+    assert table.scan()["Items"] == [{"Date": PHYSICAL, "OrderId": "A17", "Amount": 15, "Note": "n"}]
+    orders.delete_item(Key=KEY)
+    assert table.scan()["Items"] == []
+
+
+@pytest.mark.parametrize(
+    ("returned", "expected"),
+    [
+        ("NONE", None),
+        ("ALL_OLD", {**KEY, "Amount": 12, "Note": "n"}),
+        ("UPDATED_OLD", {"Amount": 12}),
+        ("ALL_NEW", {**KEY, "Amount": 13, "Note": "n"}),
+        ("UPDATED_NEW", {"Amount": 13}),
+    ],
+)
+def test_return_values_show_the_logical_key(
+    orders: ShardedTable, returned: Any, expected: dict[str, Any] | None
+) -> None:
+    """Every ReturnValues of an update gives what boto3 gives, with the key that the application uses."""
+    response = orders.update_item(
+        Key=KEY,
+        UpdateExpression="SET Amount = :a",
+        ExpressionAttributeValues={":a": 13},
+        ReturnValues=returned,
+    )
+    assert response.get("Attributes") == expected
+
+
+def test_a_delete_returns_what_was_there(orders: ShardedTable) -> None:
+    """ALL_OLD of a delete shows the item with its logical key."""
+    assert orders.delete_item(Key=KEY, ReturnValues="ALL_OLD")["Attributes"] == {**KEY, "Amount": 12, "Note": "n"}
+
+
+def test_legacy_attribute_updates_work(orders: ShardedTable) -> None:
+    """AttributeUpdates are sent with wire values, as boto3 does."""
+    orders.update_item(
+        Key=KEY, AttributeUpdates={"Amount": {"Value": Decimal(5), "Action": "ADD"}, "Note": {"Action": "DELETE"}}
+    )
+    assert orders.get_item(Key=KEY)["Item"] == {**KEY, "Amount": 17}
+
+
+def test_a_shard_can_be_given_and_asked_for(orders: ShardedTable, table: Table) -> None:
+    """Shard= goes to that shard alone, and ReturnShards= says which it was, on every operation."""
+    item = {**KEY, "Amount": 1}
+    assert orders.put_item(Item=item, Shard=3, ReturnShards=True)["Shard"] == 3
+    assert orders.put_item(Item=item, ReturnShards=True)["Shard"] == SHARD
+    assert "Shard" not in orders.put_item(Item=item)
+    assert orders.get_item(Key=KEY, Shard=3, ReturnShards=True) | {"ResponseMetadata": 0} == {
+        "Item": item,
+        "Shard": 3,
+        "ResponseMetadata": 0,
+    }
+    update: dict[str, Any] = {"UpdateExpression": "SET Amount = :a", "ExpressionAttributeValues": {":a": 2}}
+    assert orders.update_item(Key=KEY, Shard=3, ReturnShards=True, **update)["Shard"] == 3
+    assert table.get_item(Key={"Date": "2014-07-09.3", "OrderId": "A17"})["Item"]["Amount"] == 2
+    assert orders.get_item(Key=KEY)["Item"]["Amount"] == 1
+    assert orders.delete_item(Key=KEY, Shard=3, ReturnShards=True)["Shard"] == 3
+    assert [stored["Date"] for stored in table.scan()["Items"]] == [PHYSICAL]
+
+
+@pytest.mark.parametrize("shard", [0, 201, -1, True, "3", 3.0])
+def test_a_shard_that_the_key_has_not_is_refused(orders: ShardedTable, wire: Recorder, shard: Any) -> None:
+    """A shard outside of the range, or no whole number, is an error that gives the range."""
+    with pytest.raises(ConfigurationError, match="1 to 200"):
+        orders.get_item(Key=KEY, Shard=shard)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("kind", ["S", "N"])
+def test_an_unsharded_key_has_no_numbered_shard(resource: DynamoDBServiceResource, kind: Any) -> None:
+    """Shard= is refused where there are no suffixes, whatever the partition key's type."""
+    table = ShardedTable(make_table(resource, ("pk", kind)), Unsharded())
+    key = {"pk": "x" if kind == "S" else 5}
+    assert table.put_item(Item=key, ReturnShards=True)["Shard"] is None
+    assert table.get_item(Key=key)["Item"] == key
+    with pytest.raises(ConfigurationError, match="shard"):
+        table.get_item(Key=key, Shard=1)
+
+
+BY: dict[str, tuple[Any, dict[str, Any]]] = {
+    "an attribute": ("Customer", {"Customer": "c1"}),
+    "several": (("Customer", "OrderId", "Region"), {"Customer": "c1", "Region": 7}),
+    "a function": (lambda item: item["Customer"] + item["OrderId"], {"Customer": "c1"}),
+}
+
+
+@pytest.mark.parametrize(("by", "beside"), BY.values(), ids=BY)
+def test_what_the_shard_is_calculated_from_may_stand_beside_the_key(
+    table: Table, by: Any, beside: dict[str, Any]
+) -> None:
+    """An attribute outside of the key schema is used from Key and left out of the request."""
+    orders = ShardedTable(table, CalculatedSuffix(by, 50))
+    shard = orders.put_item(Item={**KEY, **beside, "Amount": 1}, ReturnShards=True)["Shard"]
+    key = {**KEY, **beside}
+    with recording(table.meta.client) as wire:
+        assert orders.get_item(Key=key)["Item"]["Amount"] == 1
+        orders.update_item(Key=key, UpdateExpression="SET Amount = :a", ExpressionAttributeValues={":a": 2})
+        assert orders.batch_get_items([key])["Items"] == [{**KEY, **beside, "Amount": 2}]
+        orders.delete_item(Key=key)
+    physical = {"Date": {"S": f"2014-07-09.{shard}"}, "OrderId": {"S": "A17"}}
+    assert [body["Key"] for _, body in wire.requests if "Key" in body] == [physical] * 3
+    assert wire.bodies("BatchGetItem")[0]["RequestItems"][table.name]["Keys"] == [physical]
+    assert table.scan()["Items"] == []
+
+
+@pytest.mark.parametrize("by", ["Customer", ("Customer", "OrderId"), lambda item: item["Customer"]])
+def test_a_key_without_what_the_shard_is_calculated_from_is_refused(table: Table, by: Any) -> None:
+    """The error names what is missing and where to put it; nothing is sent."""
+    orders = ShardedTable(table, CalculatedSuffix(by, 50), key_schema=SCHEMA)
+    calls: list[Callable[[], Any]] = [
+        lambda: orders.get_item(Key=KEY),
+        lambda: orders.delete_item(Key=KEY),
+        lambda: orders.update_item(Key=KEY, UpdateExpression="REMOVE a"),
+        lambda: orders.put_item(Item=KEY),
+        lambda: orders.batch_get_items([KEY]),
+        lambda: orders.physical_key(KEY),
+    ]
+    with recording(table.meta.client) as wire:
+        for call in calls:
+            with pytest.raises(ShardUnknownError, match="Customer"):
+                call()
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"UpdateExpression": "SET Customer = :c", "ExpressionAttributeValues": {":c": "c2"}},
+        {"UpdateExpression": "REMOVE #c", "ExpressionAttributeNames": {"#c": "Customer"}},
+        {"AttributeUpdates": {"Customer": {"Action": "DELETE"}}},
+    ],
+)
+def test_updating_what_the_shard_is_calculated_from_is_refused(table: Table, update: dict[str, Any]) -> None:
+    """The item would be looked for in another shard, also where Shard= is given."""
+    orders = ShardedTable(table, CalculatedSuffix("Customer", 50), key_schema=SCHEMA)
+    with recording(table.meta.client) as wire:
+        for more in ({"Shard": 3}, {}):
+            with pytest.raises(UnsupportedExpressionError, match="Customer"):
+                orders.update_item(Key={**KEY, "Customer": "c1"}, **update, **more)
+    assert wire.requests == []
+
+
+SCHEMA = {
+    "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "Date", "AttributeType": "S"},
+        {"AttributeName": "OrderId", "AttributeType": "S"},
+    ],
+}
+
+
+def test_keys_may_have_shards_of_their_own_number(table: Table) -> None:
+    """A mapping or a function gives each key its number of shards; a key that the mapping has not has one."""
+    for shards in ({"hot": 40}, lambda key: 40 if key == "hot" else 1):
+        orders = ShardedTable(table, CalculatedSuffix("OrderId", shards))
+        numbers = {
+            key: {
+                orders.put_item(Item={"Date": key, "OrderId": f"A{n}"}, ReturnShards=True)["Shard"] for n in range(30)
+            }
+            for key in ("hot", "cold")
+        }
+        assert numbers["cold"] == {1}
+        assert len(numbers["hot"]) > 10
+        assert numbers["hot"] <= set(range(1, 41))
+        assert orders.get_item(Key={"Date": "cold", "OrderId": "A3"})["Item"] == {"Date": "cold", "OrderId": "A3"}
+
+
+@pytest.mark.parametrize("value", [b"\x00.\xff", bytearray(b"\x00.\xff"), Binary(b"\x00.\xff")])
+def test_binary_partition_keys_carry_a_suffix(resource: DynamoDBServiceResource, value: Any) -> None:
+    """Type B gets the ASCII suffix behind its bytes, and comes back as boto3 shows binary."""
+    table = make_table(resource, ("pk", "B"), ("sk", "N"))
+    sharded = ShardedTable(table, CalculatedSuffix("sk", 9))
+    shard = sharded.put_item(Item={"pk": value, "sk": 1}, ReturnShards=True)["Shard"]
+    assert table.scan()["Items"] == [{"pk": Binary(b"\x00.\xff.%d" % shard), "sk": 1}]
+    assert sharded.get_item(Key={"pk": value, "sk": 1})["Item"] == {"pk": Binary(b"\x00.\xff"), "sk": 1}
+    sharded.put_item(Item={"pk": value, "sk": 1}, ConditionExpression=Attr("pk").eq(value))
+    assert sharded.scan()["Items"] == [{"pk": Binary(b"\x00.\xff"), "sk": 1}]
+    sharded.delete_item(Key={"pk": value, "sk": 1})
+    assert table.scan()["Items"] == []
+
+
+def test_a_random_suffix_writes_each_key_once(table: Table) -> None:
+    """A put draws a shard and never replaces; an update, a delete, a read and a condition need the shard."""
+    orders = ShardedTable(table, RandomSuffix(200))
+    shards = [orders.put_item(Item=KEY, ReturnShards=True)["Shard"] for _ in range(2)]
+    assert {item["Date"] for item in table.scan()["Items"]} == {f"2014-07-09.{shard}" for shard in shards}
+    calls: list[Callable[[], Any]] = [
+        lambda: orders.get_item(Key=KEY),
+        lambda: orders.delete_item(Key=KEY),
+        lambda: orders.update_item(Key=KEY, UpdateExpression="REMOVE a"),
+        lambda: orders.put_item(Item=KEY, ConditionExpression=Attr("Date").not_exists()),
+        lambda: orders.put_item(Item=KEY, Expected={"Date": {"Exists": False}}),
+        lambda: orders.batch_get_items([KEY]),
+        lambda: orders.physical_key(KEY),
+    ]
+    with recording(table.meta.client) as wire:
+        for call in calls:
+            with pytest.raises(ShardUnknownError):
+                call()
+        assert wire.requests == []
+    assert orders.get_item(Key=KEY, Shard=shards[0])["Item"] == KEY
+    orders.update_item(Key=KEY, Shard=shards[0], UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": 1})
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
+        orders.put_item(Item=KEY, Shard=shards[0], ConditionExpression=Attr("Date").not_exists())
+
+
+def test_the_ways_out_and_back(orders: ShardedTable, table: Table) -> None:
+    """Stored keys and items for one's own calls, and stored items shown as logical ones."""
+    item = {**KEY, "Amount": Decimal(1), "Tags": ["x"]}
+    stored = orders.physical_item(item)
+    assert stored == {**item, "Date": PHYSICAL}
+    assert stored["Tags"] is item["Tags"]
+    assert orders.physical_key(KEY) == {"Date": PHYSICAL, "OrderId": "A17"}
+    assert orders.logical_item(stored) == item
+    assert orders.logical_item({"OrderId": "A17"}) == {"OrderId": "A17"}
+    assert orders.logical_item({"Date": "2014-07-09"}) == {"Date": "2014-07-09"}
+    table.put_item(Item=stored)
+    assert orders.get_item(Key=KEY)["Item"] == item
+    drawn = ShardedTable(table, RandomSuffix(4)).physical_item(item)
+    assert drawn["Date"] in {f"2014-07-09.{shard}" for shard in range(1, 5)}
+    with pytest.raises(InvalidKeyError, match="OrderId"):
+        orders.physical_item({"Date": "2014-07-09"})
