@@ -68,7 +68,7 @@ def csv_rows(file: IO[str], numbers: Sequence[str], refuse: Refuse) -> Iterator[
     for source in reader:
         try:
             row = Row(cells(source, numbers), reader.line_num, source)
-        except (InvalidOperation, ValueError) as error:
+        except (InvalidOperation, ValueError) as error:  # noqa: PERF203 - a line that is wrong must not stop the others
             refuse(reader.line_num, list(source.values()), error)
         else:
             yield row

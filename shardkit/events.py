@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
+from shardkit.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
 
@@ -56,9 +58,15 @@ class OwnCall(Call):
     """A call that shardkit makes; ``taken`` is what was taken out of its response, in wire form."""
 
     taken: dict[str, Any] = field(default_factory=dict)
+    begun: bool = False
 
     def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
         """Put the response together again."""
+        if not self.begun:
+            raise ConfigurationError(
+                f"{self.operation} on {sorted(_tables(self.params))} went out without its parameters, because an event "
+                "handler of the client changed the table that it names; wrap the table under its real name"
+            )
         return {**returned, **self.taken}
 
 
@@ -99,13 +107,15 @@ class _Handlers:
         self.observers: tuple[Observer, ...] = ()
 
     def before(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        call: Call | None = _own.get()
-        if call is not None and call.operation == model.name and _is_ours(params, call):
+        own = _own.get()
+        call: Call
+        if own is not None and own.operation == model.name and _is_ours(params, own):
             # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
             _own.set(None)
             # What one of the user's handlers added to every request stays, where shardkit does not say it itself.
-            params.update(call.params)
-            call.params = params
+            params.update(own.params)
+            own.params, own.begun = params, True
+            call = own
         elif self.observers:
             call = Call(model.name, params)
         else:

@@ -124,6 +124,14 @@ def test_shell_lines() -> None:
         assert re.search(f"^{line}", project, re.MULTILINE), line
 
 
+def test_the_number_of_flights() -> None:
+    found = re.search(r"loads ([\d,]+) real flights", README.read_text(encoding="utf-8"))
+    assert found is not None
+    demo = (ROOT / "shardkit" / "cli" / "demo.py").read_text(encoding="utf-8")
+    # The rows that the demo loads into moto: a constant there.
+    assert re.search(rf"^[A-Z_]+ = {found[1].replace(',', '_')}\b", demo, re.MULTILINE)
+
+
 # -- links -------------------------------------------------------------------------------------------------------------
 
 

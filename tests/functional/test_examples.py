@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 
 from examples import bulk_loader, fan_out_read, wrap_existing_table
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
@@ -144,14 +145,12 @@ def test_bulk_loader_into_a_plain_table_and_bad_cells(table: Table, folder: Path
 
 def test_bulk_loader_that_cannot_go_on(table: Table, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "orders.csv").write_text(f"Date,OrderId\n{DAY},A1\n{DAY},A2\n", encoding="utf-8")
-    denied = {
-        "Error": {"Code": "AccessDeniedException", "Message": "no"},
-        "ResponseMetadata": {"HTTPStatusCode": HTTPStatus.FORBIDDEN},
-    }
+    error = {"Code": "AccessDeniedException", "Message": "no"}
+    denied: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": HTTPStatus.FORBIDDEN}}
+    response: Any = AWSResponse("", HTTPStatus.FORBIDDEN, HTTPHeaders(), None)
+    answer: Any = lambda **_: (response, denied)  # noqa: E731 - botocore's types know no handler that answers
     # A handler that answers a call in place of the service, as botocore's Stubber does.
-    table.meta.client.meta.events.register(
-        "before-call.dynamodb.BatchWriteItem", lambda **_: (AWSResponse("", HTTPStatus.FORBIDDEN, {}, None), denied)
-    )
+    table.meta.client.meta.events.register("before-call.dynamodb.BatchWriteItem", answer)
     with (folder / "failed.jsonl").open("w", encoding="utf-8") as file:
         assert bulk_loader.load(table, folder / "orders.csv", (), None, file) == 2
     assert [failure["line"] for failure in failures(folder, "failed.jsonl")] == [2, 3]

@@ -11,7 +11,7 @@ from boto3.dynamodb.conditions import Key
 from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, bulk_load
 from tests.tables import make_table
 
-DAY = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
+DAY: dict[str, Any] = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
 
 
 @pytest.fixture

@@ -311,11 +311,13 @@ def test_async_context_variables_are_copied() -> None:
 
 def test_async_cancelling_cancels_what_is_under_way() -> None:
     """No request outlives the task that wanted it."""
-    started: list[str] = []
+    all_started, started = asyncio.Event(), list[str]()
     ended: list[str] = []
 
     async def send(request: Send) -> Answer:
         started.append(request.operation)
+        if len(started) == 3:
+            all_started.set()
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError:
@@ -325,8 +327,7 @@ def test_async_cancelling_cancels_what_is_under_way() -> None:
 
     async def run() -> list[str]:
         task = asyncio.ensure_future(AsyncDriver(Many(3), send, concurrency=3).run())
-        while len(started) < 3:
-            await asyncio.sleep(0)
+        await all_started.wait()
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()

@@ -1,0 +1,307 @@
+"""What cannot work is refused with an error of shardkit's that says what to do, before anything is written."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Key
+from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
+
+from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, Unsharded, bulk_load, errors
+from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.errors import (
+    ConfigurationError,
+    CursorError,
+    InvalidKeyError,
+    InvalidValueError,
+    MissingCredentialsError,
+    ShardkitError,
+    ShardUnknownError,
+    TableNotDescribedError,
+    UnsupportedExpressionError,
+)
+from tests.recorder import answering, recording
+from tests.tables import make_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+
+KEY = {"Date": "2014-07-09", "OrderId": "A17"}
+DAY = Key("Date").eq("2014-07-09")
+READS = {"DescribeTable", "Query"}
+
+
+@pytest.fixture
+def table(resource: DynamoDBServiceResource) -> Table:
+    return make_table(resource, ("Date", "S"), ("OrderId", "S"))
+
+
+@pytest.fixture
+def orders(table: Table) -> ShardedTable:
+    return ShardedTable(table, CalculatedSuffix("OrderId", 5))
+
+
+@pytest.mark.parametrize("shards", [0, -1, "200", 1.5, None, True, {"hot": 0}, {"hot": "x"}])
+def test_shards_that_are_no_number_of_shards(shards: Any) -> None:
+    """Strategies refuse them when they are made."""
+    with pytest.raises(ConfigurationError, match="shards"):
+        CalculatedSuffix("OrderId", shards)
+    with pytest.raises(ConfigurationError, match="shards"):
+        RandomSuffix(shards)
+
+
+def test_a_number_cannot_carry_a_suffix(resource: DynamoDBServiceResource) -> None:
+    """An N partition key is refused as soon as the schema is known, with the way round it; Unsharded takes it."""
+    table = make_table(resource, ("pk", "N"))
+    for strategy in (CalculatedSuffix("pk", 5), RandomSuffix(5)):
+        sharded = ShardedTable(table, strategy)
+        with recording(table.meta.client) as wire:
+            for call in (lambda: sharded.put_item(Item={"pk": 1}), lambda: bulk_load(sharded, [{"pk": 1}])):
+                with pytest.raises(ConfigurationError, match="type N.*text"):
+                    call()
+        assert set(wire.operations) == {"DescribeTable"}
+        schema = {"KeySchema": table.key_schema, "AttributeDefinitions": table.attribute_definitions}
+        with pytest.raises(ConfigurationError, match="type N"):
+            ShardedTable(table, strategy, key_schema=schema)
+    ShardedTable(table, Unsharded()).put_item(Item={"pk": 1})
+
+
+Call = Callable[[ShardedTable], Any]
+REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
+    "a key that is none": (lambda orders: orders.get_item(Key="A17"), InvalidKeyError, "'A17'"),
+    "an item that is none": (lambda orders: orders.put_item(Item=[("Date", "x")]), InvalidKeyError, "list"),
+    "no item at all": (lambda orders: orders.put_item(Item=None), InvalidKeyError, "None"),
+    "an item without a key": (lambda orders: orders.put_item(Item={"Date": "x"}), InvalidKeyError, "'OrderId'"),
+    "an empty key": (lambda orders: orders.put_item(Item={**KEY, "Date": ""}), InvalidKeyError, "empty"),
+    "a key of the wrong type": (lambda orders: orders.put_item(Item={**KEY, "OrderId": 5}), InvalidKeyError, "type N"),
+    "a key that is a list": (lambda orders: orders.get_item(Key={**KEY, "Date": ["x"]}), InvalidKeyError, "type L"),
+    "half a key": (lambda orders: orders.delete_item(Key={"OrderId": "A17"}), InvalidKeyError, "'Date'"),
+    "a float": (lambda orders: orders.put_item(Item={**KEY, "Amount": 1.5}), InvalidValueError, "'Amount' is 1.5"),
+    "a nested float": (lambda orders: orders.put_item(Item={**KEY, "A": [{"b": 0.1}]}), InvalidValueError, "Decimal"),
+    "a number too long": (
+        lambda orders: orders.put_item(Item={**KEY, "Amount": Decimal("1." + "1" * 40)}),
+        InvalidValueError,
+        "38 digits",
+    ),
+    "not a number": (lambda orders: orders.put_item(Item={**KEY, "A": Decimal("NaN")}), InvalidValueError, "NaN"),
+    "an object": (lambda orders: orders.put_item(Item={**KEY, "Amount": object()}), InvalidValueError, "object"),
+    "a float in an expression": (
+        lambda orders: orders.update_item(
+            Key=KEY, UpdateExpression="SET Amount = :a", ExpressionAttributeValues={":a": 1.5}
+        ),
+        InvalidValueError,
+        "':a' is 1.5",
+    ),
+    "a float in a legacy condition": (
+        lambda orders: orders.put_item(Item=KEY, Expected={"Amount": {"Value": 1.5}}),
+        InvalidValueError,
+        "'Amount' is 1.5",
+    ),
+    "a query without a key condition": (lambda orders: orders.query(), UnsupportedExpressionError, "Key"),
+    "a query by the sort key": (
+        lambda orders: orders.query(KeyConditionExpression=Key("OrderId").eq("A17")),
+        UnsupportedExpressionError,
+        "'Date'",
+    ),
+    "a query over a range of partition keys": (
+        lambda orders: orders.query(KeyConditionExpression=Key("Date").gt("2014")),
+        UnsupportedExpressionError,
+        "'Date'",
+    ),
+    "a query on an unknown index": (
+        lambda orders: orders.query(KeyConditionExpression=DAY, IndexName="no"),
+        ConfigurationError,
+        "'no'",
+    ),
+    "a Limit of nothing": (lambda orders: orders.query(KeyConditionExpression=DAY, Limit=0), ConfigurationError, "0"),
+    "an empty list of keys": (lambda orders: orders.batch_get_items([]), ConfigurationError, "empty"),
+    "an empty list of items": (lambda orders: bulk_load(orders, []), ConfigurationError, "no items"),
+    "an item for a list of items": (lambda orders: bulk_load(orders, KEY), ConfigurationError, "dict"),
+    "a shard that is none": (lambda orders: orders.put_item(Item=KEY, Shard=6), ConfigurationError, "1 to 5"),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused(
+    orders: ShardedTable, table: Table, call: Call, error: type[ShardkitError], said: str
+) -> None:
+    """The error is of shardkit's family, names what was given, and nothing but the schema was asked for."""
+    with recording(table.meta.client) as wire, pytest.raises(error) as caught:
+        call(orders)
+    assert said in str(caught.value)
+    assert set(wire.operations) <= {"DescribeTable"}
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - what was just made here
+    assert (type(again), str(again)) == (type(caught.value), str(caught.value))
+
+
+def test_boto3s_own_classes_still_catch_them(orders: ShardedTable) -> None:
+    """A float is a TypeError, as boto3 raises it; what is wrong with a value is a ValueError."""
+    with pytest.raises(TypeError, match="Float types are not supported"):
+        orders.put_item(Item={**KEY, "Amount": 1.5})
+    with pytest.raises(ValueError, match="OrderId"):
+        orders.put_item(Item={"Date": "x"})
+
+
+def test_a_cursor_of_another_key(orders: ShardedTable, table: Table) -> None:
+    """It is refused before anything is read with it."""
+    for number in range(6):
+        orders.put_item(Item={"Date": "2014-07-09", "OrderId": f"A{number}"})
+    cursor = orders.query(KeyConditionExpression=DAY, Limit=2)["LastEvaluatedKey"]
+    other = Key("Date").eq("2014-07-10")
+    with recording(table.meta.client) as wire, pytest.raises(CursorError, match="another key"):
+        orders.query(KeyConditionExpression=other, ExclusiveStartKey=cursor)
+    assert wire.requests == []
+
+
+def test_a_key_without_what_by_names(table: Table) -> None:
+    """The error says which attribute is missing, and both ways out."""
+    orders = ShardedTable(table, CalculatedSuffix("Customer", 5))
+    with recording(table.meta.client) as wire, pytest.raises(ShardUnknownError, match=r"Customer.*Key=.*Shard="):
+        orders.get_item(Key=KEY)
+    assert wire.operations == ["DescribeTable"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda orders: orders.get_item(Key=KEY, Consistent=True),
+        lambda orders: orders.put_item(Item=KEY, ConditionExpresion="x"),
+        lambda orders: orders.update_item(Key=KEY, Update="x"),
+        lambda orders: orders.delete_item(Key=KEY, Conditions="x"),
+        lambda orders: orders.query(KeyConditionExpression=DAY, Limits=5),
+        lambda orders: orders.scan(Filter="x"),
+        lambda orders: orders.batch_get_items([KEY], Consistent=True),
+        lambda orders: orders.get_item(Key=KEY, ConsistentRead="yes"),
+    ],
+)
+def test_unknown_keywords_are_botocores_to_refuse(orders: ShardedTable, table: Table, call: Call) -> None:
+    """A misspelt parameter is the ParamValidationError that boto3 users know, and nothing is sent."""
+    with recording(table.meta.client) as wire, pytest.raises(ParamValidationError):
+        call(orders)
+    assert set(wire.operations) <= {"DescribeTable"}
+
+
+def test_bad_items_of_a_load_are_not_sent(orders: ShardedTable, table: Table) -> None:
+    """They fail with their own reasons; only the good item goes out."""
+    bad: list[Any] = [{"Date": "x"}, {**KEY, "Amount": 1.5}, "text", None]
+    with recording(table.meta.client) as wire, pytest.raises(BulkLoadError) as caught:
+        bulk_load(orders, [*bad, KEY])
+    assert [result.item for result in caught.value.failed] == bad
+    assert all(isinstance(result.error, ShardkitError) for result in caught.value.failed)
+    (body,) = wire.bodies("BatchWriteItem")
+    assert len(body["RequestItems"][table.name]) == 1
+
+
+CALLS: dict[str, Call] = {
+    "get": lambda orders: orders.get_item(Key=KEY),
+    "put": lambda orders: orders.put_item(Item=KEY),
+    "query": lambda orders: orders.query(KeyConditionExpression=DAY),
+    "query_items": lambda orders: list(orders.query_items(KeyConditionExpression=DAY)),
+    "scan": lambda orders: orders.scan(),
+    "scan_items": lambda orders: list(orders.scan_items()),
+    "batch get": lambda orders: orders.batch_get_items([KEY]),
+    "batch writer": lambda orders: orders.batch_writer(),
+    "bulk load": lambda orders: bulk_load(orders, [KEY]),
+    "physical key": lambda orders: orders.physical_key(KEY),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_table_that_does_not_exist(resource: DynamoDBServiceResource, call: Call) -> None:
+    """Both an error of shardkit's and a ClientError with the service's response; it says what to look at."""
+    table = resource.Table("Ordes")
+    orders = ShardedTable(table, CalculatedSuffix("OrderId", 5))
+    with recording(table.meta.client) as wire, pytest.raises(TableNotDescribedError) as caught:
+        call(orders)
+    error = caught.value
+    assert isinstance(error, ShardkitError)
+    assert isinstance(error, ClientError)
+    assert error.response["Error"]["Code"] == "ResourceNotFoundException"
+    assert error.operation_name == "DescribeTable"
+    for said in ("'Ordes'", "ResourceNotFoundException", "region", "permission", "key_schema="):
+        assert said in str(error)
+    assert wire.operations == ["DescribeTable"]
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just made here
+    assert (type(again), str(again), again.response) == (type(error), str(error), error.response)
+
+
+def test_a_role_that_may_not_describe(orders: ShardedTable, table: Table) -> None:
+    """The message shows the service's own words, and the next call asks again."""
+    refusal = {"__type": "AccessDeniedException", "message": "not authorized"}
+    with (
+        answering(table.meta.client, "DescribeTable", lambda _: refusal),
+        pytest.raises(TableNotDescribedError, match="AccessDeniedException.*not authorized.*key_schema="),
+    ):
+        orders.put_item(Item=KEY)
+    orders.put_item(Item=KEY)
+
+
+def test_missing_credentials(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both an error of shardkit's and a NoCredentialsError."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    table = boto3.Session().resource("dynamodb", region_name="us-east-1").Table("Orders")
+    orders = ShardedTable(table, CalculatedSuffix("OrderId", 5))
+    with recording(table.meta.client) as wire, pytest.raises(MissingCredentialsError) as caught:
+        orders.put_item(Item=KEY)
+    assert isinstance(caught.value, NoCredentialsError)
+    assert isinstance(caught.value, ConfigurationError)
+    assert "'Orders'" in str(caught.value)
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("schema", [5, {}, {"KeySchema": 5}, {"KeySchema": []}, {"KeySchema": [{"AttributeName": "a"}]}])
+def test_a_key_schema_that_is_none(table: Table, schema: Any) -> None:
+    """It is refused when the table is wrapped."""
+    with pytest.raises(ConfigurationError, match="key schema"):
+        ShardedTable(table, CalculatedSuffix("OrderId", 5), key_schema=schema)
+
+
+@pytest.mark.parametrize(
+    "more", [{"AttributeDefinitions": [{"Name": "a"}]}, {"GlobalSecondaryIndexes": [{"IndexName": "x"}]}]
+)
+def test_a_key_schema_whose_rest_is_none(table: Table, more: dict[str, Any]) -> None:
+    """Attribute definitions and indexes are read as CreateTable takes them."""
+    with pytest.raises(ConfigurationError, match="CreateTable"):
+        ShardedTable(table, CalculatedSuffix("OrderId", 5), key_schema={"KeySchema": table.key_schema, **more})
+
+
+@pytest.mark.parametrize("wrong", [None, "Orders", 5])
+def test_a_table_or_strategy_that_is_none(table: Table, wrong: Any) -> None:
+    """The error says what to give."""
+    with pytest.raises(ConfigurationError, match="boto3"):
+        ShardedTable(wrong, Unsharded())
+    with pytest.raises(ConfigurationError, match="CalculatedSuffix"):
+        ShardedTable(table, wrong)
+
+
+ERRORS: list[ShardkitError] = [
+    errors.AmbiguousItemError("message", [1, None]),
+    errors.BulkLoadError(
+        "message", [BulkResult(KEY, 0, 3, ok=False, error=InvalidKeyError("why"))], BulkReport(items=1, failed=1)
+    ),
+    errors.MissingCredentialsError("message"),
+    errors.ShardQueryError("message", {1: ClientError({"Error": {"Code": "X", "Message": "y"}}, "Query")}, [KEY]),
+    errors.TableNotDescribedError("message", {"Error": {"Code": "X", "Message": "y"}}),
+]
+ERRORS += [
+    getattr(errors, name)("message")
+    for name in errors.__all__
+    if getattr(errors, name) not in {type(error) for error in ERRORS}
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_every_error_can_be_pickled(error: ShardkitError) -> None:
+    """It comes back of the same class, with its message and what it carries."""
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - what was just made here
+    assert type(again) is type(error)
+    assert str(again) == str(error) == "message"
+    assert repr(vars(again)) == repr(vars(error))
+    assert isinstance(error, ShardkitError)
