@@ -46,6 +46,7 @@ class ForwardingTable:
     billing_mode_summary = _Attribute()
     creation_date_time = _Attribute()
     deletion_protection_enabled = _Attribute()
+    disassociation_protection_enabled = _Attribute()
     global_secondary_indexes = _Attribute()
     global_table_settings_replication_mode = _Attribute()
     global_table_version = _Attribute()
@@ -68,7 +69,13 @@ class ForwardingTable:
     table_name = _Attribute()
     table_size_bytes = _Attribute()
     table_status = _Attribute()
+    vector_indexes = _Attribute()
     warm_throughput = _Attribute()
+
+    def get_available_subresources(self) -> list[str]:
+        """Name boto3's subresources of a table (there are none)."""
+        names: list[str] = self._table.get_available_subresources()
+        return names
 
     def load(self) -> None:
         """Fetch the table's attributes (one DescribeTable)."""

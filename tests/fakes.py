@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.batch import Load
@@ -237,21 +237,21 @@ def once(resource: DynamoDBServiceResource) -> DynamoDBServiceResource:
 class Faults:
     """Lets BatchWriteItem calls of a client fail, one fault of the schedule each; those beyond it succeed.
 
-    A fault before the write is answered from ``before-send`` and never reaches the service. For one after it, and for
+    A fault before the write is answered from ``before-call`` and never reaches the service. For one after it, and for
     what is left unprocessed, the request goes on (shortened), and ``before-parse`` changes the response.
-    ``batches`` records the requests as they were sent, in JSON's form.
+    ``batches`` records the requests as the service would have got them, in JSON's form.
     """
 
     def __init__(self, client: Any, schedule: Iterable[Fault] = ()) -> None:
         self.batches: list[list[Any]] = []
         self._schedule = iter(schedule)
         self._lock = threading.Lock()
-        self._call = threading.local()
-        client.meta.events.register("before-send.dynamodb.BatchWriteItem", self._before_send)
+        self._call = threading.local()  # a call stays on its thread
+        client.meta.events.register("before-call.dynamodb.BatchWriteItem", self._before_call)
         client.meta.events.register("before-parse.dynamodb.BatchWriteItem", self._before_parse)
 
-    def _before_send(self, request: Any, **_: Any) -> AWSResponse | None:
-        body = json.loads(request.body)
+    def _before_call(self, model: Any, params: dict[str, Any], **_: Any) -> tuple[AWSResponse, Any] | None:
+        body = json.loads(params["body"])
         ((table, requests),) = body["RequestItems"].items()
         with self._lock:
             fault = next(self._schedule, "none")
@@ -260,14 +260,13 @@ class Faults:
         if fault == "lost":
             raise lost_connection()
         if fault in {"throttle", "500", "denied"}:
-            return _response(request.url, _error(_CODES[fault]), _STATUS[_CODES[fault]])
+            return _answered(model, _error(_CODES[fault]), _STATUS[_CODES[fault]])
         if fault.startswith("unprocessed"):
             kept = len(requests) // 2
             self._call.left = {ARN + table if fault == "unprocessed by ARN" else table: requests[kept:]}
             if not kept:
-                return _response(request.url, {"UnprocessedItems": {}, "ConsumedCapacity": []}, 200)
-            request.body = json.dumps({**body, "RequestItems": {table: requests[:kept]}}).encode()
-            request.headers["Content-Length"] = str(len(request.body))
+                return _answered(model, {"UnprocessedItems": self._call.left}, 200)
+            params["body"] = json.dumps({**body, "RequestItems": {table: requests[:kept]}}).encode()
         return None
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
@@ -281,16 +280,13 @@ class Faults:
             response_dict["body"] = json.dumps({**body, "UnprocessedItems": self._call.left}).encode()
 
 
-class _Raw(io.BytesIO):
-    def stream(self) -> Iterator[bytes]:
-        yield self.read()
-
-
 def _error(code: str) -> dict[str, str]:
     return {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled"}
 
 
-def _response(url: str, body: Mapping[str, Any], status: int) -> AWSResponse:
-    raw: Any = _Raw(json.dumps(body).encode())
+def _answered(model: Any, body: Mapping[str, Any], status: int) -> tuple[AWSResponse, Any]:
+    """What a ``before-call`` handler gives to answer a call: a response, and what its parser would make of it."""
+    content: Any = {"body": json.dumps(body).encode(), "headers": {}, "status_code": status}
     headers: Any = {}
-    return AWSResponse(url, status, headers, raw)
+    raw: Any = None
+    return AWSResponse("", status, headers, raw), create_parser("json").parse(content, model.output_shape)

@@ -64,7 +64,8 @@ class _Raw:
 def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str, Any] | None]) -> Iterator[None]:
     """Answer an operation in the service's place: with the wire response that is given for the body, unless None.
 
-    A response with ``__type`` is an error.
+    A response with ``__type`` is an error. botocore asks every handler and takes the first answer, so moto, which is
+    one too, still carries the request out.
     """
 
     def before_send(request: Any, **_: Any) -> AWSResponse | None:

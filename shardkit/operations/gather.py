@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import Any
 
 from shardkit.capacity.units import add_consumed
@@ -129,6 +130,9 @@ class PageOfShards(Gather):
     def _share(self) -> int | None:
         if self.plan.limit is None:
             return None
+        if self.plan.filtered:
+            # ``Limit`` counts what is evaluated, and the page is one round: no margin.
+            return ceil(self.plan.limit / len(self.plan.shards))
         return self.plan.share(self.plan.limit - len(self.items), max(1, len(self.merge.open)))
 
     def _behind(self) -> list[int]:

@@ -9,14 +9,13 @@ from shardkit.codec import WireItem, WireValue, from_wire_item, from_wire_respon
 from shardkit.errors import AmbiguousItemError, ShardUnknownError, UnsupportedExpressionError
 from shardkit.expressions import (
     and_condition,
-    build_conditions,
-    refuse_partition_key,
     rewrite_partition_key,
     updated_attributes,
 )
 from shardkit.faults import code_of
 from shardkit.machine import Program, Send
 from shardkit.operations.batch import BatchGet
+from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
@@ -72,9 +71,7 @@ def update_item(
 ) -> Program[dict[str, Any]]:
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
     wire, place = _request(sharding, params, "Key")
-    for name in _UPDATES:
-        if not isinstance(sharding.strategy, Unsharded):
-            refuse_partition_key(wire, sharding.partition_key, name)
+    refuse_stored_keys(sharding, wire, *_UPDATES)
     moved = updated_attributes(wire) & (set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names))
     if moved:
         raise UnsupportedExpressionError(
@@ -131,13 +128,12 @@ def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
 def _request(sharding: Sharding, params: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Give the wire parameters, and the Python values that say where the item is."""
     place = params.get(source)
-    wire = to_wire_params(build_conditions(params))
+    wire = wire_request(sharding, params)
     wire.setdefault(source, {})
     if source == "Key":
         wire["Key"] = primary_key(sharding, wire["Key"])
     else:
         sharding.key_of(wire["Item"])
-    wire["TableName"] = sharding.table
     return wire, place if isinstance(place, Mapping) else {}
 
 

@@ -8,24 +8,23 @@ from functools import cached_property
 from math import ceil, sqrt
 from typing import Any
 
-from shardkit.codec import WireItem, from_wire_item, to_wire_params
+from shardkit.codec import WireItem, from_wire_item
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import ConfigurationError, CursorError, ShardUnknownError, UnsupportedExpressionError
 from shardkit.expressions import (
     KeyCondition,
     SortCondition,
-    build_conditions,
     comparable,
     from_position,
     keys_only,
     matches,
     parse_key_condition,
     project,
-    refuse_partition_key,
     replace_key_condition,
 )
 from shardkit.machine import Send
 from shardkit.merge import Entry, Place
+from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
 
@@ -54,8 +53,7 @@ class Plan:
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
         """Decide a Query that was asked for in Python values."""
-        wire = to_wire_params(build_conditions(params))
-        wire["TableName"] = sharding.table
+        wire = wire_request(sharding, params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
         for name in schema.partition:
@@ -64,8 +62,7 @@ class Plan:
                     f"a Query needs '=' on the partition key {name!r}, but its key condition has "
                     f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
                 )
-        for name in _FILTERS:
-            refuse_partition_key(wire, sharding.partition_key, name)
+        refuse_stored_keys(sharding, wire, *_FILTERS)
         fanned, sort = _order(sharding, schema, condition)
         key = sharding.partition_key
         shards: tuple[int | None, ...] = (None,)
@@ -164,8 +161,8 @@ class Plan:
         return [entry for entry in entries if self._comes(entry)]
 
     def ends_at(self, key: WireItem) -> bool:
-        """Say whether nothing behind a key can match: a narrowed condition lets in the excluded end of ``< b``."""
-        return not self._within(key)
+        """Say whether nothing behind a key can match (a narrowed condition lets in the excluded end of ``< b``)."""
+        return self._single or not self._within(key)
 
     def rest(self, key: WireItem) -> WireItem:
         """Give a key without what its shard tells."""
@@ -231,6 +228,11 @@ class Plan:
         name = self.sharding.partition_key
         return {name: self.sharding.physical(self.condition.equals[name], shard), **key}
 
+    @cached_property
+    def _single(self) -> bool:
+        """Whether a shard can hold one item at the most: the key condition gives its whole primary key."""
+        return self.fanned and set(self.key_names) <= set(self.condition.equals)
+
     @property
     def _sort_condition(self) -> SortCondition | None:
         if len(self.sort) != 1:
@@ -250,10 +252,10 @@ class Plan:
         assert start is not None and self.start_place is not None
         at = self.start_place[1]
         if number == at:
-            return start.key, self.condition
+            return None if self._single else (start.key, self.condition)
         # Of equal sort keys, the shards that come before the cursor's have been read, those behind it have not.
         read = number > at if self.descending else number < at
-        if not self.sort:
+        if not self.sort or self._single:
             return None if read else (None, self.condition)
         if read and set(self.key_names) == set(self.sort):
             # In a table sort keys are unique in a shard, and the key of an item that does not exist will do.

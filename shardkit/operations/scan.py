@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from shardkit.codec import WireItem, from_wire_item, from_wire_response, to_wire_params
+from shardkit.codec import WireItem, from_wire_item, from_wire_response
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
-from shardkit.expressions import build_conditions, project, refuse_partition_key
+from shardkit.expressions import project
 from shardkit.faults import code_of
 from shardkit.machine import Answer, Done, Program, Send, Step, Wait
+from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import Sharding
 
 __all__ = ["StreamOfSegments", "scan"]
@@ -39,18 +40,16 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
 
 class _Request:
     def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
-        wire = to_wire_params(build_conditions(params))
-        for name in ("FilterExpression", "ScanFilter"):
-            refuse_partition_key(wire, sharding.partition_key, name)
-        wire["TableName"] = sharding.table
+        wire = wire_request(sharding, params)
+        refuse_stored_keys(sharding, wire, "FilterExpression", "ScanFilter")
         self._sharding = sharding
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
         given = wire.pop("ExclusiveStartKey", None)
         if given is not None:
             if not is_token(given):
                 raise CursorError(
-                    f"ExclusiveStartKey {given!r:.200} is not a cursor of shardkit; a Scan goes by stored keys, so "
-                    "pass LastEvaluatedKey as it came"
+                    f"ExclusiveStartKey {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; a Scan goes "
+                    "by stored keys, so pass LastEvaluatedKey as it came"
                 )
             wire["ExclusiveStartKey"] = Cursor.read(given, self.purpose, f"a Scan of {sharding.table!r}").key
         self._params, self._hidden = project(wire, (sharding.partition_key,))

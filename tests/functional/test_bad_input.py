@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from boto3.dynamodb.conditions import Key
+from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
-from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, Unsharded, bulk_load, errors
+from shardkit import (
+    BulkLoadError,
+    CalculatedSuffix,
+    RandomSuffix,
+    ShardedTable,
+    Strategy,
+    Unsharded,
+    bulk_load,
+    errors,
+)
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.errors import (
     ConfigurationError,
@@ -33,8 +42,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
+ONE: Any = KEY
 DAY = Key("Date").eq("2014-07-09")
-READS = {"DescribeTable", "Query"}
 
 
 @pytest.fixture
@@ -56,23 +65,25 @@ def test_shards_that_are_no_number_of_shards(shards: Any) -> None:
         RandomSuffix(shards)
 
 
-def test_a_number_cannot_carry_a_suffix(resource: DynamoDBServiceResource) -> None:
+@pytest.mark.parametrize("strategy", [CalculatedSuffix("pk", 5), RandomSuffix(5)])
+def test_a_number_cannot_carry_a_suffix(resource: DynamoDBServiceResource, strategy: Strategy) -> None:
     """An N partition key is refused as soon as the schema is known, with the way round it; Unsharded takes it."""
     table = make_table(resource, ("pk", "N"))
-    for strategy in (CalculatedSuffix("pk", 5), RandomSuffix(5)):
-        sharded = ShardedTable(table, strategy)
-        with recording(table.meta.client) as wire:
-            for call in (lambda: sharded.put_item(Item={"pk": 1}), lambda: bulk_load(sharded, [{"pk": 1}])):
-                with pytest.raises(ConfigurationError, match="type N.*text"):
-                    call()
-        assert set(wire.operations) == {"DescribeTable"}
-        schema = {"KeySchema": table.key_schema, "AttributeDefinitions": table.attribute_definitions}
-        with pytest.raises(ConfigurationError, match="type N"):
-            ShardedTable(table, strategy, key_schema=schema)
+    sharded = ShardedTable(table, strategy)
+    with recording(table.meta.client) as wire:
+        with pytest.raises(ConfigurationError, match=r"type N.*text"):
+            sharded.put_item(Item={"pk": 1})
+        with pytest.raises(ConfigurationError, match=r"type N.*text"):
+            bulk_load(sharded, [{"pk": 1}])
+    assert set(wire.operations) == {"DescribeTable"}
+    schema = {"KeySchema": table.key_schema, "AttributeDefinitions": table.attribute_definitions}
+    with pytest.raises(ConfigurationError, match="type N"):
+        ShardedTable(table, strategy, key_schema=schema)
     ShardedTable(table, Unsharded()).put_item(Item={"pk": 1})
 
 
-Call = Callable[[ShardedTable], Any]
+# What is given is wrong: the types are left out of it.
+Call = Callable[[Any], Any]
 REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a key that is none": (lambda orders: orders.get_item(Key="A17"), InvalidKeyError, "'A17'"),
     "an item that is none": (lambda orders: orders.put_item(Item=[("Date", "x")]), InvalidKeyError, "list"),
@@ -122,7 +133,7 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a Limit of nothing": (lambda orders: orders.query(KeyConditionExpression=DAY, Limit=0), ConfigurationError, "0"),
     "an empty list of keys": (lambda orders: orders.batch_get_items([]), ConfigurationError, "empty"),
     "an empty list of items": (lambda orders: bulk_load(orders, []), ConfigurationError, "no items"),
-    "an item for a list of items": (lambda orders: bulk_load(orders, KEY), ConfigurationError, "dict"),
+    "an item for a list of items": (lambda orders: bulk_load(orders, ONE), ConfigurationError, "dict"),
     "a shard that is none": (lambda orders: orders.put_item(Item=KEY, Shard=6), ConfigurationError, "1 to 5"),
 }
 
@@ -236,10 +247,24 @@ def test_a_role_that_may_not_describe(orders: ShardedTable, table: Table) -> Non
     refusal = {"__type": "AccessDeniedException", "message": "not authorized"}
     with (
         answering(table.meta.client, "DescribeTable", lambda _: refusal),
-        pytest.raises(TableNotDescribedError, match="AccessDeniedException.*not authorized.*key_schema="),
+        pytest.raises(TableNotDescribedError, match=r"AccessDeniedException.*not authorized.*key_schema="),
     ):
         orders.put_item(Item=KEY)
     orders.put_item(Item=KEY)
+
+
+def test_a_fault_that_may_pass_is_not_the_configurations(orders: ShardedTable, table: Table) -> None:
+    """A DescribeTable that the service was too busy for is boto3's error, as it is."""
+    events: Any = table.meta.client.meta.events
+    events.register_first("needs-retry.dynamodb.DescribeTable", _no_retry)
+    busy = {"__type": "ThrottlingException", "message": "slow down"}
+    with answering(table.meta.client, "DescribeTable", lambda _: busy), pytest.raises(ClientError) as caught:
+        orders.put_item(Item=KEY)
+    assert not isinstance(caught.value, ShardkitError)
+
+
+def _no_retry(**_: Any) -> bool:
+    return False
 
 
 def test_missing_credentials(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +281,9 @@ def test_missing_credentials(resource: DynamoDBServiceResource, monkeypatch: pyt
     assert wire.requests == []
 
 
-@pytest.mark.parametrize("schema", [5, {}, {"KeySchema": 5}, {"KeySchema": []}, {"KeySchema": [{"AttributeName": "a"}]}])
+@pytest.mark.parametrize(
+    "schema", [5, {}, {"KeySchema": 5}, {"KeySchema": []}, {"KeySchema": [{"AttributeName": "a"}]}]
+)
 def test_a_key_schema_that_is_none(table: Table, schema: Any) -> None:
     """It is refused when the table is wrapped."""
     with pytest.raises(ConfigurationError, match="key schema"):
@@ -305,3 +332,28 @@ def test_every_error_can_be_pickled(error: ShardkitError) -> None:
     assert str(again) == str(error) == "message"
     assert repr(vars(again)) == repr(vars(error))
     assert isinstance(error, ShardkitError)
+
+
+@pytest.mark.parametrize("operation", ["query", "scan", "get_item", "put_item"])
+def test_another_tables_name_is_refused(orders: ShardedTable, operation: str) -> None:
+    """A sharded table is one table: another name is an error, and never silently this one."""
+    own: dict[str, Any] = {
+        "query": {"KeyConditionExpression": Key("Date").eq("2014-07-09")},
+        "scan": {},
+        "get_item": {"Key": {"Date": "2014-07-09", "OrderId": "1"}},
+        "put_item": {"Item": {"Date": "2014-07-09", "OrderId": "1"}},
+    }
+    with pytest.raises(ConfigurationError, match="TableName='Other'"):
+        getattr(orders, operation)(TableName="Other", **own[operation])
+
+
+def test_a_filtered_page_evaluates_its_limit(orders: ShardedTable) -> None:
+    """``Limit`` counts what is evaluated: divided over the shards, it exceeds by less than one item a shard."""
+    for number in range(40):
+        orders.put_item(Item={"Date": "2014-07-09", "OrderId": str(number), "Total": number})
+    page = orders.query(
+        KeyConditionExpression=Key("Date").eq("2014-07-09"), FilterExpression=Attr("Total").gt(1000), Limit=5
+    )
+    assert page["Items"] == []
+    assert page["ScannedCount"] < 5 + len(orders.strategy.shards_for("2014-07-09"))
+    assert "LastEvaluatedKey" in page

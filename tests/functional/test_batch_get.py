@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,8 @@ def test_what_stays_unprocessed_is_given_back_as_it_was_given(table: Table) -> N
     keys = [{**key(number), "Customer": "c"} for number in range(3)]
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
-        return {"Responses": {}, "UnprocessedKeys": {ARN: request for request in body["RequestItems"].values()}}
+        (request,) = body["RequestItems"].values()
+        return {"Responses": {}, "UnprocessedKeys": {ARN: request}}
 
     with answering(table.meta.client, "BatchGetItem", answer):
         assert orders.batch_get_items(keys)["UnprocessedKeys"] == keys
@@ -130,18 +132,13 @@ def test_throttles_are_waited_for(orders: ShardedTable, table: Table) -> None:
         assert len(orders.batch_get_items([key(0), key(1)])["Items"]) == 2
 
 
-def without_retries(table: Table) -> Any:
+@contextmanager
+def without_retries(table: Table) -> Iterator[None]:
     """Tell botocore not to retry, and so not to sleep."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def muted() -> Iterator[None]:
-        events: Any = table.meta.client.meta.events
-        events.register_first("needs-retry.dynamodb.BatchGetItem", _no_retry)
-        yield
-        events.unregister("needs-retry.dynamodb.BatchGetItem", _no_retry)
-
-    return muted()
+    events: Any = table.meta.client.meta.events
+    events.register_first("needs-retry.dynamodb.BatchGetItem", _no_retry)
+    yield
+    events.unregister("needs-retry.dynamodb.BatchGetItem", _no_retry)
 
 
 def _no_retry(**_: Any) -> bool:
@@ -174,9 +171,9 @@ def test_a_projection_need_not_name_the_keys(orders: ShardedTable) -> None:
     put(orders, range(3))
     keys = [key(2), key(0)]
     assert orders.batch_get_items(keys, ProjectionExpression="Amount")["Items"] == [{"Amount": 2}, {"Amount": 0}]
-    shown = orders.batch_get_items(
-        keys, ProjectionExpression="#d, Amount", ExpressionAttributeNames={"#d": "Date"}
-    )["Items"]
+    shown = orders.batch_get_items(keys, ProjectionExpression="#d, Amount", ExpressionAttributeNames={"#d": "Date"})[
+        "Items"
+    ]
     assert shown == [{"Date": "2014-07-09", "Amount": 2}, {"Date": "2014-07-09", "Amount": 0}]
 
 

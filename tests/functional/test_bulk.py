@@ -151,7 +151,7 @@ def test_no_access_ends_the_load(orders: ShardedTable, table: Table) -> None:
 
 def test_a_missing_table(resource: DynamoDBServiceResource) -> None:
     """It is found when its key schema is asked for."""
-    with pytest.raises(ClientError, match="ResourceNotFound|not found"):
+    with pytest.raises(ClientError, match="nowhere"):
         bulk_load(resource.Table("nowhere"), some(1))
 
 
@@ -193,7 +193,7 @@ def test_errors_are_picklable(orders: ShardedTable) -> None:
     """With all that they carry."""
     with pytest.raises(BulkLoadError) as raised:
         bulk_load(orders, [*some(2), *BAD])
-    again = pickle.loads(pickle.dumps(raised.value))
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
     assert str(again) == str(raised.value)
     assert [(one.place, one.item, str(one.error)) for one in again.failed] == [
         (one.place, one.item, str(one.error)) for one in raised.value.failed
@@ -215,9 +215,11 @@ def test_results_are_streamed_with_their_places(orders: ShardedTable) -> None:
 def test_streaming_raises_at_its_end(orders: ShardedTable) -> None:
     """After every result was handed out."""
     seen = []
+    results = streaming_bulk(orders, [*BAD, *some(3)])
+    for _ in range(7):
+        seen.append(next(results).place)
     with pytest.raises(BulkLoadError):
-        for result in streaming_bulk(orders, [*BAD, *some(3)]):
-            seen.append(result.place)
+        next(results)
     assert sorted(seen) == list(range(7))
 
 

@@ -145,7 +145,7 @@ def test_an_unsharded_table_takes_every_condition(table: Table) -> None:
     orders = ShardedTable(table, Unsharded())
     orders.put_item(Item=KEY)
     orders.put_item(Item=KEY, ConditionExpression=Attr("Date").begins_with("2014") & Attr("Date").lt("2015"))
-    update = {"UpdateExpression": "SET Copy = #d", "ExpressionAttributeNames": {"#d": "Date"}}
+    update: dict[str, Any] = {"UpdateExpression": "SET Copy = #d", "ExpressionAttributeNames": {"#d": "Date"}}
     # moto takes any mention of a key for a change of it.
     with answering(table.meta.client, "UpdateItem", lambda _: {}), recording(table.meta.client) as wire:
         orders.update_item(Key=KEY, **update)

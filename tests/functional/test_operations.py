@@ -105,7 +105,7 @@ def test_looking_for_an_attribute_sends_nothing(orders: ShardedTable) -> None:
     """hasattr() on a sharded table is no request to the service."""
     from tests.recorder import recording
 
-    names: list[Any] = ["nonsense", "execute_statement", "get_available_subresources", "batch_get_item"]
+    names: list[Any] = ["nonsense", "execute_statement", "search_vectors", "batch_get_item"]
     with recording(orders.meta.client) as wire:
         assert [hasattr(orders, name) for name in names] == [False] * len(names)
     assert wire.requests == []

@@ -1,4 +1,4 @@
-"""The caller's objects, handlers and other calls are left alone (promise 4), and what goes over HTTP is exactly known."""
+"""The caller's objects, handlers and other calls are left alone (promise 4); what goes over HTTP is known."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def use_everything(orders: ShardedTable) -> None:
     orders.update_item(Key=KEY, UpdateExpression="SET Amount = :a", ExpressionAttributeValues={":a": 2})
     orders.query(KeyConditionExpression=DAY)
     list(orders.query_items(KeyConditionExpression=DAY, Limit=2))
-    orders.query(KeyConditionExpression=Key("OrderId").eq("A17"), IndexName="by-order")
+    orders.query(KeyConditionExpression=Key("OrderId").eq("A17") & DAY, IndexName="by-order")
     orders.scan()
     list(orders.scan_items(segments=2))
     orders.batch_get_items([KEY])
@@ -165,16 +165,12 @@ EVENTS = [
     "needs-retry.dynamodb.PutItem",
     "after-call.dynamodb.PutItem",
 ]
-OWN_ITEM = {"Date": {"S": "mine.1"}, "OrderId": {"S": "x"}}
 
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("sharded", [False, True], ids=["plain", "sharded"])
-def test_handlers_may_make_calls_of_their_own(
-    resource: DynamoDBServiceResource, table: Table, event: str, sharded: bool
-) -> None:
+def test_handlers_may_make_calls_of_their_own(table: Table, event: str, sharded: bool) -> None:
     """A call that a user's handler makes on the same client goes out as it is, and so does the one around it."""
-    client = resource.meta.client
     orders, audit = ShardedTable(table, STRATEGY), ShardedTable(table, RandomSuffix(3))
     for one in (orders, audit):
         one.scan(Limit=1)
@@ -202,7 +198,7 @@ def test_handlers_may_make_calls_of_their_own(
     assert sorted(body["Item"]["Date"]["S"] for body in wire.bodies("PutItem")) == [physical, "mine.1"]
     assert len(answers) == 3
     assert answers[2]["Item"] == {"Date": "mine.1", "OrderId": "x"}
-    assert sorted(item["Date"] for item in table.scan()["Items"]) == [physical, "mine.1"]
+    assert {item["Date"] for item in table.scan()["Items"]} == {physical, "mine.1"}
 
 
 def own_calls(table: Any) -> list[Any]:
@@ -219,20 +215,19 @@ def own_calls(table: Any) -> list[Any]:
         ),
         client.batch_get_item(RequestItems={name: {"Keys": [{"Date": "a.1", "OrderId": "x"}]}}),
         client.batch_write_item(RequestItems={name: [{"PutRequest": {"Item": {**item, "OrderId": "y"}}}]}),
-        client.transact_get_items(
-            TransactItems=[{"Get": {"TableName": name, "Key": {"Date": "a.1", "OrderId": "y"}}}]
-        ),
+        client.transact_get_items(TransactItems=[{"Get": {"TableName": name, "Key": {"Date": "a.1", "OrderId": "y"}}}]),
+        client.delete_item(TableName=name, Key={"Date": "a.1", "OrderId": "y"}),
         client.describe_table(TableName=name)["Table"]["KeySchema"],
     ]
 
 
 def test_the_users_own_calls_are_not_touched(table: Table) -> None:
     """With a sharded table and a meter on the client, a plain call sends and answers the same as without."""
+    orders = ShardedTable(table, STRATEGY)
+    orders.put_item(Item={**KEY, "Date": "z"})
     fresh = boto3.resource("dynamodb", region_name="us-east-1").Table(table.name)
     with recording(fresh.meta.client) as before:
         expected = own_calls(fresh)
-    orders = ShardedTable(table, STRATEGY)
-    orders.put_item(Item={**KEY, "Date": "z"})
     with recording(table.meta.client) as after:
         shown = own_calls(table)
     assert after.requests == before.requests

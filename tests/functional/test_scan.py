@@ -13,6 +13,7 @@ from shardkit import (
     CursorError,
     ShardedTable,
     ShardQueryError,
+    Unsharded,
     UnsupportedExpressionError,
 )
 from tests.recorder import answering, recording
@@ -118,7 +119,7 @@ def test_a_filter_on_the_partition_key_is_refused(orders: ShardedTable, table: T
 
 def test_items_that_others_wrote_are_shown_as_they_are(orders: ShardedTable, table: Table) -> None:
     """A key without a suffix, or with one that no shard has, is nobody's logical key; its shard is None."""
-    foreign = [
+    foreign: list[dict[str, Any]] = [
         {"Date": date, "OrderId": "x", "Amount": 100 + number}
         for number, date in enumerate(("2014-07-09", "2014-07-09.6", "2014-07-09.01", "2014-07-09.x", ".1"))
     ]
@@ -136,7 +137,7 @@ def test_scan_items_streams_every_segment(orders: ShardedTable, table: Table, se
         assert ordered(orders.scan_items(segments=segments, Limit=3)) == ITEMS
     asked = {(body.get("Segment"), body.get("TotalSegments")) for _, body in wire.requests}
     assert asked == ({(None, None)} if segments == 1 else {(number, segments) for number in range(segments)})
-    shown = dict((item["Amount"], shard) for item, shard in orders.scan_items(segments=segments, ReturnShards=True))
+    shown = {item["Amount"]: shard for item, shard in orders.scan_items(segments=segments, ReturnShards=True)}
     assert shown == {item["Amount"]: STRATEGY.shard_of("2014-07-09", item) for item in ITEMS}
 
 
@@ -175,3 +176,12 @@ def test_a_failed_segment_is_an_error_behind_the_items_that_came(orders: Sharded
     with answering(table.meta.client, "Scan", answer), pytest.raises(ShardQueryError, match="AccessDenied") as caught:
         list(orders.scan_items(segments=3))
     assert list(caught.value.errors) == [1]
+
+
+def test_a_table_without_suffixes_is_filtered_by_its_partition_key(resource: Any) -> None:
+    """What is stored is what the application knows, so the filter may see it."""
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"))
+    plain = ShardedTable(table, Unsharded())
+    for date in ("a", "b"):
+        plain.put_item(Item={"Date": date, "OrderId": "1"})
+    assert [item["Date"] for item in plain.scan(FilterExpression=Attr("Date").eq("b"))["Items"]] == ["b"]

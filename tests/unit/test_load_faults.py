@@ -13,7 +13,7 @@ from shardkit.backoff import ATTEMPTS
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.errors import BulkLoadError
-from shardkit.machine import Done, Send, Wait
+from shardkit.machine import Answer, Done, Send, Wait
 from tests.fakes import (
     Fault,
     Service,
@@ -111,8 +111,8 @@ def test_a_fatal_error_ends_the_load(code: str) -> None:
     sends = [step for step in (load.next(0.0) for _ in range(4)) if isinstance(step, Send)]
     assert len(sends) == 4
     load.receive(sends[0], client_error("ThrottlingException"), 0.0)
-    load.receive(sends[1], client_error(code), 0.0)
     load.receive(sends[2], client_error("ValidationException"), 0.0)
+    load.receive(sends[1], client_error(code), 0.0)
     assert isinstance(load.fatal, ClientError)
     assert not load.wants
     results = load.next(0.0)
@@ -172,18 +172,23 @@ def test_a_service_that_is_gone_ends_the_load() -> None:
     assert load.report.requests <= 1 + 4 * ATTEMPTS
 
 
-def test_a_poisoned_batch_does_not_end_the_load() -> None:
-    """The service answers the others, so it is there."""
+class Poisoned(Service):
+    """The connection is lost whenever item 0000 is in a batch."""
+
+    def answer(self, send: Send, now: float) -> Answer:
+        if any(key_of(request)[1] == "0000" for request in send.params["RequestItems"]["Messages"]):
+            return lost_connection()
+        return super().answer(send, now)
+
+
+@pytest.mark.parametrize("others", ["none", "throttle", "refused"])
+def test_a_poisoned_batch_does_not_end_the_load(others: Any) -> None:
+    """The service answers the others, with whatever, so it is there."""
+    service = Poisoned(repeat("none" if others == "refused" else others), refuses=lambda _: others == "refused")
     load = a_load(workers=2)
-
-    class Poisoned(Service):
-        def answer(self, send: Send, now: float) -> Any:
-            requests = send.params["RequestItems"]["Messages"]
-            return lost_connection() if key_of(requests[0])[1] == "0000" else super().answer(send, now)
-
-    results = drive(load, [*some(25), *some(1000, pk="U2")][::-1], Poisoned())
+    results = drive(load, some(50), service)
     assert load.fatal is None
-    assert sum(result.ok for result in results) == load.report.written >= 975
+    assert [result.place for result in results if not isinstance(result.error, ClientError | None)] == list(range(25))
 
 
 def test_a_service_that_is_behind_gets_less_new_work() -> None:

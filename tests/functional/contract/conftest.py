@@ -11,7 +11,6 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from tests.conftest import REGION
 from tests.functional.contract.faces import AsyncFace, Face, SyncFace
 
 FACES = ["sync"]
@@ -44,7 +43,7 @@ def moto_endpoint() -> Iterator[str]:
 @contextmanager
 def _sync() -> Iterator[Face]:
     with mock_aws():
-        yield SyncFace(boto3.resource("dynamodb", region_name=REGION))
+        yield SyncFace(boto3.resource("dynamodb"))
 
 
 @contextmanager
@@ -52,8 +51,8 @@ def _aio(endpoint: str) -> Iterator[Face]:
     from aiobotocore.session import get_session
 
     loop = asyncio.new_event_loop()
-    resource = boto3.resource("dynamodb", region_name=REGION, endpoint_url=endpoint)
-    opening = get_session().create_client("dynamodb", region_name=REGION, endpoint_url=endpoint)
+    resource = boto3.resource("dynamodb", endpoint_url=endpoint)
+    opening = get_session().create_client("dynamodb", endpoint_url=endpoint)
     client = loop.run_until_complete(opening.__aenter__())
     try:
         yield AsyncFace(resource, client, loop)

@@ -1,0 +1,272 @@
+"""Merged queries through boto3, on moto: beside a plain table, and what goes over the wire."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit.errors import (
+    ConfigurationError,
+    CursorError,
+    ShardQueryError,
+    UnsupportedExpressionError,
+)
+from tests.equivalence import SHAPES, cases, check, make_pair, pages
+from tests.recorder import answering, recording
+from tests.tables import GlobalIndex, LocalIndex, make_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+
+DAY = Key("pk").eq("2014-07-09")
+MOTO = ("objects", "strings", "legacy, conditions only")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(data=st.data())
+def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str, data: st.DataObject) -> None:
+    """Promise 2: same items, sort-key order, no page over Limit, one fixed order, whatever is asked of whatever."""
+    case = data.draw(cases(SHAPES[shape], styles=MOTO))
+    pair = make_pair(resource, SHAPES[shape])
+    try:
+        check(pair, case)
+    finally:
+        # moto's time grows with what it holds.
+        pair.plain.delete()
+        pair.physical.delete()
+
+
+@pytest.fixture
+def stored(resource: DynamoDBServiceResource) -> Table:
+    return make_table(
+        resource,
+        sort_key=("sk", "N"),
+        local_indexes=[LocalIndex("by-a", ("a", "N"))],
+        global_indexes=[GlobalIndex("city", ("city", "S"), ("a", "N")), GlobalIndex("pk-of-city", ("city", "S"), ("pk", "S"))],
+    )
+
+
+@pytest.fixture
+def orders(stored: Table) -> ShardedTable:
+    """Thirty orders of a day on four shards, every three of them with the same `a`."""
+    table = ShardedTable(stored, CalculatedSuffix("sk", shards=4))
+    with table.batch_writer() as batch:
+        for number in range(30):
+            batch.put_item(Item={"pk": "2014-07-09", "sk": number, "a": number // 3, "city": "Bern"})
+    return table
+
+
+def sort_keys(items: list[dict[str, Any]]) -> list[int]:
+    return [int(item["sk"]) for item in items]
+
+
+class TestOnTheWire:
+    def test_every_shard_is_asked_for_its_share(self, orders: ShardedTable) -> None:
+        """Each shard gets one Query for its own key; together they are asked for far less than shards × Limit."""
+        with recording(orders.meta.client) as wire:
+            assert sort_keys(orders.query(KeyConditionExpression=DAY, Limit=20)["Items"]) == list(range(20))
+        bodies = wire.bodies("Query")
+        keys = {value["S"] for body in bodies for value in body["ExpressionAttributeValues"].values()}
+        assert keys == {f"2014-07-09.{shard}" for shard in (1, 2, 3, 4)}
+        assert set(wire.operations) == {"Query"}
+        assert sum(body["Limit"] for body in bodies[:4]) < 4 * 20
+        assert len(bodies) <= 6
+
+    def test_one_shard(self, orders: ShardedTable) -> None:
+        """Shard= asks that one only; a shard that the key has not is refused."""
+        with recording(orders.meta.client) as wire:
+            page = orders.query(KeyConditionExpression=DAY, Shard=2, ReturnShards=True)
+        assert len(wire.requests) == 1
+        assert page["Shards"] == [2] * page["Count"]
+        everything = orders.query(KeyConditionExpression=DAY, ReturnShards=True)
+        pairs = zip(everything["Items"], everything["Shards"], strict=True)
+        assert [item for item, shard in pairs if shard == 2] == page["Items"]
+        with pytest.raises(ConfigurationError, match="no shard of"):
+            orders.query(KeyConditionExpression=DAY, Shard=5)
+        with pytest.raises(ConfigurationError, match="not fanned out"):
+            orders.query(IndexName="city", KeyConditionExpression=Key("city").eq("Bern"), Shard=1)
+
+    def test_an_index_of_another_partition_key_is_asked_once(self, orders: ShardedTable) -> None:
+        """It is whole already: one request a page, logical keys, shards on request."""
+        with recording(orders.meta.client) as wire:
+            page = orders.query(
+                IndexName="city", KeyConditionExpression=Key("city").eq("Bern"), Limit=7, ReturnShards=True
+            )
+        assert len(wire.requests) == 1
+        assert {item["pk"] for item in page["Items"]} == {"2014-07-09"}
+        assert set(page["Shards"]) <= {1, 2, 3, 4}
+
+    def test_a_sharded_sort_key(self, orders: ShardedTable) -> None:
+        """Where the partition key is an index's sort key, '=' is fanned out, ranges and ordered reads are refused."""
+        city = Key("city").eq("Bern")
+        with recording(orders.meta.client) as wire:
+            page = orders.query(IndexName="pk-of-city", KeyConditionExpression=city & DAY)
+        assert (page["Count"], len(wire.requests)) == (30, 4)
+        for condition in (city, city & Key("pk").begins_with("2014"), city & Key("pk").between("2014", "2015")):
+            with pytest.raises(UnsupportedExpressionError, match="carries the suffixes"):
+                orders.query(IndexName="pk-of-city", KeyConditionExpression=condition)
+
+    def test_options_are_passed_on(self, orders: ShardedTable) -> None:
+        """ConsistentRead goes to every shard, and capacity is summed over them."""
+        with recording(orders.meta.client) as wire:
+            page = orders.query(KeyConditionExpression=DAY, ConsistentRead=True, ReturnConsumedCapacity="TOTAL")
+        assert [body["ConsistentRead"] for body in wire.bodies("Query")] == [True] * 4
+        assert page["ConsumedCapacity"]["TableName"] == orders.name
+        single = orders.query(KeyConditionExpression=DAY, Shard=1, ReturnConsumedCapacity="TOTAL", ConsistentRead=True)
+        assert page["ConsumedCapacity"]["CapacityUnits"] > single["ConsumedCapacity"]["CapacityUnits"]
+
+    def test_the_callers_objects_are_not_changed(self, orders: ShardedTable) -> None:
+        """Promise 4: what was given is as it was, and can be given again."""
+        names, values = {"#p": "pk", "#k": "a"}, {":p": "2014-07-09", ":k": 3}
+        query = {
+            "KeyConditionExpression": "#p = :p", "FilterExpression": "#k > :k", "ProjectionExpression": "#k",
+            "ExpressionAttributeNames": names, "ExpressionAttributeValues": values, "Limit": 9,
+        }  # fmt: skip
+        before = repr(query)
+        first = orders.query(**query)
+        assert repr(query) == before
+        assert orders.query(**query) == {**first, "ResponseMetadata": orders.query(**query)["ResponseMetadata"]}
+
+
+class TestResponses:
+    def test_counts(self, orders: ShardedTable) -> None:
+        """Count is what the page holds, ScannedCount what was evaluated for it, and both sum up over pages."""
+        page = orders.query(KeyConditionExpression=DAY, Limit=4)
+        assert (page["Count"], page["ScannedCount"], page["ResponseMetadata"]["HTTPStatusCode"]) == (4, 4, 200)
+        filtered = orders.query(KeyConditionExpression=DAY, FilterExpression=Attr("a").lt(2))
+        assert (filtered["Count"], filtered["ScannedCount"]) == (6, 30)
+        counted = orders.query(KeyConditionExpression=DAY, Select="COUNT")
+        assert (counted["Count"], "Items" in counted) == (30, False)
+
+    def test_count_without_a_sort_key(self, resource: DynamoDBServiceResource) -> None:
+        """A count needs no attribute but the partition key."""
+        table = ShardedTable(make_table(resource), RandomSuffix(3))
+        table.put_item(Item={"pk": "k"})
+        assert table.query(KeyConditionExpression=Key("pk").eq("k"), Select="COUNT")["Count"] == 1
+
+    def test_projections(self, orders: ShardedTable) -> None:
+        """Only what was asked for is shown, in order all the same."""
+        items, count, number = pages(orders, {"KeyConditionExpression": DAY, "ProjectionExpression": "a"}, 7)
+        assert [item["a"] for item in items] == [one // 3 for one in range(30)]
+        assert {*map(frozenset, items)} == {frozenset({"a"})}
+        assert (count, number) == (30, 5)
+
+    def test_an_error_that_all_shards_have(self, orders: ShardedTable) -> None:
+        """It is the service's own, as from a plain table."""
+        with pytest.raises(ClientError) as caught:
+            orders.query(KeyConditionExpression=DAY & Key("nothing").eq(1))
+        assert caught.value.response["Error"]["Code"] == "ValidationException"
+
+    def test_an_error_that_one_shard_has(self, orders: ShardedTable) -> None:
+        """The others' items are not lost."""
+
+        def denied(body: dict[str, Any]) -> dict[str, Any] | None:
+            values = body["ExpressionAttributeValues"].values()
+            return {"__type": "AccessDeniedException"} if {"S": "2014-07-09.3"} in values else None
+
+        with answering(orders.meta.client, "Query", denied), pytest.raises(ShardQueryError) as caught:
+            orders.query(KeyConditionExpression=DAY)
+        assert caught.value.errors.keys() == {3}
+        others = [orders.query(KeyConditionExpression=DAY, Shard=shard)["Items"] for shard in (1, 2, 4)]
+        assert sort_keys([*caught.value.partial_items]) == sorted(sum(map(sort_keys, others), []))  # type: ignore[list-item]
+
+
+class TestCursors:
+    @pytest.mark.parametrize("descending", [False, True])
+    def test_a_key_made_by_hand(self, orders: ShardedTable, descending: bool) -> None:
+        """A primary key stands where its item stands, whether or not there is such an item."""
+        query = {"KeyConditionExpression": DAY, "ScanIndexForward": not descending}
+        page = orders.query(**query, ExclusiveStartKey={"pk": "2014-07-09", "sk": 17})
+        assert sort_keys(page["Items"]) == (list(range(16, -1, -1)) if descending else list(range(18, 30)))
+        between = orders.query(**query, ExclusiveStartKey={"pk": "2014-07-09", "sk": Decimal("16.5")})
+        assert sort_keys(between["Items"])[0] == (16 if descending else 17)
+
+    @pytest.mark.parametrize("index", ["by-a", "city"])
+    def test_a_key_made_by_hand_on_an_index(self, orders: ShardedTable, index: str) -> None:
+        """On an index it is the index's key and the table's, of an item that exists."""
+        city = Key("city").eq("Bern")
+        query = {"IndexName": index, "KeyConditionExpression": DAY if index == "by-a" else city}
+        whole = orders.query(**query)["Items"]
+        for place, item in enumerate(whole):
+            start = {name: item[name] for name in ("pk", "sk", "a", *(["city"] if index == "city" else []))}
+            assert orders.query(**query, ExclusiveStartKey=start)["Items"] == whole[place + 1 :]
+
+    def test_where_the_shard_is_not_known(self, stored: Table) -> None:
+        """A random shard cannot be calculated: only the cursor will do."""
+        table = ShardedTable(stored, RandomSuffix(4))
+        with pytest.raises(CursorError, match="cannot be calculated"):
+            table.query(KeyConditionExpression=DAY, ExclusiveStartKey={"pk": "2014-07-09", "sk": 1})
+
+    def test_a_cursor_of_another_query(self, orders: ShardedTable) -> None:
+        """It is refused before anything is sent."""
+        cursor = orders.query(KeyConditionExpression=DAY, Limit=1)["LastEvaluatedKey"]
+        with recording(orders.meta.client) as wire, pytest.raises(CursorError, match="another key, table or index"):
+            orders.query(KeyConditionExpression=Key("pk").eq("2014-07-10"), ExclusiveStartKey=cursor)
+        assert wire.requests == []
+
+    def test_the_other_direction(self, orders: ShardedTable) -> None:
+        """As in DynamoDB, a cursor can be read back from where it stands."""
+        cursor = orders.query(KeyConditionExpression=DAY, Limit=10)["LastEvaluatedKey"]
+        page = orders.query(KeyConditionExpression=DAY, ScanIndexForward=False, ExclusiveStartKey=cursor)
+        assert sort_keys(page["Items"]) == list(range(8, -1, -1))
+
+
+class TestQueryItems:
+    def test_all_items_in_order(self, orders: ShardedTable) -> None:
+        """A stream reads nothing before it is asked, and then everything once."""
+        with recording(orders.meta.client) as wire:
+            stream = orders.query_items(KeyConditionExpression=DAY)
+            assert wire.requests == []
+            assert stream.last_evaluated_key is None
+            assert sort_keys(list(stream)) == list(range(30))
+        assert len(wire.requests) == 4
+        assert stream.last_evaluated_key is None
+        assert list(stream) == []
+
+    @pytest.mark.parametrize("index", [None, "by-a"])
+    def test_resuming_after_any_item(self, orders: ShardedTable, index: str | None) -> None:
+        """The cursor behind the last item handed out goes on with the next one, in a stream and in a page."""
+        query = {"KeyConditionExpression": DAY, "Limit": 8, **({"IndexName": index} if index else {})}
+        whole = list(orders.query_items(**query))
+        for size in range(1, 31, 4):
+            stream = orders.query_items(**query, max_items=size)
+            assert list(stream) == whole[:size]
+            start = json.loads(json.dumps(stream.last_evaluated_key))
+            assert list(orders.query_items(**query, ExclusiveStartKey=start)) == whole[size:]
+            assert orders.query(**query, ExclusiveStartKey=start)["Items"] == whole[size : size + 8]
+
+    def test_nothing_is_asked_for_no_items(self, orders: ShardedTable) -> None:
+        """max_items=0 is none, without a request."""
+        with recording(orders.meta.client) as wire:
+            assert list(orders.query_items(KeyConditionExpression=DAY, max_items=0)) == []
+        assert wire.requests == []
+
+    def test_shards(self, orders: ShardedTable) -> None:
+        """ReturnShards yields (item, shard); Shard= streams one."""
+        rows = list(orders.query_items(KeyConditionExpression=DAY, ReturnShards=True))
+        assert [orders.strategy.shard_of("2014-07-09", item) for item, _ in rows] == [shard for _, shard in rows]
+        one = list(orders.query_items(KeyConditionExpression=DAY, Shard=1))
+        assert one == [item for item, shard in rows if shard == 1]
+
+    def test_close(self, orders: ShardedTable) -> None:
+        """Nothing comes after close(), and the cursor still stands behind the last item."""
+        stream = orders.query_items(KeyConditionExpression=DAY)
+        next(stream)
+        stream.close()
+        assert list(stream) == []
+        rest = orders.query_items(KeyConditionExpression=DAY, ExclusiveStartKey=stream.last_evaluated_key)
+        assert sort_keys(list(rest)) == list(range(1, 30))
+
+    def test_a_count_is_refused(self, orders: ShardedTable) -> None:
+        """There are no items to yield."""
+        with pytest.raises(UnsupportedExpressionError, match="COUNT"):
+            next(orders.query_items(KeyConditionExpression=DAY, Select="COUNT"))

@@ -1,0 +1,227 @@
+"""The cursor (promise 5): one checked ASCII token of bounded length."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+from boto3.dynamodb.conditions import Key
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.codec import Binary, from_wire_item
+from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
+from shardkit.operations.query import Plan
+from shardkit.sharding import Sharding
+from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from tests.model import described, many
+
+PURPOSE = made_for("orders", None, {"pk": {"S": "k"}})
+WIRE = st.one_of(
+    st.text(max_size=20).map(lambda text: {"S": text}),
+    st.integers().map(lambda number: {"N": str(number)}),
+    st.binary(max_size=20).map(lambda data: {"B": data}),
+)
+
+
+def plan(sharding: Sharding, start: Any = None, *, shard: int | None = None, **more: Any) -> Plan:
+    params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), **more}
+    return Plan.of(sharding, params if start is None else {**params, "ExclusiveStartKey": start}, shard=shard)
+
+
+def calculated(strategy: Strategy | None = None) -> Sharding:
+    return described(
+        strategy or CalculatedSuffix("sk", 3),
+        {"pk": "S", "sk": "N", "a": "N", "city": "S"},
+        ["pk", "sk"],
+        secondary={"with-a": (["pk"], ["a"]), "city": (["city"], ["a"])},
+    )
+
+
+@given(shard=st.none() | st.integers(0, 10**6), key=st.dictionaries(st.text(max_size=9), WIRE, max_size=4))
+def test_round_trip(shard: int | None, key: dict[str, Any]) -> None:
+    """A cursor is read back as it was written, also through JSON and in a client's form."""
+    token = Cursor(shard, key).token(PURPOSE)
+    assert token["shardkit"].isascii()
+    assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it") == Cursor(shard, key)
+    assert Cursor.read({"shardkit": {"S": token["shardkit"]}}, PURPOSE, "it") == Cursor(shard, key)
+
+
+def test_binary_of_boto3() -> None:
+    """boto3's Binary is written as its bytes, and so is the text that a client takes for binary."""
+    assert made_for({"pk": {"B": Binary(b"x")}}) == made_for({"pk": {"B": b"x"}}) == made_for({"pk": {"B": "x"}})
+
+
+def test_damage_in_every_character() -> None:
+    """Any other character in any place is noticed, and so are a cut, an addition and padding."""
+    text = Cursor(2, {"sk": {"N": "17"}}).token(PURPOSE)["shardkit"]
+    for place, character in enumerate(text):
+        for other in "Aa0-_+/=. é":
+            if other != character:
+                with pytest.raises(CursorError, match="damaged"):
+                    Cursor.read({"shardkit": text[:place] + other + text[place + 1 :]}, PURPOSE, "it")
+    for wrong in (text[:-1], text[1:], text + "A", text + "=", text + "\n", "", "A", text * 2):
+        with pytest.raises(CursorError, match="damaged"):
+            Cursor.read({"shardkit": wrong}, PURPOSE, "it")
+
+
+@pytest.mark.parametrize("given", [{"shardkit": 5}, {"shardkit": {"N": "5"}}, {"shardkit": "x", "pk": "k"}])
+def test_no_cursor_at_all(given: Mapping[str, Any]) -> None:
+    """What only looks like a cursor is refused."""
+    assert is_token(given)
+    with pytest.raises(CursorError, match="not a cursor"):
+        Cursor.read(given, PURPOSE, "it")
+
+
+def test_another_version() -> None:
+    """A cursor of a version to come is told from a damaged one, whatever it holds."""
+    payload = orjson.dumps([2, "what", "ever", "it", "holds"])
+    raw = hashlib.sha256(payload).digest()[:4] + payload
+    with pytest.raises(CursorError, match="version 2"):
+        Cursor.read({"shardkit": base64.urlsafe_b64encode(raw).decode().rstrip("=")}, PURPOSE, "it")
+
+
+def test_made_for_something_else() -> None:
+    """A cursor of another table, index, logical key or sort key equality is refused."""
+    sharding = many()
+    start = plan(sharding).token(1, {"sk": {"N": "1"}, "a": {"N": "1"}})
+    assert plan(sharding, start).start == Cursor(1, {"sk": {"N": "1"}})
+    others: list[dict[str, Any]] = [
+        {"KeyConditionExpression": Key("pk").eq("other")},
+        {"KeyConditionExpression": Key("pk").eq("k") & Key("sk").eq(1)},
+        {"IndexName": "by-a"},
+    ]
+    for other in others:
+        with pytest.raises(CursorError, match="made for another key, table or index"):
+            plan(sharding, start, **other)
+    elsewhere = Sharding("elsewhere", sharding.strategy, sharding.keys, sharding.indexes, sharding.types)
+    with pytest.raises(CursorError, match="made for another key, table or index than 'elsewhere', key"):
+        plan(elsewhere, start)
+
+
+@pytest.mark.parametrize("written", ["1", "1.0", "10E-1", "0.1E1"])
+def test_one_number_in_many_ways(written: str) -> None:
+    """A number is the same key however it is written; one that is none is left for the service to refuse."""
+    assert made_for({"a": {"N": written}}) == made_for({"a": {"N": "1.00"}})
+    assert made_for({"a": {"N": "0"}}) == made_for({"a": {"N": "-0.0"}}) != made_for({"a": {"S": "0"}})
+    assert made_for({"a": {"N": "many"}}) != made_for({"a": {"N": "1"}})
+    assert made_for({"a": {"N": "9" * 38}}) != made_for({"a": {"N": "9" * 37 + "8"}})
+
+
+@pytest.mark.parametrize("shard", [0, 4, -1, None, "1", 1.5])
+def test_a_shard_that_is_not_there(shard: Any) -> None:
+    """A cursor on a shard that the key has not (any more) is refused; so is one for another Shard=."""
+    start = Cursor(shard, {"sk": {"N": "1"}}).token(plan(many()).purpose)
+    with pytest.raises(CursorError, match="not among those"):
+        plan(many(), start)
+    with pytest.raises(CursorError, match="not among those"):
+        plan(many(), plan(many()).token(1, {"sk": {"N": "1"}}), shard=2)
+
+
+def test_a_key_that_is_not_whole() -> None:
+    """A cursor without the sort key is refused."""
+    with pytest.raises(CursorError, match="start the read again"):
+        plan(many(), Cursor(1, {}).token(plan(many()).purpose))
+
+
+def test_outside_of_the_key_condition() -> None:
+    """As in DynamoDB, a start key must satisfy the key condition."""
+    start = plan(many()).token(1, {"sk": {"N": "7"}})
+    assert plan(many(), start, KeyConditionExpression=Key("pk").eq("k") & Key("sk").gt(6)).start is not None
+    with pytest.raises(CursorError, match="outside the key condition"):
+        plan(many(), start, KeyConditionExpression=Key("pk").eq("k") & Key("sk").lt(7))
+
+
+def test_bounded_length() -> None:
+    """The token's length is that of one key, whatever the number of shards: 10,000 shards add four digits."""
+    types = {"pk": "B", "sk": "B", "a": "S"}
+    lengths = {}
+    for shards in (1, 10_000):
+        sharding = described(RandomSuffix(shards), types, ["pk", "sk"], local={"by-a": (["pk"], ["a"])})
+        big = Plan.of(
+            sharding, {"KeyConditionExpression": Key("pk").eq(b"\xff" * 2042), "IndexName": "by-a", "Limit": 1}
+        )
+        key: dict[str, Any] = {"sk": {"B": b"\xff" * 1024}, "a": {"S": "\U0001f600" * 256}}
+        token = big.token(shards, key)["shardkit"]
+        lengths[shards] = len(token)
+        again = Plan.of(
+            sharding,
+            {
+                "KeyConditionExpression": Key("pk").eq(b"\xff" * 2042),
+                "IndexName": "by-a",
+                "ExclusiveStartKey": {"shardkit": token},
+            },
+        )
+        assert again.start == Cursor(shards, key)
+    assert lengths[10_000] - lengths[1] <= 6
+    assert lengths[10_000] < 4096
+
+
+class TestByHand:
+    """A primary key in the cursor's place."""
+
+    @given(st.integers(-(10**37), 10**37))
+    def test_the_shard_is_calculated(self, number: int) -> None:
+        """Where the shard is a function of the primary key, the key will do."""
+        sharding = calculated()
+        start = plan(sharding, {"pk": "k", "sk": number}).start
+        assert start == Cursor(sharding.shard_of({"S": "k"}, {"pk": "k", "sk": number}), {"sk": {"N": str(number)}})
+
+    def test_on_indexes(self) -> None:
+        """On an index it takes the index's key and the table's; where it is not fanned out, the stored key is sent."""
+        sharding = calculated()
+        key = {"pk": "k", "sk": 1, "a": 5}
+        shard = sharding.shard_of({"S": "k"}, key)
+        assert plan(sharding, key, IndexName="with-a").start == Cursor(shard, {"a": {"N": "5"}, "sk": {"N": "1"}})
+        city = plan(
+            sharding, {**key, "city": "r"}, IndexName="city", KeyConditionExpression=Key("city").eq("r")
+        ).start
+        assert city is not None
+        assert (city.shard, from_wire_item(city.key)) == (None, {**key, "city": "r", "pk": f"k.{shard}"})
+        with pytest.raises(CursorError, match="neither a cursor of shardkit nor a key"):
+            plan(sharding, {"pk": "k", "sk": 1}, IndexName="with-a")
+
+    def test_of_an_unsharded_table(self) -> None:
+        """What an existing table has."""
+        assert plan(calculated(Unsharded()), {"pk": "k", "sk": 1}).start == Cursor(None, {"sk": {"N": "1"}})
+
+    @pytest.mark.parametrize(
+        "strategy", [RandomSuffix(3), CalculatedSuffix("other", 3), CalculatedSuffix(lambda item: item["x"], 3)]
+    )
+    def test_the_shard_cannot_be_calculated(self, strategy: Strategy) -> None:
+        """Where nobody can know the shard, the key is refused."""
+        with pytest.raises(CursorError, match="cannot be calculated"):
+            plan(calculated(strategy), {"pk": "k", "sk": 1})
+
+    @pytest.mark.parametrize("wrong", [{}, {"pk": "k"}, {"pk": "k", "sk": 1, "more": 1}, "token", 5])
+    def test_no_key(self, wrong: Any) -> None:
+        """Neither a cursor nor a whole primary key."""
+        with pytest.raises(CursorError, match="neither a cursor of shardkit nor a key"):
+            plan(calculated(), wrong)
+
+    def test_of_another_key(self) -> None:
+        """A primary key of another logical key."""
+        with pytest.raises(CursorError, match="is not of 'orders'"):
+            plan(calculated(), {"pk": "other", "sk": 1})
+
+    def test_of_a_wrong_type(self) -> None:
+        """A sort key of another type is refused before it is compared with any."""
+        with pytest.raises(InvalidKeyError, match="must be a number"):
+            plan(calculated(), {"pk": "k", "sk": "1"})
+
+    def test_outside(self) -> None:
+        """One that does not satisfy the key condition."""
+        with pytest.raises(CursorError, match="outside the key condition"):
+            plan(calculated(), {"pk": "k", "sk": 7}, KeyConditionExpression=Key("pk").eq("k") & Key("sk").lt(7))
+
+
+def test_a_shard_for_a_query_that_is_not_fanned_out() -> None:
+    """Shard= on an index with another partition key has no meaning."""
+    with pytest.raises(ConfigurationError, match="not fanned out"):
+        plan(calculated(), shard=1, IndexName="city", KeyConditionExpression=Key("city").eq("r"))

@@ -1,0 +1,125 @@
+"""The merge: what may be handed out, when, and in which order."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit.merge import Entry, Merge, Place
+
+
+def place(sort: Any, number: int) -> Place:
+    return (Decimal(sort),), number
+
+
+def entry(sort: Any, number: int, name: str = "") -> Entry:
+    return Entry(place(sort, number), number + 1, {"name": {"S": name or f"{sort}/{number}"}})
+
+
+def names(entries: list[Entry]) -> list[str]:
+    return [one.item["name"]["S"] for one in entries]
+
+
+def test_nothing_is_released_before_every_shard_has_answered() -> None:
+    """A shard that was not heard of may hold the first item."""
+    merge = Merge(2)
+    merge.add(0, [entry(1, 0)], None)
+    assert merge.release() == []
+    assert (merge.open, merge.dry, merge.empty) == ([1], [1], False)
+    merge.add(1, [], None)
+    assert names(merge.release()) == ["1/0"]
+    assert merge.empty
+    assert merge.bound() is None
+
+
+def test_the_bound_is_the_earliest_frontier() -> None:
+    """What stands behind the bound waits until the shard that goes on has been read further."""
+    merge = Merge(3)
+    merge.add(0, [entry(1, 0), entry(5, 0)], place(5, 0))
+    merge.add(1, [entry(2, 1), entry(3, 1)], place(3, 1))
+    merge.add(2, [entry(3, 2), entry(9, 2)], None)
+    assert merge.bound() == (1, place(3, 1))
+    assert names(merge.release()) == ["1/0", "2/1", "3/1"]
+    assert merge.dry == [1]
+    assert names(merge.held) == ["3/2", "5/0", "9/2"]
+    merge.add(1, [], None)
+    assert names(merge.release()) == ["3/2", "5/0"]
+    merge.add(0, [], None)
+    assert names(merge.release()) == ["9/2"]
+
+
+def test_descending_is_the_reverse() -> None:
+    """Greatest sort key first, and of equal ones the last shard first; within a shard as it was read."""
+    merge = Merge(2, descending=True)
+    merge.add(0, [entry(5, 0, "a"), entry(5, 0, "b"), entry(1, 0)], place(1, 0))
+    merge.add(1, [entry(5, 1, "c"), entry(2, 1)], place(2, 1))
+    assert merge.bound() == (1, place(2, 1))
+    assert names(merge.release()) == ["c", "a", "b", "2/1"]
+    assert merge.not_after(place(3, 0), place(2, 9))
+    assert not merge.not_after(place(2, 0), place(2, 1))
+
+
+def test_equal_sort_keys_at_a_limit() -> None:
+    """A limit that falls among equal sort keys neither loses nor repeats one."""
+    merge = Merge(2)
+    merge.add(0, [entry(1, 0, "a"), entry(1, 0, "b")], None)
+    merge.add(1, [entry(1, 1, "c")], None)
+    assert names(merge.release(1)) == ["a"]
+    assert names(merge.release(1)) == ["b"]
+    assert names(merge.release(5)) == ["c"]
+
+
+def test_behind_a_place() -> None:
+    """Behind are the shards that go on and were read less far; the one that stands on the place is not."""
+    merge = Merge(4)
+    merge.add(0, [], place(1, 0))
+    merge.add(1, [], place(2, 1))
+    merge.add(2, [], place(2, 2))
+    merge.add(3, [], None)
+    assert merge.behind(place(2, 1)) == [0]
+    backwards = Merge(2, descending=True)
+    backwards.add(0, [], place(2, 0))
+    backwards.add(1, [], place(3, 1))
+    assert backwards.behind(place(2, 1)) == [1]
+
+
+@pytest.mark.parametrize(
+    "values", [[Decimal("9" * 38), Decimal("9" * 37 + "8")], [b"\xff", b"\x7f"], ["\U0001f600", "\uffee"]]
+)
+def test_keys_order_as_dynamodb_orders_them(values: list[Any]) -> None:
+    """Numbers by value to the 38th digit, binary as unsigned bytes, text by code point."""
+    merge = Merge(2)
+    for number, value in enumerate(values):
+        merge.add(number, [Entry(((value,), number), number, {})], None)
+    assert [one.place[0][0] for one in merge.release()] == values[::-1]
+
+
+@given(
+    shards=st.lists(st.lists(st.integers(0, 4), max_size=8).map(sorted), min_size=1, max_size=4),
+    descending=st.booleans(),
+    data=st.data(),
+)
+def test_every_item_once_and_in_order(shards: list[list[int]], *, descending: bool, data: st.DataObject) -> None:
+    """Whatever the pages and the limits, the items come out once each, in the order that is promised."""
+    step = -1 if descending else 1
+    runs = [[entry(sort, number, f"{number}.{at}") for at, sort in enumerate(run)][::step]
+            for number, run in enumerate(shards)]  # fmt: skip
+    wanted = [one for run in (runs[::step]) for one in run]
+    wanted.sort(key=lambda one: one.place[0], reverse=descending)
+    merge = Merge(len(runs), descending=descending)
+    asking = list(range(len(runs)))
+    out: list[Entry] = []
+    while asking:
+        for number in asking:
+            size = data.draw(st.integers(1, 4))
+            page, runs[number] = runs[number][:size], runs[number][size:]
+            merge.add(number, page, page[-1].place if runs[number] else None)
+        out += merge.release(data.draw(st.none() | st.integers(0, 5)))
+        out += merge.release()
+        asking = merge.dry
+    assert merge.empty
+    assert names(out) == names(wanted)
