@@ -131,13 +131,25 @@ async def bulk_load(
     try:
         while not load.ended:
             while load.wants:
-                feed(load, await anext(source, END))
+                await _read(load, source)
             if await driver.run() and progress is not None:
                 progress(load.report)
     finally:
         driver.close()
     raise_failures(load, collect=on_error == "collect")
     return load.report
+
+
+async def _read(load: Load, source: AsyncIterator[Mapping[str, Any]]) -> None:
+    try:
+        item = await anext(source, END)
+    except Exception as error:
+        if load.report.items == 0:
+            raise
+        # What was taken is written first, then this is raised.
+        load.close(error)
+    else:
+        feed(load, item)
 
 
 async def _items(items: Any) -> AsyncIterator[Mapping[str, Any]]:

@@ -28,7 +28,15 @@ ENDINGS = ("", ".1", ".1.10", "#0")
 """Of the logical keys of one case: they look like one another's physical keys."""
 MOST_PAGES = 200
 COMPARISONS = {"eq": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "between": "BETWEEN", "begins_with": ""}
-LEGACY = {"eq": "EQ", "lt": "LT", "lte": "LE", "gt": "GT", "gte": "GE", "between": "BETWEEN", "begins_with": "BEGINS_WITH"}
+LEGACY = {
+    "eq": "EQ",
+    "lt": "LT",
+    "lte": "LE",
+    "gt": "GT",
+    "gte": "GE",
+    "between": "BETWEEN",
+    "begins_with": "BEGINS_WITH",
+}
 STYLES = ("objects", "strings", "legacy", "legacy, conditions only")
 """How a Query is written; moto does not know AttributesToGet, and doubles items with QueryFilter."""
 PROJECTIONS: tuple[tuple[str, dict[str, str]] | None, ...] = (
@@ -49,7 +57,7 @@ VALUES: dict[AttributeType, list[Any]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pair of tables is keyed by: the type of the sort key ``sk``, if there is one, and of the attribute ``b``."""
+    """What a pair of tables is keyed by: the types of the sort key ``sk``, if there is one, and of the attribute ``b``."""
 
     sort_key: AttributeType | None
     tie: AttributeType
@@ -261,9 +269,7 @@ def check(pair: Pair, case: Case) -> int:
     """Write a case's items to both tables, under keys that no other case has, and compare every query."""
     mark = uuid.uuid4().hex[:8]
     sharded = ShardedTable(pair.physical, case.strategy, rng=random.Random(0))
-    items = [
-        {**item, "pk": mark + item["pk"], **({"city": mark} if "city" in item else {})} for item in case.items
-    ]
+    items = [{**item, "pk": mark + item["pk"], **({"city": mark} if "city" in item else {})} for item in case.items]
     with pair.plain.batch_writer() as plain, sharded.batch_writer() as spread:
         for item in items:
             plain.put_item(Item=item)

@@ -105,8 +105,9 @@ class ModelTable:
             position = self._checked_start(start, params, candidates)
             backwards = params.get("ScanIndexForward") is False
             candidates = [
-                item for item in candidates if (self._where(item, params) < position if backwards else
-                                                self._where(item, params) > position)
+                item
+                for item in candidates
+                if (self._where(item, params) < position if backwards else self._where(item, params) > position)
             ]
         size = params.get("Limit", self.page)
         found = candidates[:size]
@@ -122,7 +123,9 @@ class ModelTable:
             response["LastEvaluatedKey"] = {name: found[-1][name] for name in self._key_names(params)}
         return response
 
-    def expected(self, rows: Iterable[tuple[Mapping[str, Any], int]], index: str | None, *, descending: bool) -> list[Any]:
+    def expected(
+        self, rows: Iterable[tuple[Mapping[str, Any], int]], index: str | None, *, descending: bool
+    ) -> list[Any]:
         """The logical items in the order that is promised: sort key, shard, order in the shard."""
         params = {"IndexName": index}
         sort = self.sharding.schema(index).sort
@@ -152,7 +155,9 @@ class ModelTable:
     def _candidates(self, params: Mapping[str, Any]) -> list[WireItem]:
         names = self._key_names(params)
         found = [item for item in self.items if all(name in item for name in names) and _satisfies(item, params)]
-        return sorted(found, key=lambda item: self._where(item, params), reverse=params.get("ScanIndexForward") is False)
+        return sorted(
+            found, key=lambda item: self._where(item, params), reverse=params.get("ScanIndexForward") is False
+        )
 
     def _checked_start(self, start: WireItem, params: Mapping[str, Any], candidates: list[WireItem]) -> Where:
         if set(start) != set(self._key_names(params)) or not _satisfies(start, params):
@@ -160,7 +165,9 @@ class ModelTable:
         where = self._where(start, params)
         if params.get("IndexName") is not None:
             tied = [item for item in candidates if self._where(item, params)[:-1] == where[:-1]]
-            assert not tied or where in [self._where(item, params) for item in tied], "an index was given an invented key"
+            assert not tied or where in [self._where(item, params) for item in tied], (
+                "an index was given an invented key"
+            )
         return where
 
     def _kept(self, item: WireItem, params: Mapping[str, Any]) -> bool:
@@ -184,7 +191,10 @@ class ModelTable:
 def _satisfies(item: WireItem, params: Mapping[str, Any]) -> bool:
     condition = parse_key_condition(params)
     equal = all(comparable(item[name]) == comparable(value) for name, value in condition.equals.items())
-    return equal and (condition.range is None or matches(condition.range[1], item[condition.range[0]]))
+    if not equal or condition.range is None:
+        return equal
+    name, sort_condition = condition.range
+    return matches(sort_condition, item[name])
 
 
 @dataclass

@@ -27,7 +27,7 @@ from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.capacity.sizes import item_size
 from shardkit.codec import WireItem, WireValue, to_wire_item
-from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
+from shardkit.errors import InvalidKeyError, InvalidValueError, ShardkitError, ShardUnknownError
 from shardkit.faults import is_fatal, is_throttle, is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.operations.items import drawn_shard
@@ -257,7 +257,7 @@ class Load:
                     write.tries = 0
             self._again(
                 left,
-                RuntimeError(
+                ShardkitError(
                     f"the service left the item unprocessed {ATTEMPTS} times in a row: it is short of write units for "
                     "this key or table; raise them, spread the key over more shards, or load again later"
                 ),

@@ -51,7 +51,10 @@ def stored(resource: DynamoDBServiceResource) -> Table:
         resource,
         sort_key=("sk", "N"),
         local_indexes=[LocalIndex("by-a", ("a", "N"))],
-        global_indexes=[GlobalIndex("city", ("city", "S"), ("a", "N")), GlobalIndex("pk-of-city", ("city", "S"), ("pk", "S"))],
+        global_indexes=[
+            GlobalIndex("city", ("city", "S"), ("a", "N")),
+            GlobalIndex("pk-of-city", ("city", "S"), ("pk", "S")),
+        ],
     )
 
 
@@ -127,14 +130,14 @@ class TestOnTheWire:
     def test_the_callers_objects_are_not_changed(self, orders: ShardedTable) -> None:
         """Promise 4: what was given is as it was, and can be given again."""
         names, values = {"#p": "pk", "#k": "a"}, {":p": "2014-07-09", ":k": 3}
-        query = {
+        query: dict[str, Any] = {
             "KeyConditionExpression": "#p = :p", "FilterExpression": "#k > :k", "ProjectionExpression": "#k",
             "ExpressionAttributeNames": names, "ExpressionAttributeValues": values, "Limit": 9,
         }  # fmt: skip
         before = repr(query)
-        first = orders.query(**query)
+        items, _, _ = pages(orders, query, 9)
         assert repr(query) == before
-        assert orders.query(**query) == {**first, "ResponseMetadata": orders.query(**query)["ResponseMetadata"]}
+        assert items == [{"a": number // 3} for number in range(12, 30)]
 
 
 class TestResponses:
@@ -177,14 +180,16 @@ class TestResponses:
             orders.query(KeyConditionExpression=DAY)
         assert caught.value.errors.keys() == {3}
         others = [orders.query(KeyConditionExpression=DAY, Shard=shard)["Items"] for shard in (1, 2, 4)]
-        assert sort_keys([*caught.value.partial_items]) == sorted(sum(map(sort_keys, others), []))  # type: ignore[list-item]
+        assert [item["sk"] for item in caught.value.partial_items] == sorted(
+            item["sk"] for page in others for item in page
+        )
 
 
 class TestCursors:
     @pytest.mark.parametrize("descending", [False, True])
     def test_a_key_made_by_hand(self, orders: ShardedTable, descending: bool) -> None:
         """A primary key stands where its item stands, whether or not there is such an item."""
-        query = {"KeyConditionExpression": DAY, "ScanIndexForward": not descending}
+        query: dict[str, Any] = {"KeyConditionExpression": DAY, "ScanIndexForward": not descending}
         page = orders.query(**query, ExclusiveStartKey={"pk": "2014-07-09", "sk": 17})
         assert sort_keys(page["Items"]) == (list(range(16, -1, -1)) if descending else list(range(18, 30)))
         between = orders.query(**query, ExclusiveStartKey={"pk": "2014-07-09", "sk": Decimal("16.5")})
@@ -194,7 +199,7 @@ class TestCursors:
     def test_a_key_made_by_hand_on_an_index(self, orders: ShardedTable, index: str) -> None:
         """On an index it is the index's key and the table's, of an item that exists."""
         city = Key("city").eq("Bern")
-        query = {"IndexName": index, "KeyConditionExpression": DAY if index == "by-a" else city}
+        query: dict[str, Any] = {"IndexName": index, "KeyConditionExpression": DAY if index == "by-a" else city}
         whole = orders.query(**query)["Items"]
         for place, item in enumerate(whole):
             start = {name: item[name] for name in ("pk", "sk", "a", *(["city"] if index == "city" else []))}
@@ -235,7 +240,7 @@ class TestQueryItems:
     @pytest.mark.parametrize("index", [None, "by-a"])
     def test_resuming_after_any_item(self, orders: ShardedTable, index: str | None) -> None:
         """The cursor behind the last item handed out goes on with the next one, in a stream and in a page."""
-        query = {"KeyConditionExpression": DAY, "Limit": 8, **({"IndexName": index} if index else {})}
+        query: dict[str, Any] = {"KeyConditionExpression": DAY, "Limit": 8, **({"IndexName": index} if index else {})}
         whole = list(orders.query_items(**query))
         for size in range(1, 31, 4):
             stream = orders.query_items(**query, max_items=size)

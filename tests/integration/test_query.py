@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
-from hypothesis import given, settings
+from hypothesis import given
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from tests.equivalence import SHAPES, Case, cases, check, compare, make_pair
@@ -21,7 +21,6 @@ def test_the_same_as_a_plain_table(engine_resource: DynamoDBServiceResource, sha
     """Same items, sort-key order, no page over Limit, one fixed order; one pair of tables, other keys in every case."""
     pair = make_pair(engine_resource, SHAPES[shape])
 
-    @settings(parent=settings(), max_examples=2 * settings().max_examples)
     @given(case=cases(SHAPES[shape]))
     def same(case: Case) -> None:
         check(pair, case)
@@ -39,7 +38,7 @@ def test_pages_of_a_megabyte(engine_resource: DynamoDBServiceResource) -> None:
             one.put_item(Item=item)
             other.put_item(Item=item)
     for more in ({}, {"ScanIndexForward": False}, {"FilterExpression": Attr("a").eq(1)}, {"Select": "COUNT"}):
-        query = {"KeyConditionExpression": Key("pk").eq("k"), **more}
+        query: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), **more}
         for limit in (None, 25):
             compare(plain, sharded, query, sort="sk", limit=limit)
     first = sharded.query(KeyConditionExpression=Key("pk").eq("k"))
@@ -52,11 +51,11 @@ def test_one_primary_key_on_many_shards(engine_resource: DynamoDBServiceResource
     for shard in (3, 1, 2):
         for number in (1, 2):
             table.put_item(Item={"pk": "k", "sk": number}, Shard=shard)
-    query = {"KeyConditionExpression": Key("pk").eq("k"), "ReturnShards": True}
+    query: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), "ReturnShards": True}
     seen = [(int(item["sk"]), shard) for item, shard in table.query_items(**query)]
     assert seen == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
     paged: list[tuple[int, int]] = []
-    start: dict[str, object] = {}
+    start: dict[str, Any] = {}
     while len(paged) < 6:
         page = table.query(**query, Limit=1, **start)
         paged += [(int(item["sk"]), shard) for item, shard in zip(page["Items"], page["Shards"], strict=True)]

@@ -179,9 +179,7 @@ class TestByHand:
         key = {"pk": "k", "sk": 1, "a": 5}
         shard = sharding.shard_of({"S": "k"}, key)
         assert plan(sharding, key, IndexName="with-a").start == Cursor(shard, {"a": {"N": "5"}, "sk": {"N": "1"}})
-        city = plan(
-            sharding, {**key, "city": "r"}, IndexName="city", KeyConditionExpression=Key("city").eq("r")
-        ).start
+        city = plan(sharding, {**key, "city": "r"}, IndexName="city", KeyConditionExpression=Key("city").eq("r")).start
         assert city is not None
         assert (city.shard, from_wire_item(city.key)) == (None, {**key, "city": "r", "pk": f"k.{shard}"})
         with pytest.raises(CursorError, match="neither a cursor of shardkit nor a key"):

@@ -39,7 +39,9 @@ def plan(table: ModelTable, start: Any = None, **params: Any) -> Plan:
     return Plan.of(table.sharding, given)
 
 
-def page_of(table: ModelTable, start: Any = None, *, failing: Mapping[int, Exception] | None = None, **params: Any) -> Any:
+def page_of(
+    table: ModelTable, start: Any = None, *, failing: Mapping[int, Exception] | None = None, **params: Any
+) -> Any:
     return Carrier(table, failing=failing or {}).run(PageOfShards(plan(table, start, **params)))
 
 
@@ -103,7 +105,11 @@ class TestPages:
         table = ModelTable(many(2))
         for number in range(40):
             table.put({"pk": "k", "sk": number, "keep": number == 39}, 1 + number % 2)
-        params = {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": True}, "Limit": 4}
+        params: dict[str, Any] = {
+            "FilterExpression": "keep = :yes",
+            "ExpressionAttributeValues": {":yes": True},
+            "Limit": 4,
+        }
         page = page_of(table, **params)
         assert page.items == []
         assert page.last_evaluated_key
@@ -115,13 +121,19 @@ class TestPages:
         table = ModelTable(many(1))
         for number in range(60):
             table.put({"pk": "k", "sk": number, "a": 1, "keep": False}, 1)
-        params = {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": True}, "Limit": 2}
+        params: dict[str, Any] = {
+            "FilterExpression": "keep = :yes",
+            "ExpressionAttributeValues": {":yes": True},
+            "Limit": 2,
+        }
         page = page_of(table, IndexName="with-a", **params)
         table.asked.clear()
         assert page_of(table, page.last_evaluated_key, IndexName="with-a", **params).last_evaluated_key
         assert len(table.asked) == 1
 
-    @pytest.mark.parametrize("more", [{}, {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": 1}}])
+    @pytest.mark.parametrize(
+        "more", [{}, {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": 1}}]
+    )
     @pytest.mark.parametrize(("op", "descending"), [("lt", False), ("gt", True)])
     def test_the_excluded_end_of_a_range(self, op: str, descending: bool, more: dict[str, Any]) -> None:
         """What a resumed range lets in at its excluded end is dropped, and neither asked behind nor made a cursor."""
@@ -132,7 +144,7 @@ class TestPages:
         for number in range(9, 30):
             table.put({"pk": "k", "sk": number, "a": edge, "keep": 1}, 1 + number % 3)
         condition = K & getattr(Key("a"), op)(edge)
-        params = {"IndexName": "with-a", "KeyConditionExpression": condition, "Limit": 2, **more}
+        params: dict[str, Any] = {"IndexName": "with-a", "KeyConditionExpression": condition, "Limit": 2, **more}
         params["ScanIndexForward"] = not descending
         found: list[int] = []
         start = None

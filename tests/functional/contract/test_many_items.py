@@ -154,3 +154,19 @@ def test_bad_items_do_not_stop_good_ones(face: Face, stored: Any, strategy: Stra
     report = table.bulk_load([*bad, *ITEMS], on_error="collect")
     assert (report.written, report.failed) == (len(ITEMS), len(bad))
     assert stored.scan(Select="COUNT")["Count"] >= len(ITEMS)
+
+
+def test_a_source_that_breaks_loses_nothing_taken(face: Face, stored: Any) -> None:
+    """What was taken before the source failed is written, and the error is raised from the source's."""
+
+    def source() -> Any:
+        for number in range(30):
+            yield {"Date": "2014-07-09", "OrderId": f"B{number:03}"}
+        raise OSError("the disk is gone")
+
+    table = face.sharded(stored, CalculatedSuffix("OrderId", shards=5))
+    with pytest.raises(BulkLoadError, match="the disk is gone") as caught:
+        table.bulk_load(source())
+    assert isinstance(caught.value.__cause__, OSError)
+    assert caught.value.report is not None
+    assert caught.value.report.written == 30
