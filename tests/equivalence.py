@@ -57,7 +57,7 @@ VALUES: dict[AttributeType, list[Any]] = {
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pair of tables is keyed by: the types of the sort key ``sk``, if there is one, and of the attribute ``b``."""
+    """What a pair of tables is keyed by: the types of the sort key `sk`, if there is one, and of the attribute `b`."""
 
     sort_key: AttributeType | None
     tie: AttributeType

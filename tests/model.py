@@ -173,8 +173,8 @@ class ModelTable:
     def _kept(self, item: WireItem, params: Mapping[str, Any]) -> bool:
         """A filter of a test is always ``keep = :yes``."""
         if "QueryFilter" in params:
-            return item.get("keep") == params["QueryFilter"]["keep"]["AttributeValueList"][0]
-        return "FilterExpression" not in params or item.get("keep") == params["ExpressionAttributeValues"][":yes"]
+            return bool(item.get("keep") == params["QueryFilter"]["keep"]["AttributeValueList"][0])
+        return "FilterExpression" not in params or bool(item.get("keep") == params["ExpressionAttributeValues"][":yes"])
 
     def _projected(self, item: WireItem, params: Mapping[str, Any]) -> WireItem:
         wanted = params.get("AttributesToGet")
@@ -190,7 +190,7 @@ class ModelTable:
 
 def _satisfies(item: WireItem, params: Mapping[str, Any]) -> bool:
     condition = parse_key_condition(params)
-    equal = all(comparable(item[name]) == comparable(value) for name, value in condition.equals.items())
+    equal = all(bool(comparable(item[name]) == comparable(value)) for name, value in condition.equals.items())
     if not equal or condition.range is None:
         return equal
     name, sort_condition = condition.range

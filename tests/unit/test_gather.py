@@ -135,7 +135,8 @@ class TestPages:
         "more", [{}, {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": 1}}]
     )
     @pytest.mark.parametrize(("op", "descending"), [("lt", False), ("gt", True)])
-    def test_the_excluded_end_of_a_range(self, op: str, descending: bool, more: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("limit", range(1, 16))
+    def test_the_excluded_end_of_a_range(self, op: str, descending: bool, more: dict[str, Any], limit: int) -> None:
         """What a resumed range lets in at its excluded end is dropped, and neither asked behind nor made a cursor."""
         table = ModelTable(many(3))
         for number in range(9):
@@ -144,7 +145,7 @@ class TestPages:
         for number in range(9, 30):
             table.put({"pk": "k", "sk": number, "a": edge, "keep": 1}, 1 + number % 3)
         condition = K & getattr(Key("a"), op)(edge)
-        params: dict[str, Any] = {"IndexName": "with-a", "KeyConditionExpression": condition, "Limit": 2, **more}
+        params: dict[str, Any] = {"IndexName": "with-a", "KeyConditionExpression": condition, "Limit": limit, **more}
         params["ScanIndexForward"] = not descending
         found: list[int] = []
         start = None

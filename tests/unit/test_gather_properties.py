@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase, Key
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.operations.gather import PageOfShards, StreamOfShards
@@ -81,36 +81,47 @@ class Asked:
         return self.op is None or self.sort is None or bool(TESTS[self.op](item[self.sort], self.low, self.high))
 
 
-ITEMS = st.fixed_dictionaries(
-    {
-        "pk": st.just("k"),
-        "sk": st.integers(0, 7),
-        "a": st.integers(0, 3),
-        "b": st.sampled_from("xyz"),
-        "city": st.sampled_from("kkr"),
-        "keep": st.booleans(),
-    }
-)
+Rows = list[tuple[dict[str, Any], int]]
+
+
+def contents(seed: int, size: int, shards: int) -> Rows:
+    """Items full of ties, dealt over the shards at random; hypothesis's own lists are too small to meet at page edges."""
+    rng = random.Random(seed)
+    rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
+    for _ in range(size):
+        item = {
+            "pk": "k",
+            "sk": rng.randrange(8),
+            "a": rng.randrange(4),
+            "b": rng.choice("xyz"),
+            "city": rng.choice("kkr"),
+            "keep": rng.random() < 0.5,
+        }
+        shard = rng.randint(1, shards)
+        rows[item["sk"], shard] = item, shard
+    return list(rows.values())
 
 
 @st.composite
 def asked(draw: st.DrawFn) -> Asked:
     """Any Query."""
-    low, high = sorted((draw(st.integers(-1, 8)), draw(st.integers(-1, 8))))
+    low, high = sorted((draw(st.integers(-1, 5)), draw(st.integers(-1, 8))))
     return Asked(
         index=draw(st.sampled_from(list(SORTED_BY))),
-        op=draw(st.none() | st.sampled_from(list(TESTS))),
+        op=draw(st.sampled_from([None, *TESTS])),
         low=low,
         high=high,
         descending=draw(st.booleans()),
         filtered=draw(st.booleans()),
-        limit=draw(st.none() | st.integers(1, 9) | st.just(50)),
+        limit=draw(st.sampled_from([None, 1, 2, 3, 5, 7, 50])),
     )
 
 
+@settings(max_examples=10 * settings().max_examples)
 @given(
+    seed=st.integers(0, 2**32),
+    size=st.integers(0, 30),
     shards=st.integers(1, 5),
-    rows=st.lists(st.tuples(ITEMS, st.integers(1, 5)), max_size=25, unique_by=lambda row: (row[0]["sk"], row[1])),
     query=asked(),
     page=st.integers(1, 6) | st.just(1000),
     concurrency=st.integers(1, 6),
@@ -119,8 +130,9 @@ def asked(draw: st.DrawFn) -> Asked:
 )
 def test_pages_and_streams_are_the_whole_answer_in_order(
     *,
+    seed: int,
+    size: int,
     shards: int,
-    rows: list[tuple[dict[str, Any], int]],
     query: Asked,
     page: int,
     concurrency: int,
@@ -129,7 +141,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
 ) -> None:
     """Pages put together are the answer in the order (sort key, shard, order in the shard); a stream is the same."""
     table = ModelTable(many(shards), page=page, eager=eager)
-    rows = [(item, shard) for item, shard in rows if shard <= shards]
+    rows = contents(seed, size, shards)
     for item, shard in rows:
         table.put(item, shard)
     wanted = table.expected(
