@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -45,15 +46,18 @@ class Carrier(_Carrier):
     def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
         super().__init__(client, requests, max_concurrency)
         self._send = transport(client, lambda: requests.sharding)
-        self._pool: Executor | None = None
-        self._lock = threading.Lock()
+        # By process: a lock that another thread held when the process was forked stays locked in the child.
+        self._pools: dict[int, Executor] = {}
+        self._locks: dict[int, threading.Lock] = {}
 
     def executor(self) -> Executor:
-        """Give the pool, made when a fan-out first needs it."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
-            return self._pool
+        """Give the pool, made when a fan-out first needs it, and anew after a fork (which takes no threads along)."""
+        process = os.getpid()
+        with self._locks.setdefault(process, threading.Lock()):
+            if process not in self._pools:
+                self._pools.clear()
+                self._pools[process] = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
+            return self._pools[process]
 
     def driver(self, machine: Machine[T], concurrency: int | None = None) -> Driver[T]:
         """Give a driver over the client."""

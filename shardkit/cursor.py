@@ -46,18 +46,23 @@ class Cursor:
             token = token.get("S")
         if len(given) != 1 or not isinstance(token, str):
             raise CursorError(f"this is not a cursor of shardkit: {given!r:.200}; pass LastEvaluatedKey as it came")
-        payload = _payload(token)
-        if payload is None:
-            raise CursorError(f"the cursor {token!r:.80} is damaged; pass LastEvaluatedKey as it came")
-        version, *rest = orjson.loads(payload)
+        damaged = f"the cursor {token!r:.80} is damaged; pass LastEvaluatedKey as it came"
+        contents = _contents(token)
+        if contents is None:
+            raise CursorError(damaged)
+        version, *rest = contents
         if version != _VERSION:
             raise CursorError(
                 f"the cursor is of version {version}, this shardkit reads {_VERSION}; start the read again"
             )
-        made, shard, key = rest
+        try:
+            made, shard, packed = rest
+            key: WireItem = {name: _unpacked(value) for name, value in packed.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise CursorError(damaged) from error
         if made != purpose:
             raise CursorError(f"the cursor was made for another key, table or index than {what}; start the read again")
-        return cls(shard, {name: _unpacked(value) for name, value in key.items()})
+        return cls(shard, key)
 
 
 def is_token(given: Any) -> bool:
@@ -75,13 +80,15 @@ def _text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
 
 
-def _payload(token: str) -> bytes | None:
+def _contents(token: str) -> list[Any] | None:
     try:
         raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        contents = orjson.loads(raw[4:])
     except ValueError:
         return None
     # Written again it must be the same: base64 has bits in its last character that say nothing.
-    return raw[4:] if _check(raw[4:]) == raw[:4] and _text(raw) == token else None
+    intact = _check(raw[4:]) == raw[:4] and _text(raw) == token
+    return contents if intact and isinstance(contents, list) and contents else None
 
 
 def _check(payload: bytes) -> bytes:

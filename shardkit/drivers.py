@@ -40,6 +40,7 @@ class Driver(Generic[T]):
         self._clock = clock
         self._sleep = sleep
         self._under_way: dict[Future[Answer], Send] = {}
+        self._unanswered: list[Send] = []
 
     def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
@@ -53,7 +54,11 @@ class Driver(Generic[T]):
         while True:
             step, sends = self._start()
             if len(sends) == 1 and not self._under_way and isinstance(step, Wait) and step.until is None:
-                self._machine.receive(sends[0], self._send(sends[0]), self._clock())
+                # Should Ctrl-C end it, it is sent again when the machine is run again.
+                self._unanswered = sends
+                answer = self._send(sends[0])
+                self._unanswered = []
+                self._machine.receive(sends[0], answer, self._clock())
                 continue
             for send in sends:
                 context = contextvars.copy_context()
@@ -63,7 +68,7 @@ class Driver(Generic[T]):
             self._wait(step)
 
     def _start(self) -> tuple[Wait | Done[T], list[Send]]:
-        sends: list[Send] = []
+        sends, self._unanswered = self._unanswered, []
         while len(self._under_way) + len(sends) < self._concurrency:
             step = self._machine.next(self._clock())
             if not isinstance(step, Send):

@@ -74,7 +74,10 @@ def visible(params: Mapping[str, Any]) -> dict[str, Any]:
     """Give the part of wire parameters that is no attribute value: what tracing tools read before ours are put in."""
     shown = {name: params[name] for name in ("TableName", "IndexName") if name in params}
     if "RequestItems" in params:
-        shown["RequestItems"] = {table: [] for table in params["RequestItems"]}
+        shown["RequestItems"] = {
+            table: [] if isinstance(requests, list) else {"Keys": []}
+            for table, requests in params["RequestItems"].items()
+        }
     return shown
 
 
@@ -84,7 +87,8 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
 
 def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
     # A whole request is that of a user's handler which runs before this one, and makes a call of its own.
-    whole = not _WHOLE.isdisjoint(params) or any(params.get("RequestItems", {}).values())
+    requests = params.get("RequestItems", {}).values()
+    whole = not _WHOLE.isdisjoint(params) or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
     return not whole and _tables(call.params) == _tables(params)
 
 

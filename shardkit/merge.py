@@ -43,6 +43,7 @@ class Merge:
 
     def __init__(self, shards: int, *, descending: bool = False) -> None:
         self._shards = [_Shard() for _ in range(shards)]
+        self.going_on = shards
         self._descending = descending
 
     def add(self, number: int, entries: Iterable[Entry], frontier: Place | None) -> None:
@@ -51,6 +52,7 @@ class Merge:
         shard.entries.extend(entries)
         shard.frontier = frontier
         shard.ended = frontier is None
+        self.going_on -= shard.ended
 
     def not_after(self, place: Place, other: Place) -> bool:
         """Say whether a place comes at or before another in the reading direction."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from shardkit.suffix import Strategy, Unsharded
 
 __all__ = ["KeySchema", "Sharding"]
 
+_SURROGATE = re.compile("[\ud800-\udfff]").search
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
 
 
@@ -128,6 +130,11 @@ class Sharding:
             )
         if letter != "N" and not content:
             raise InvalidKeyError(f"key attribute {name!r} of table {self.table!r} is empty; DynamoDB refuses that")
+        if letter == "S" and _SURROGATE(content):
+            raise InvalidKeyError(
+                f"key attribute {name!r} of table {self.table!r} holds {content!r:.100}, an unpaired surrogate, which "
+                "UTF-8 cannot write; mend the text where it was decoded"
+            )
         return value
 
     def shard_of(self, logical: WireValue, item: Mapping[str, Any]) -> int | None:

@@ -230,24 +230,34 @@ def _conditions(kind: AttributeType) -> st.SearchStrategy[tuple[str, tuple[Any, 
 
 def cases(shape: Shape, *, styles: Sequence[str] = STYLES, most_queries: int = 4) -> st.SearchStrategy[Case]:
     """Contents and queries for a shape's tables."""
-    always: dict[str, st.SearchStrategy[Any]] = {"pk": st.sampled_from(ENDINGS), "keep": st.booleans()}
-    optional = {
+    always: dict[str, st.SearchStrategy[Any]] = {
+        "pk": st.sampled_from(["", "", *ENDINGS]),
         "b": st.sampled_from(VALUES[shape.tie][:2]) | st.sampled_from(VALUES[shape.tie]),
+        "keep": st.booleans(),
+    }
+    optional = {
         "city": st.just("r"),
         "n": st.just({"x.y": 1, "many": [1, "two"]}),
     }
     if shape.sort_key:
         always["sk"] = st.sampled_from(VALUES[shape.sort_key])
+    # Left to itself hypothesis draws too few items for ties at page edges.
+    sizes = st.sampled_from([(0, 4), (2, 4)]) if shape.sort_key is None else st.sampled_from([(0, 8), (8, 14)])
     return st.builds(
         Case,
         strategy=_strategies("sk" if shape.sort_key else "pk"),
-        items=st.lists(
-            st.fixed_dictionaries(always, optional=optional),
-            max_size=12,
-            unique_by=lambda item: (item["pk"], item.get("sk")),
+        items=sizes.flatmap(
+            lambda size: st.lists(
+                st.fixed_dictionaries(always, optional=optional),
+                min_size=size[0],
+                max_size=size[1],
+                unique_by=lambda item: (item["pk"], item.get("sk")),
+            )
         ),
         queries=st.lists(
-            st.tuples(queries(shape, styles), st.sampled_from(["", *ENDINGS]), st.none() | st.integers(1, 9)),
+            st.tuples(
+                queries(shape, styles), st.sampled_from(["", "", *ENDINGS]), st.sampled_from([None, 1, 2, 3, 5, 9])
+            ),
             min_size=1,
             max_size=most_queries,
         ),
@@ -256,7 +266,7 @@ def cases(shape: Shape, *, styles: Sequence[str] = STYLES, most_queries: int = 4
 
 def _strategies(by: str) -> st.SearchStrategy[Strategy]:
     more: dict[str, st.SearchStrategy[Any]] = {
-        "shards": st.integers(1, 4),
+        "shards": st.sampled_from([1, 2, 3, 4, 4]),
         "separator": st.sampled_from([".", "#", "::"]),
         "first": st.sampled_from([0, 1, 9]),
     }

@@ -133,7 +133,7 @@ class PageOfShards(Gather):
         if self.plan.filtered:
             # ``Limit`` counts what is evaluated, and the page is one round: no margin.
             return ceil(self.plan.limit / len(self.plan.shards))
-        return self.plan.share(self.plan.limit - len(self.items), max(1, len(self.merge.open)))
+        return self.plan.share(self.plan.limit - len(self.items), max(1, self.merge.going_on))
 
     def _behind(self) -> list[int]:
         """Say which shards must be read further before the page may end."""

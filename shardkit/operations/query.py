@@ -10,7 +10,13 @@ from typing import Any
 
 from shardkit.codec import WireItem, from_wire_item
 from shardkit.cursor import Cursor, is_token, made_for
-from shardkit.errors import ConfigurationError, CursorError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.errors import (
+    ConfigurationError,
+    CursorError,
+    InvalidKeyError,
+    ShardUnknownError,
+    UnsupportedExpressionError,
+)
 from shardkit.expressions import (
     KeyCondition,
     SortCondition,
@@ -189,7 +195,14 @@ class Plan:
         what = f"{self.sharding.table!r}" + (f", index {index!r}" if index else "") + ", key "
         what += repr(from_wire_item(self.condition.equals))
         cursor = Cursor.read(given, self.purpose, what) if is_token(given) else self._by_hand(given, what)
-        if cursor.shard not in self.shards or any(name not in cursor.key for name in self.key_names):
+        if set(cursor.key) != set(self.key_names):
+            raise CursorError(f"the cursor is damaged: it does not stand on a key of {what}; start the read again")
+        try:
+            for name, value in cursor.key.items():
+                self.sharding.checked(name, value, "cursor")
+        except InvalidKeyError as error:
+            raise CursorError(f"the cursor is damaged: {error}; start the read again") from error
+        if cursor.shard not in self.shards:
             raise CursorError(
                 f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
             )
@@ -226,7 +239,7 @@ class Plan:
         if not self.fanned:
             return key
         name = self.sharding.partition_key
-        return {name: self.sharding.physical(self.condition.equals[name], shard), **key}
+        return {**key, name: self.sharding.physical(self.condition.equals[name], shard)}
 
     @cached_property
     def _single(self) -> bool:

@@ -223,3 +223,24 @@ def test_a_shard_for_a_query_that_is_not_fanned_out() -> None:
     """Shard= on an index with another partition key has no meaning."""
     with pytest.raises(ConfigurationError, match="not fanned out"):
         plan(calculated(), shard=1, IndexName="city", KeyConditionExpression=Key("city").eq("r"))
+
+
+def forged(*contents: Any) -> dict[str, str]:
+    payload = orjson.dumps(list(contents))
+    raw = hashlib.sha256(payload).digest()[:4] + payload
+    return {"shardkit": base64.urlsafe_b64encode(raw).decode().rstrip("=")}
+
+
+@pytest.mark.parametrize("rest", [(), (None,), (1, []), (1, {"sk": "x"}), (1, {"sk": ["N"]})])
+def test_what_a_forger_writes_is_refused(rest: tuple[Any, ...]) -> None:
+    """The check sum keeps accidents out, not people: what it holds is looked at too."""
+    with pytest.raises(CursorError, match="damaged"):
+        Cursor.read(forged(1, PURPOSE, *rest), PURPOSE, "it")
+
+
+@pytest.mark.parametrize("key", [{"sk": ["S", "text"]}, {"sk": ["N", "1"], "pk": ["S", "other.1"]}, {}])
+def test_a_forged_key_is_refused(key: dict[str, Any]) -> None:
+    """A cursor stands on a key of the table, of its types, and cannot name another partition key."""
+    sharding = many()
+    with pytest.raises(CursorError, match="damaged"):
+        plan(sharding, forged(1, plan(sharding).purpose, 1, key))

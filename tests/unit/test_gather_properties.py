@@ -85,11 +85,11 @@ Rows = list[tuple[dict[str, Any], int]]
 
 
 def contents(seed: int, size: int, shards: int) -> Rows:
-    """Items full of ties, dealt over the shards at random; hypothesis's own lists are too small to meet at page edges."""
+    """Items full of ties, dealt over the shards at random; hypothesis's own lists are too small for page edges."""
     rng = random.Random(seed)
     rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
     for _ in range(size):
-        item = {
+        item: dict[str, Any] = {
             "pk": "k",
             "sk": rng.randrange(8),
             "a": rng.randrange(4),
