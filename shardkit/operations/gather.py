@@ -98,6 +98,7 @@ class PageOfShards(Gather):
         super().__init__(plan)
         self.items: list[Entry] = []
         self._one_round = plan.limit is None or plan.filtered
+        self._first_round = True
 
     def next(self, now: float) -> Step[PageOfShards]:
         """Ask, wait, or give the page."""
@@ -112,6 +113,7 @@ class PageOfShards(Gather):
             if not behind:
                 return Done(self)
             self._to_ask.extend(behind)
+            self._first_round = False
         if not self._asked:
             self._raise_failure()
         return Wait()
@@ -130,7 +132,7 @@ class PageOfShards(Gather):
     def _share(self) -> int | None:
         if self.plan.limit is None:
             return None
-        if self.plan.filtered:
+        if self.plan.filtered and self._first_round:
             # ``Limit`` counts what is evaluated, and the page is one round: no margin.
             return ceil(self.plan.limit / len(self.plan.shards))
         return self.plan.share(self.plan.limit - len(self.items), max(1, self.merge.going_on))
