@@ -9,7 +9,7 @@ from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from shardkit.errors import InvalidKeyError, InvalidValueError
 
-__all__ = ["Binary", "from_wire", "from_wire_item", "from_wire_response", "to_wire", "to_wire_item", "to_wire_params"]
+__all__ = ["Binary", "from_wire", "from_wire_item", "from_wire_response", "to_wire_item", "to_wire_params"]
 
 _serialize: Callable[[Any], Any] = TypeSerializer().serialize
 _deserialize: Callable[[Any], Any] = TypeDeserializer().deserialize
@@ -22,11 +22,6 @@ _REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues"
 _ITEMS = ("Item", "Key")
 _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "AttributeUpdates")
 _RESPONSE_MAPS = ("Item", "Attributes", "LastEvaluatedKey")
-
-
-def to_wire(value: Any) -> WireValue:
-    """Give the wire form of one Python value, by boto3's own rules (a float is refused)."""
-    return _serialized("a value", value)
 
 
 def from_wire(value: Mapping[str, Any]) -> Any:

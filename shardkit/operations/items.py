@@ -198,7 +198,9 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: 
     key = {name: wire[source][name] for name in sharding.keys.names}
     name = {"#shardkit_k": sharding.partition_key}
     before: int | None = -1
-    for attempt in range(_FIND_ATTEMPTS):
+    attempts = 0
+    while True:
+        attempts += 1
         shard = yield from _find(sharding, key, draw)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
@@ -215,10 +217,9 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: 
             )
         except Exception as error:
             # The item may have come, gone or moved since it was found: look again, and believe the second answer.
-            if code_of(error) != "ConditionalCheckFailedException" or shard == before or attempt == _FIND_ATTEMPTS - 1:
+            if code_of(error) != "ConditionalCheckFailedException" or shard == before or attempts == _FIND_ATTEMPTS:
                 raise
             before = shard
-    raise AssertionError("unreachable")
 
 
 def _find(sharding: Sharding, key: WireItem, draw: Draw) -> Program[int | None]:
