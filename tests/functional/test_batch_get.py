@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
+from botocore.config import Config
 
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, ShardedTable, ShardQueryError, Unsharded
 from shardkit.errors import InvalidKeyError
@@ -128,21 +128,10 @@ def test_throttles_are_waited_for(orders: ShardedTable, table: Table) -> None:
         return {"__type": "ProvisionedThroughputExceededException", "message": "slow"} if left[0] >= 0 else None
 
     # botocore's own retries would sleep.
-    with answering(table.meta.client, "BatchGetItem", answer), without_retries(table):
-        assert len(orders.batch_get_items([key(0), key(1)])["Items"]) == 2
-
-
-@contextmanager
-def without_retries(table: Table) -> Iterator[None]:
-    """Tell botocore not to retry, and so not to sleep."""
-    events: Any = table.meta.client.meta.events
-    events.register_first("needs-retry.dynamodb.BatchGetItem", _no_retry)
-    yield
-    events.unregister("needs-retry.dynamodb.BatchGetItem", _no_retry)
-
-
-def _no_retry(**_: Any) -> bool:
-    return False
+    once = boto3.resource("dynamodb", region_name="us-east-1", config=Config(retries={"total_max_attempts": 1}))
+    eager = patient(ShardedTable(once.Table(table.name), CalculatedSuffix("OrderId", 20)))
+    with answering(once.meta.client, "BatchGetItem", answer):
+        assert len(eager.batch_get_items([key(0), key(1)])["Items"]) == 2
 
 
 def test_a_failure_carries_what_the_other_requests_brought(table: Table) -> None:
