@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import base64
+from binascii import b2a_base64
+from collections.abc import Callable, Mapping, Set
 from typing import Any, TypeAlias
 
+import orjson
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 
 from shardkit.errors import InvalidKeyError, InvalidValueError
 
-__all__ = ["Binary", "from_wire", "from_wire_item", "from_wire_response", "to_wire_item", "to_wire_params"]
+__all__ = [
+    "Binary",
+    "binary",
+    "encode",
+    "from_wire",
+    "from_wire_item",
+    "from_wire_response",
+    "to_wire_item",
+    "to_wire_params",
+]
 
 _serialize: Callable[[Any], Any] = TypeSerializer().serialize
 _deserialize: Callable[[Any], Any] = TypeDeserializer().deserialize
@@ -102,3 +114,68 @@ def from_wire_response(response: Mapping[str, Any]) -> dict[str, Any]:
             "ItemCollectionKey": from_wire_item(metrics["ItemCollectionKey"]),
         }
     return shown
+
+
+def encode(params: Mapping[str, Any]) -> bytes:
+    """Write a request's parameters as the JSON that goes over HTTP; stray bytes become base64 text.
+
+    Raises:
+        InvalidValueError: a text holds an unpaired surrogate, or something is in it that JSON has no form for.
+    """
+    try:
+        return orjson.dumps(params, default=_plain)
+    except TypeError:
+        # orjson does not say where; what it is strict about and JSON is not (keys of a subclass of str) is mended too.
+        mended = _mended(params, "")
+    try:
+        return orjson.dumps(mended, default=_plain)
+    except TypeError as error:
+        raise InvalidValueError(f"a request cannot be written as JSON ({error}): {params!r:.200}") from error
+
+
+def binary(content: Any) -> bytes:
+    """Give the bytes of a wire value's binary content: base64 text as in JSON, or bytes as botocore parses them."""
+    if isinstance(content, str):
+        try:
+            return base64.b64decode(content, validate=True)
+        except ValueError as error:
+            raise InvalidValueError(
+                f"binary in wire form is base64 text or bytes, got {content!r:.100}; give the bytes as they are"
+            ) from error
+    content = content.value if isinstance(content, Binary) else content  # type: ignore[attr-defined]
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise InvalidValueError(
+        f"binary in wire form is base64 text or bytes, got {type(content).__name__}; give the bytes as they are"
+    )
+
+
+def _base64(raw: bytes) -> str:
+    return b2a_base64(raw, newline=False).decode("ascii")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set):
+        return list(value)
+    return _base64(binary(value))
+
+
+def _mended(value: Any, place: str) -> Any:
+    if isinstance(value, str):
+        try:
+            return value.encode().decode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError(
+                f"{place or 'a name'} is {value!r:.100} with an unpaired surrogate, which UTF-8 cannot write; mend the "
+                "text where it was decoded"
+            ) from error
+    if isinstance(value, Mapping):
+        return {
+            _mended(name, f"a name in {place}"): _mended(member, f"{place}.{name}" if place else f"{name}")
+            for name, member in value.items()
+        }
+    if isinstance(value, list | tuple | Set):
+        return [_mended(member, f"{place}[{at}]") for at, member in enumerate(value)]
+    return value
