@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from shardkit.codec import WireItem
+from shardkit.codec import WireItem, binary, binary_text
 from shardkit.errors import CursorError
 
 __all__ = ["Cursor", "is_token", "made_for"]
@@ -97,16 +97,12 @@ def _check(payload: bytes) -> bytes:
 
 def _packed(value: Mapping[str, Any]) -> list[str]:
     ((letter, content),) = value.items()
-    content = getattr(content, "value", content)
-    if letter == "B":
-        # A client takes text for binary too, as botocore does.
-        content = base64.b64encode(content.encode() if isinstance(content, str) else content).decode("ascii")
-    return [letter, content]
+    return [letter, binary_text(binary(content)) if letter == "B" else content]
 
 
 def _unpacked(value: Any) -> dict[str, Any]:
     letter, content = value
-    return {letter: base64.b64decode(content) if letter == "B" else content}
+    return {letter: binary_text(binary(content)) if letter == "B" else content}
 
 
 def _packed_part(part: Any) -> Any:

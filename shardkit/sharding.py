@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardkit.codec import WireItem, WireValue, from_wire
+from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.suffix import Strategy, Unsharded
 
@@ -121,6 +121,8 @@ class Sharding:
                 f"the {kind} has no {name!r}, a key attribute of table {self.table!r}; give it a value"
             )
         ((letter, content),) = value.items()
+        if letter == "B":
+            content = binary(content)
         wanted = self.types.get(name)
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
@@ -130,7 +132,7 @@ class Sharding:
             )
         if letter != "N" and not content:
             raise InvalidKeyError(f"key attribute {name!r} of table {self.table!r} is empty; DynamoDB refuses that")
-        if letter == "S" and _SURROGATE(content):
+        if letter == "S" and not content.isascii() and _SURROGATE(content):
             raise InvalidKeyError(
                 f"key attribute {name!r} of table {self.table!r} holds {content!r:.100}, an unpaired surrogate, which "
                 "UTF-8 cannot write; mend the text where it was decoded"
@@ -139,27 +141,25 @@ class Sharding:
 
     def shard_of(self, logical: WireValue, item: Mapping[str, Any]) -> int | None:
         """Give the shard of an item (in Python values); None: any."""
-        return self.strategy.shard_of(from_wire(logical), item)
+        return self.strategy.shard_of(_plain(logical), item)
 
     def shards(self, logical: WireValue) -> tuple[int | None, ...]:
         """Give all shards of a logical key, in order."""
-        return self.strategy.shards_for(from_wire(logical))
+        return self.strategy.shards_for(_plain(logical))
 
     def physical(self, logical: WireValue, shard: int | None) -> WireValue:
         """Give the partition key value that is stored."""
-        ((letter, content),) = logical.items()
-        if letter == "N" and isinstance(self.strategy, Unsharded):
-            self.strategy.physical_key(from_wire(logical), shard)  # refuses a shard that the key has not
-            return logical
-        return {letter: self.strategy.physical_key(_plain(content) if letter != "N" else from_wire(logical), shard)}
+        (letter,) = logical
+        key = self.strategy.physical_key(_plain(logical), shard)  # refuses a shard that the key has not
+        return logical if letter == "N" else _wire(letter, key)
 
     def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
         """Give the application's partition key value, and the shard where there is one."""
-        ((letter, content),) = physical.items()
+        (letter,) = physical
         if letter == "N":
             return physical, None
-        key, shard = self.strategy.split(_plain(content))
-        return {letter: key}, shard
+        key, shard = self.strategy.split(_plain(physical))
+        return _wire(letter, key), shard
 
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
         """Give a logical item or key as it is stored in a shard."""
@@ -172,6 +172,11 @@ class Sharding:
         return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
 
 
-def _plain(content: Any) -> Any:
-    """Give a wire value's content as str or bytes (boto3's Binary wraps its bytes)."""
-    return getattr(content, "value", content)
+def _plain(value: WireValue) -> Any:
+    """Give a key's Python value as strategies take it: binary as bytes."""
+    ((letter, content),) = value.items()
+    return content if letter == "S" else binary(content) if letter == "B" else from_wire(value)
+
+
+def _wire(letter: str, key: Any) -> WireValue:
+    return {letter: binary_text(key) if letter == "B" else key}

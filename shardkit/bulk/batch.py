@@ -26,7 +26,7 @@ from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.capacity.sizes import item_size
-from shardkit.codec import WireItem, WireValue, to_wire_item
+from shardkit.codec import WireItem, WireValue, binary, to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardkitError, ShardUnknownError
 from shardkit.faults import is_fatal, is_throttle, is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
@@ -355,7 +355,7 @@ def _comparable(value: WireValue | None) -> Hashable:
         return str(content)
     if letter == "N":
         return Decimal(content)
-    return bytes(getattr(content, "value", content)) if letter == "B" else repr(value)
+    return binary(content) if letter == "B" else repr(value)
 
 
 def _refuse_empty_sets(name: str, value: WireValue) -> None:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from shardkit.capacity.sizes import item_size
 from shardkit.capacity.units import read_units, table_name, write_units
-from shardkit.errors import ShardkitError
+from shardkit.codec import binary
+from shardkit.errors import InvalidValueError, ShardkitError
 from shardkit.expressions import parse_key_condition
 
 __all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "tables_of", "writes"]
@@ -194,22 +195,30 @@ def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _frozen(value: Any) -> Any:
-    """Make a wire value hashable, so that equal ones are equal: a number by value, a set in any order."""
+    """Make a wire value hashable, equal ones equal: numbers by value, binary by bytes, a set in any order."""
     if isinstance(value, Mapping):
         if len(value) == 1:
             ((kind, content),) = value.items()
             if kind == "N" and isinstance(content, str):
                 return ("N", Decimal(content))
+            if kind == "B":
+                return ("B", _bytes(content))
             if kind in ("SS", "NS", "BS") and isinstance(content, list | tuple):
-                members = (Decimal(member) if kind == "NS" else _frozen(member) for member in content)
-                return (kind, frozenset(members))
+                return (kind, frozenset(map(_MEMBERS[kind], content)))
         return frozenset((name, _frozen(member)) for name, member in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(_frozen, value))
-    value = getattr(value, "value", value)
-    return bytes(value) if isinstance(value, bytearray) else value
+    return value
 
 
+def _bytes(content: Any) -> Any:
+    try:
+        return binary(content)
+    except InvalidValueError:
+        return content  # botocore takes any text for binary from a client's caller
+
+
+_MEMBERS: Mapping[str, Callable[[Any], Any]] = {"SS": _frozen, "NS": Decimal, "BS": _bytes}
 _ACTIONS: Mapping[str, Callable[[Requested, Mapping[str, Any]], Iterator[Action]]] = {
     "BatchExecuteStatement": _statements_run,
     "BatchGetItem": _batch_gets,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from collections.abc import Mapping
 from typing import Any
 
-from shardkit.errors import InvalidKeyError
+from shardkit.codec import sized_from_wire_item
+from shardkit.errors import InvalidKeyError, InvalidValueError
+from shardkit.jsonform import brief
 
 __all__ = ["item_size"]
 
@@ -19,14 +20,14 @@ def item_size(item: Mapping[str, Mapping[str, Any]]) -> int:
         21
 
     Args:
-        item: attribute names to wire values (``{"S": "x"}``). Binary values may be ``bytes``, ``bytearray`` or
-            boto3's ``Binary``.
+        item: attribute names to wire values (``{"S": "x"}``). Binary values may be base64 text, ``bytes``,
+            ``bytearray`` or boto3's ``Binary``.
 
     Returns:
         Bytes: of the names and the values. The 100 bytes an item that storage adds are not in it.
 
     Raises:
-        InvalidKeyError: a value is not in wire form, has an unknown type, or is a number that is none.
+        InvalidKeyError: a value is not in wire form, has an unknown type, or is a number that DynamoDB cannot hold.
 
     Cost:
         No request; one pass over the item.
@@ -35,64 +36,7 @@ def item_size(item: Mapping[str, Mapping[str, Any]]) -> int:
         DynamoDB Developer Guide, "DynamoDB item sizes and formats". AWS calls its own formula for numbers approximate:
         where pairs of digits straddle the decimal point, engines differ by a byte.
     """
-    return sum(_text(name) + _value(value) for name, value in item.items())
-
-
-def _text(text: Any) -> int:
-    if not isinstance(text, str):
-        raise InvalidKeyError(f"a string in wire form is a str, got {type(text).__name__}; give the value as str")
-    # A lone surrogate is no valid UTF-8; the service will say so, the size must not.
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _binary(data: Any) -> int:
-    data = getattr(data, "value", data)
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidKeyError(f"a binary value in wire form is bytes, got {type(data).__name__}; give the raw bytes")
-    return data.nbytes if isinstance(data, memoryview) else len(data)
-
-
-def _number(text: Any) -> int:
     try:
-        negative, digits, exponent = Decimal(text).as_tuple()
-    except (InvalidOperation, TypeError, ValueError):
-        negative, digits, exponent = 0, (), "n"
-    if not isinstance(exponent, int):
-        raise InvalidKeyError(f"a number in wire form is decimal text, got {text!r:.100}; give for example '12.5'")
-    first, end = 0, len(digits)
-    while first < end and digits[first] == 0:
-        first += 1
-    if first == end:
-        return 1
-    while digits[end - 1] == 0:
-        end -= 1
-        exponent += 1
-    count = end - first
-    before = max(count + min(exponent, 0), 0)
-    return 1 + (before + 1) // 2 + (count - before + 1) // 2 + negative
-
-
-def _value(value: Any) -> int:
-    if not isinstance(value, Mapping) or len(value) != 1:
-        raise InvalidKeyError(
-            f'a wire value is a mapping of one type to one value, got {value!r:.100}; give {{"S": "x"}}'
-        )
-    ((kind, content),) = value.items()
-    size = _SIZES.get(kind)
-    if size is None:
-        raise InvalidKeyError(f"DynamoDB's types are {' '.join(_SIZES)}, got {kind!r}; give one of them")
-    return size(content)
-
-
-_SIZES: Mapping[str, Callable[[Any], int]] = {
-    "S": _text,
-    "N": _number,
-    "B": _binary,
-    "BOOL": lambda _: 1,
-    "NULL": lambda _: 1,
-    "M": lambda members: 3 + sum(1 + _text(name) + _value(member) for name, member in members.items()),
-    "L": lambda members: 3 + sum(1 + _value(member) for member in members),
-    "SS": lambda members: sum(map(_text, members)),
-    "NS": lambda members: sum(map(_number, members)),
-    "BS": lambda members: sum(map(_binary, members)),
-}
+        return sized_from_wire_item(item)[1]
+    except (ArithmeticError, InvalidValueError) as error:
+        raise InvalidKeyError(f"an item that DynamoDB cannot hold has no size, got {brief(item)}: {error}") from error

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypeAlias
 
-from shardkit.errors import UnsupportedExpressionError
+from shardkit.codec import binary, binary_text
+from shardkit.errors import InvalidValueError, UnsupportedExpressionError
 from shardkit.expressions.tokens import (
     Part,
     WireValue,
@@ -129,27 +130,19 @@ def replace_key_condition(params: Mapping[str, Any], condition: KeyCondition) ->
 
 def comparable(wire: WireValue) -> Comparable:
     """Return what orders as DynamoDB orders keys: `{"N": "1.50"}` gives `Decimal("1.50")`."""
-    # A str orders by code point, which is the order of its UTF-8 bytes; boto3's Binary has no order at all.
-    match dict(wire):
-        case {"S": str(text)}:
-            return text
-        case {"N": str(digits)}:
-            try:
-                number = Decimal(digits)
-            except InvalidOperation:
-                pass
-            else:
-                if number.is_finite():
-                    return number
-        case {"B": data}:
-            data = getattr(data, "value", data)
-            if isinstance(data, str):
-                return data.encode()
-            if isinstance(data, (bytes, bytearray, memoryview)):
-                return bytes(data)
+    for letter, content in wire.items():
+        if letter == "S" and isinstance(content, str):
+            return content  # by code point, which is the order of its UTF-8 bytes
+        try:
+            if letter == "B":
+                return binary(content)  # base64 text has another order, boto3's Binary has none
+            if letter == "N" and isinstance(content, str) and (number := Decimal(content)).is_finite():
+                return number
+        except (InvalidOperation, InvalidValueError):
+            pass
     raise UnsupportedExpressionError(
         f"{wire!r} was given where a key is compared; a key is a string, a number or binary: "
-        '{"S": "x"}, {"N": "1"} or {"B": b"x"}.'
+        '{"S": "x"}, {"N": "1"} or {"B": base64 text}.'
     )
 
 
@@ -228,7 +221,7 @@ def _max_with_prefix(prefix: WireValue) -> WireValue:
     """Return the greatest sort key that starts with a prefix."""
     start = comparable(prefix)
     if isinstance(start, bytes):
-        return {"B": start.ljust(_SORT_KEY_BYTES, b"\xff")}
+        return {"B": binary_text(start.ljust(_SORT_KEY_BYTES, b"\xff"))}
     if isinstance(start, Decimal):
         raise UnsupportedExpressionError(
             f"begins_with was given the number {prefix!r}, and only strings and binary have a beginning; use BETWEEN."

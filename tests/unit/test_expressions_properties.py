@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from shardkit import expressions as ex
+from shardkit.codec import binary_text
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.expressions import KeyCondition, SortCondition
 
@@ -19,7 +20,11 @@ STRINGS = st.text("ab\x7f\u07ff\uffff\U0010ffff", max_size=4).map(lambda text: {
 NUMBERS = st.one_of(
     st.integers(-5, 5).map(str), st.sampled_from(["1.5", "1.50", "-0", "1E+30", "9" * 38, "9" * 37 + "8"])
 ).map(lambda digits: {"N": digits})
-BINARY = st.lists(st.sampled_from([0, 1, 127, 128, 255]), max_size=4).map(lambda data: {"B": bytes(data)})
+BINARY = st.builds(
+    lambda data, form: {"B": form(bytes(data))},
+    st.lists(st.sampled_from([0, 1, 127, 128, 255]), max_size=4),
+    st.sampled_from([bytes, binary_text]),
+)
 
 
 @st.composite
