@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor, Future
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from botocore import xform_name
@@ -20,7 +22,40 @@ __all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]
 T = TypeVar("T")
 
 
-class Driver(Generic[T]):
+class _Loop(Generic[T]):
+    """What both loops know; an answer costs the same however many requests are under way."""
+
+    def __init__(self, machine: Machine[T], concurrency: int, clock: Callable[[], float]) -> None:
+        self._machine = machine
+        self._concurrency = concurrency
+        self._clock = clock
+        # Handed out by the machine and not under way: not yet, or no longer because they were interrupted or cancelled.
+        # They are (again) sent when the loop runs, so that the machine gets its answers.
+        self._unsent: deque[Send] = deque()
+
+    def _step(self, under_way: int) -> Wait | Done[T]:
+        while under_way + len(self._unsent) < self._concurrency:
+            step = self._machine.next(self._clock())
+            if not isinstance(step, Send):
+                return step
+            self._unsent.append(step)
+        return Wait()
+
+    def _alone(self, step: Wait | Done[T], under_way: int) -> Send | None:
+        # A request may hang, so one that runs in the loop itself must be all that the machine waits for.
+        alone = len(self._unsent) == 1 and not under_way and isinstance(step, Wait) and step.until is None
+        return self._unsent[0] if alone else None
+
+    def _answered(self, send: Send, answer: Answer) -> None:
+        self._machine.receive(send, answer, self._clock())
+
+    def _left(self, step: Wait, under_way: int) -> float | None:
+        seconds = None if step.until is None else max(0.0, step.until - self._clock())
+        assert under_way or seconds is not None, "a machine waits for a response, and no request is under way"
+        return seconds
+
+
+class Driver(_Loop[T]):
     """Runs a machine with threads; a request that is alone runs on the caller's own thread."""
 
     def __init__(
@@ -33,14 +68,12 @@ class Driver(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._machine = machine
+        super().__init__(machine, concurrency, clock)
         self._send = send
         self._executor = executor
-        self._concurrency = concurrency
-        self._clock = clock
         self._sleep = sleep
         self._under_way: dict[Future[Answer], Send] = {}
-        self._unanswered: list[Send] = []
+        self._ended: SimpleQueue[Future[Answer]] = SimpleQueue()
 
     def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
@@ -52,48 +85,55 @@ class Driver(Generic[T]):
 
     def _run(self) -> T:
         while True:
-            step, sends = self._start()
-            if len(sends) == 1 and not self._under_way and isinstance(step, Wait) and step.until is None:
-                # Should Ctrl-C end it, it is sent again when the machine is run again.
-                self._unanswered = sends
-                answer = self._send(sends[0])
-                self._unanswered = []
-                self._machine.receive(sends[0], answer, self._clock())
+            step = self._step(len(self._under_way))
+            send = self._alone(step, len(self._under_way))
+            if send is not None:
+                answer = self._send(send)
+                self._unsent.popleft()
+                self._answered(send, answer)
                 continue
-            for send in sends:
-                context = contextvars.copy_context()
-                self._under_way[self._executor().submit(context.run, self._send, send)] = send
+            self._submit()
             if isinstance(step, Done):
                 return step.value
             self._wait(step)
 
-    def _start(self) -> tuple[Wait | Done[T], list[Send]]:
-        sends, self._unanswered = self._unanswered, []
-        while len(self._under_way) + len(sends) < self._concurrency:
-            step = self._machine.next(self._clock())
-            if not isinstance(step, Send):
-                return step, sends
-            sends.append(step)
-        return Wait(), sends
+    def _submit(self) -> None:
+        if not self._unsent:
+            return
+        executor = self._executor()
+        while self._unsent:
+            future = executor.submit(contextvars.copy_context().run, self._send, self._unsent[0])
+            self._under_way[future] = self._unsent.popleft()
+            future.add_done_callback(self._ended.put)
 
     def _wait(self, step: Wait) -> None:
-        seconds = None if step.until is None else max(0.0, step.until - self._clock())
+        seconds = self._left(step, len(self._under_way))
         if not self._under_way:
-            assert seconds is not None, "a machine waits for a response, and no request is under way"
-            self._sleep(seconds)
+            self._sleep(seconds or 0.0)
             return
-        done, _ = wait(self._under_way, timeout=seconds, return_when=FIRST_COMPLETED)
-        for future in done:
-            self._machine.receive(self._under_way.pop(future), future.result(), self._clock())
+        try:
+            future = self._ended.get(timeout=seconds)
+            while True:
+                # None: close() put it in a second time.
+                send = self._under_way.pop(future, None)
+                if send is not None and future.cancelled():
+                    self._unsent.append(send)
+                elif send is not None:
+                    self._answered(send, future.result())
+                future = self._ended.get_nowait()
+        except Empty:
+            return
 
     def close(self) -> None:
         """Start nothing more; what is under way is left to end by itself."""
         for future in self._under_way:
-            future.cancel()
+            if not future.cancel():
+                # An interruption may have come just when this one was taken from the queue.
+                future.add_done_callback(self._ended.put)
 
 
-class AsyncDriver(Generic[T]):
-    """Runs a machine with asyncio tasks."""
+class AsyncDriver(_Loop[T]):
+    """Runs a machine with asyncio tasks; a request that is alone runs in the caller's own task."""
 
     def __init__(
         self,
@@ -104,54 +144,71 @@ class AsyncDriver(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._machine = machine
+        super().__init__(machine, concurrency, clock)
         self._send = send
-        self._concurrency = concurrency
-        self._clock = clock
         self._sleep = sleep
         self._under_way: dict[asyncio.Future[Answer], Send] = {}
+        self._ended: deque[asyncio.Future[Answer]] = deque()
+        self._woken: asyncio.Future[None] | None = None
 
     async def run(self) -> T:
         """Carry on until the machine is done; a machine that streams can be run again."""
         try:
-            while True:
-                step = self._start()
-                if isinstance(step, Done):
-                    return step.value
-                await self._wait(step)
+            return await self._run()
         except BaseException:
             self.close()
             raise
 
-    def _start(self) -> Wait | Done[T]:
-        while len(self._under_way) < self._concurrency:
-            step = self._machine.next(self._clock())
-            if not isinstance(step, Send):
-                return step
-            self._under_way[asyncio.ensure_future(self._send(step))] = step
-        return Wait()
+    async def _run(self) -> T:
+        while True:
+            step = self._step(len(self._under_way))
+            send = self._alone(step, len(self._under_way))
+            if send is not None:
+                answer = await self._send(send)
+                self._unsent.popleft()
+                self._answered(send, answer)
+                continue
+            while self._unsent:
+                task = asyncio.ensure_future(self._send(self._unsent[0]))
+                self._under_way[task] = self._unsent.popleft()
+                task.add_done_callback(self._end)
+            if isinstance(step, Done):
+                return step.value
+            await self._wait(step)
+
+    def _end(self, task: asyncio.Future[Answer]) -> None:
+        self._ended.append(task)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
     async def _wait(self, step: Wait) -> None:
-        seconds = None if step.until is None else max(0.0, step.until - self._clock())
+        seconds = self._left(step, len(self._under_way))
         if not self._under_way:
-            assert seconds is not None, "a machine waits for a response, and no request is under way"
-            await self._sleep(seconds)
+            await self._sleep(seconds or 0.0)
             return
-        done, _ = await asyncio.wait(self._under_way, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for future in done:
-            self._machine.receive(self._under_way.pop(future), future.result(), self._clock())
+        if not self._ended:
+            self._woken = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._woken,), timeout=seconds)
+        while self._ended:
+            task = self._ended.popleft()
+            # None: close() cancelled it.
+            send = self._under_way.pop(task, None)
+            if send is not None:
+                self._answered(send, task.result())
 
     def close(self) -> None:
         """Start nothing more and cancel what is under way."""
-        for future in self._under_way:
-            future.cancel()
+        for task in self._under_way:
+            task.cancel()
+        self._unsent.extend(self._under_way.values())
+        self._under_way.clear()
 
 
 def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Answer]:
     """Send requests in wire form through a boto3 client, the user's event handlers included."""
 
     def send(request: Send) -> Answer:
-        with own_call(request.operation, request.params, sharding()) as call:
+        with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
             try:
                 return call.response(getattr(client, xform_name(request.operation))(**visible(request.params)))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
@@ -164,7 +221,7 @@ def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Cal
     """Send requests in wire form through an aiobotocore client."""
 
     async def send(request: Send) -> Answer:
-        with own_call(request.operation, request.params, sharding()) as call:
+        with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
             try:
                 return call.response(await getattr(client, xform_name(request.operation))(**visible(request.params)))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it

@@ -1,36 +1,60 @@
 """Every botocore handler that shardkit registers, in one place and one order.
 
-Two handlers a client, each registered once:
+Five handlers a client, each registered once, in the order in which a call meets them:
 
-- ``before-parameter-build.dynamodb`` (last): 1. a call of shardkit's own gets its parameters, in wire form (so a
-  resource's client, which would serialize them again, and a plain client behave alike); 2. observers see them.
-- ``after-call.dynamodb`` (first): 1. observers see the response; 2. a call of shardkit's own takes its attribute values
-  out, before a resource's handler would deserialize them.
+1. ``before-parameter-build`` (last of all): a call of shardkit's own gets its parameters, in wire form; observers see
+   them. botocore validates all that carries no attribute values, and for those that do is shown empty ones: it would
+   validate and write each value in twice the time of all the rest. Wire form, so a resource's client, which would
+   serialize values again, and a plain client behave alike.
+2. ``before-call.*.*`` (first of all): shardkit writes the body itself; the user's handlers see what goes out.
+3. ``before-parse`` (last of all, once an attempt): shardkit reads the body of a successful answer itself, botocore's
+   parser only its headers.
+4. ``needs-retry.dynamodb`` (first): a throttle of a call whose pace shardkit decides is raised at once, as the client
+   would have raised it after its last retry. Other errors keep botocore's retries.
+5. ``after-call.*.*`` (first of all): observers see the response; a call of shardkit's own takes its attribute values
+   out, before a resource's handler would deserialize them.
 
-Both are inert for calls that are neither shardkit's own nor observed.
+All are inert for calls that are neither shardkit's own nor observed. botocore emits from the most specific event name
+to the least, wildcards first, so ``*.*`` comes before every handler of the user's, and a bare name after all.
+``before-parse`` and ``needs-retry`` are in no documentation, nor is that order: tests/functional/test_events.py notices
+a change. Where ``before-parse`` is not emitted, or an answer is not as expected, botocore's parser reads it: the same,
+only slower (and binary as bytes, not as base64 text).
+
+``before-parse`` does not say which call it is about. What is under way in this context does: every call on the client
+begins with ``before-parameter-build``, which notes it, or notes that it is not shardkit's; and an own call that ends,
+however it ends, puts back what was noted before it. So a call that a handler makes in the middle of another one is
+never taken for it; at worst the outer one is read by botocore.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary
 
+import orjson
+
+from shardkit.codec import encode
 from shardkit.errors import ConfigurationError
+from shardkit.faults import is_throttle_code
 
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
 
 __all__ = ["Call", "Observer", "observe", "own_call", "prepare", "unobserve", "visible"]
 
+_ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
+                              "UpdateItem"})  # fmt: skip
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
 _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _CONTEXT = "shardkit"
+_BODY = "shardkit"
+_OK = 200
 
 
 @dataclass
@@ -55,14 +79,21 @@ class Observer(Protocol):
 
 @dataclass
 class OwnCall(Call):
-    """A call that shardkit makes; ``taken`` is what was taken out of its response, in wire form."""
+    """A call that shardkit makes.
 
+    ``paced``: shardkit decides what a throttle means, from the first on. ``shown``: the parameters that botocore has
+    once the call began, without values. ``written``: shardkit wrote its body. ``taken``: what was taken out of its
+    response, in wire form.
+    """
+
+    paced: bool = False
+    shown: dict[str, Any] | None = None
+    written: bool = False
     taken: dict[str, Any] = field(default_factory=dict)
-    begun: bool = False
 
     def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
         """Put the response together again."""
-        if not self.begun:
+        if self.shown is None:
             raise ConfigurationError(
                 f"{self.operation} on {sorted(_tables(self.params))} went out without its parameters, because an event "
                 "handler of the client changed the table that it names; wrap the table under its real name"
@@ -92,55 +123,156 @@ def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
     return not whole and _tables(call.params) == _tables(params)
 
 
-_own: ContextVar[OwnCall | None] = ContextVar("shardkit_own_call", default=None)
+def _no_values(_: Any) -> dict[str, Any]:
+    return {}
+
+
+def _no_requests(tables: Mapping[str, Any]) -> dict[str, Any]:
+    # The model asks for at least one of each.
+    return {table: [{}] if isinstance(part, list) else {**part, "Keys": [{}]} for table, part in tables.items()}
+
+
+def _no_operands(conditions: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        attribute: {name: part for name, part in condition.items() if name not in {"AttributeValueList", "Value"}}
+        if isinstance(condition, Mapping)
+        else condition
+        for attribute, condition in conditions.items()
+    }
+
+
+# Every parameter that carries attribute values, and what botocore validates in its place.
+_STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
+    **dict.fromkeys(("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"), _no_values),
+    **dict.fromkeys(("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter"), _no_operands),
+    "RequestItems": _no_requests,
+}
+
+
+def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
+    # What is no mapping where one belongs is shown as it is: botocore refuses it.
+    return {
+        name: _STAND_INS[name](value) if name in _STAND_INS and isinstance(value, Mapping) else value
+        for name, value in params.items()
+    }
+
+
+_announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)
+_under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", default=None)
 
 
 @contextmanager
-def own_call(operation: str, params: Mapping[str, Any], sharding: Sharding | None) -> Iterator[OwnCall]:
+def own_call(
+    operation: str, params: Mapping[str, Any], sharding: Sharding | None, *, paced: bool = False
+) -> Iterator[OwnCall]:
     """Mark the next call of this operation in this context as shardkit's own."""
-    call = OwnCall(operation, dict(params), sharding)
-    token = _own.set(call)
+    call = OwnCall(operation, dict(params), sharding, paced=paced)
+    announced, under_way = _announced.set(call), _under_way.set(None)
     try:
         yield call
     finally:
-        _own.reset(token)
+        _announced.reset(announced)
+        _under_way.reset(under_way)
 
 
 class _Handlers:
-    def __init__(self) -> None:
+    def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
+        # Weak: the client holds its handlers.
+        self._client = weakref.ref(client)
 
-    def before(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        own = _own.get()
+    def begin(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
+        own = _announced.get()
         call: Call
         if own is not None and own.operation == model.name and _is_ours(params, own):
             # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
-            _own.set(None)
+            _announced.set(None)
             # What one of the user's handlers added to every request stays, where shardkit does not say it itself.
-            params.update(own.params)
-            own.params, own.begun = params, True
+            own.params, own.shown = {**params, **own.params}, params
             call = own
-        elif self.observers:
-            call = Call(model.name, params)
         else:
+            own = None
+            call = Call(model.name, params)
+        _under_way.set(own)
+        if own is None and not self.observers:
             return
         context[_CONTEXT] = call
         for observer in self.observers:
             observer.before(call)
+        if own is not None:
+            params.update(_without_values(own.params) if own.operation in _ITEM_OPERATIONS else own.params)
 
-    def after(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+    def write(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
+        call = context.get(_CONTEXT)
+        if isinstance(call, OwnCall) and call.shown is not None and call.operation in _ITEM_OPERATIONS:
+            if not params["body"].startswith(b"{"):
+                raise ConfigurationError(
+                    f"this botocore does not write {call.operation} as JSON, and shardkit has no other form; take an "
+                    "older boto3, or a newer shardkit"
+                )
+            params["body"] = encode({**call.shown, **call.params})
+            call.written = True
+
+    def read(
+        self,
+        operation_model: Any,
+        response_dict: dict[str, Any],
+        customized_response_dict: dict[str, Any],
+        **_: Any,
+    ) -> None:
+        call = _under_way.get()
+        if call is None or call.operation != operation_model.name or call.operation not in _ITEM_OPERATIONS:
+            return
+        if not call.written:
+            raise ConfigurationError(
+                f"{call.operation} on {sorted(_tables(call.params))} went out without its values, because the client "
+                "did not emit before-call; give shardkit a client whose events are botocore's"
+            )
+        if response_dict["status_code"] != _OK:
+            return
+        try:
+            body = orjson.loads(response_dict["body"])
+        except orjson.JSONDecodeError:
+            return
+        if isinstance(body, dict):
+            # As botocore's parser, which drops what is null and what the model does not know.
+            known = operation_model.output_shape.members
+            customized_response_dict[_BODY] = {
+                name: value for name, value in body.items() if value is not None and name in known
+            }
+            response_dict["body"] = b"{}"
+
+    def stop(self, response: Any, operation: Any, attempts: int, request_dict: dict[str, Any], **_: Any) -> None:
+        call = request_dict["context"].get(_CONTEXT)
+        if response is None or not isinstance(call, OwnCall) or not call.paced:
+            return
+        parsed = response[1]
+        code = parsed.get("Error", {}).get("Code")
+        client = self._client()
+        if client is None or not is_throttle_code(code):
+            return
+        parsed.setdefault("ResponseMetadata", {})["RetryAttempts"] = attempts - 1
+        self._observe(call, parsed)
+        # No value that a handler returns says "do not retry"; an exception ends the call.
+        raise client.exceptions.from_code(code)(parsed, operation.name)
+
+    def end(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
         if call is None:
             return
-        # Last in, first out: who asked last takes out first.
-        for observer in reversed(self.observers):
-            observer.after(call, parsed)
+        parsed.update(parsed.pop(_BODY, ()))
+        self._observe(call, parsed)
         # An error is raised as it was parsed, with the item that it may carry.
         if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
 
+    def _observe(self, call: Call, parsed: dict[str, Any]) -> None:
+        # Last in, first out: who asked last takes out first.
+        for observer in reversed(self.observers):
+            observer.after(call, parsed)
 
-_clients: WeakKeyDictionary[Any, _Handlers] = WeakKeyDictionary()
+
+_clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -168,10 +300,11 @@ def _handlers(client: Any) -> _Handlers:
     with _lock:
         handlers = _clients.get(client)
         if handlers is None:
-            handlers = _clients[client] = _Handlers()
+            handlers = _clients[client] = _Handlers(client)
             events = client.meta.events
-            events.register_last(
-                "before-parameter-build.dynamodb", handlers.before, unique_id="shardkit-before-parameter-build"
-            )
-            events.register_first("after-call.dynamodb", handlers.after, unique_id="shardkit-after-call")
+            events.register_last("before-parameter-build", handlers.begin, unique_id="shardkit-begin")
+            events.register_first("before-call.*.*", handlers.write, unique_id="shardkit-write")
+            events.register_last("before-parse", handlers.read, unique_id="shardkit-read")
+            events.register_first("needs-retry.dynamodb", handlers.stop, unique_id="shardkit-stop")
+            events.register_first("after-call.*.*", handlers.end, unique_id="shardkit-end")
         return handlers

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 from botocore.exceptions import (
     ClientError,
     ConnectTimeoutError,
@@ -12,7 +15,7 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
-__all__ = ["code_of", "is_fatal", "is_throttle", "is_transient"]
+__all__ = ["code_of", "is_fatal", "is_throttle", "is_throttle_code", "is_transient", "throttled_scope"]
 
 _THROTTLES = frozenset(
     {
@@ -60,7 +63,28 @@ def code_of(error: BaseException) -> str:
 
 def is_throttle(error: BaseException) -> bool:
     """Say whether the service refused for lack of throughput."""
-    return isinstance(error, ClientError) and code_of(error) in _THROTTLES
+    return isinstance(error, ClientError) and is_throttle_code(code_of(error))
+
+
+def is_throttle_code(code: str | None) -> bool:
+    """Say whether an error code is a refusal for lack of throughput."""
+    return code in _THROTTLES
+
+
+def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
+    """Say what a throttle is about: one key's partition, the table or index, or the whole account.
+
+    A throttle without ``ThrottlingReasons`` is taken to be about the key that was asked for.
+    Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
+    """
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
+    limits = {str(reason.get("reason", "")) for reason in reasons if isinstance(reason, Mapping)}
+    if any("AccountLimit" in limit for limit in limits):
+        return "account"
+    if any("ProvisionedThroughput" in limit or "MaxOnDemandThroughput" in limit for limit in limits):
+        return "table"
+    return "key"
 
 
 def is_transient(error: BaseException) -> bool:

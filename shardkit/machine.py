@@ -29,10 +29,14 @@ Answer = Response | Exception
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
-    """Start a request: the operation's API name (``"Query"``) and its parameters in wire form."""
+    """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
+
+    ``paced``: the machine decides what a throttle means, and sees the first; botocore does not retry it.
+    """
 
     operation: str
     params: Mapping[str, Any]
+    paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
