@@ -1,0 +1,1 @@
+"""What shardkit costs, beside the best that one can do without it: ``python -m benchmarks``."""

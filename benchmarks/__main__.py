@@ -1,0 +1,120 @@
+"""``python -m benchmarks``: everything, or the benches that are named."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.growth import ROOT, Point, draw, growth
+from benchmarks.measure import Figure
+from benchmarks.reads import latency, reads
+from benchmarks.single import single
+from benchmarks.units import Case, figures, units
+from tests import engines
+
+__all__ = ["Bench", "main"]
+
+PAGE = ROOT / "docs" / "performance.md"
+PICTURE = ROOT / "docs" / "growth.svg"
+
+
+class Bench(str, Enum):
+    """The benches, in the order in which they run."""
+
+    reads = "reads"
+    latency = "latency"
+    single = "single"
+    units = "units"
+    growth = "growth"
+
+
+_TITLES = {
+    Bench.reads: "A merged read: CPU",
+    Bench.latency: "A merged read under latency: wall time",
+    Bench.single: "Single items: CPU",
+    Bench.units: "Read units",
+    Bench.growth: "Growth",
+}
+_MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single}
+
+
+@dataclass
+class _Measured:
+    figures: list[Figure] = field(default_factory=list)
+    cases: list[Case] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+
+    def take(self, bench: Bench, *, short: bool) -> report.Section:
+        """Run a bench and give its table."""
+        if bench is Bench.units:
+            self.cases += units(short=short)
+            measured = list(figures(self.cases))
+            section = report.section_of_units(_TITLES[bench], self.cases, measured)
+        else:
+            measure = _MEASURES.get(bench)
+            measured = list(growth(short=short, points=self.points) if measure is None else measure(short=short))
+            section = report.section_of(_TITLES[bench], measured)
+        self.figures += measured
+        return section
+
+
+def main(
+    benches: Annotated[list[Bench] | None, typer.Argument(help="Only these; all of them if none is named.")] = None,
+    *,
+    short: Annotated[
+        bool, typer.Option("--short", help="Fewer runs; ends with 1 where a figure is twice as bad as its target.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
+    write_docs: Annotated[
+        bool, typer.Option("--write-docs", help="Put the tables and the plot into docs/performance.md.")
+    ] = False,
+) -> None:
+    """Measure what shardkit costs, beside the best that one can do without it."""
+    if short and write_docs:
+        raise typer.BadParameter("--write-docs needs the whole measurement: leave --short out")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    console.print(report.machine(), highlight=False)
+    measured = _Measured()
+    texts = {"machine": report.machine()}
+    for bench in benches or list(Bench):
+        began = time.monotonic()
+        try:
+            section = measured.take(bench, short=short)
+        except engines.EngineUnavailableError as error:
+            if os.environ.get("SHARDKIT_REQUIRE_ENGINES"):
+                raise
+            console.print(f"[bold]{_TITLES[bench]}: not measured.[/] {error}")
+            continue
+        report.show(console, section)
+        console.print(f"[dim]{time.monotonic() - began:.0f} s[/]\n")
+        if bench is not Bench.growth:  # whose figures are drawn
+            texts[bench.value] = section.markdown()
+    judged = [figure for figure in measured.figures if figure.target is not None and figure.value is not None]
+    console.print(f"{sum(figure.met for figure in judged)} of {len(judged)} targets met.")
+    if json is not None:
+        report.write_json(json, measured.figures, measured.cases, measured.points)
+    if write_docs:
+        report.write_docs(PAGE, texts)
+        if measured.points:
+            draw(measured.points, PICTURE)
+    failed = [figure for figure in judged if figure.failed]
+    if short and failed:
+        for figure in failed:
+            console.print(
+                f"[bold red]twice its target or worse:[/] {figure.name}: {figure.value:.2f}, {figure.target:.2f}"
+            )
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,163 @@
+"""The ways to read a day's shards in order: shardkit's, the best plain one, and those of other libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from decimal import Decimal
+from operator import itemgetter
+from typing import Any
+
+import boto3
+from boto3.dynamodb.conditions import Key
+from botocore.config import Config
+
+from benchmarks.orders import DAY, TABLE, strategy_of
+from shardkit import ShardedTable
+
+__all__ = ["Read", "aiodynamo", "comparable", "plain", "pynamodb", "resource", "sharded"]
+
+Read = Callable[[], list[Any]]
+"""Reads a whole day."""
+
+CONDITION = Key("Date").eq(DAY)
+_FAKE: dict[str, Any] = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+
+
+@contextmanager
+def resource(endpoint: str, *, connections: int = 10) -> Iterator[Any]:
+    """Give a boto3 resource over a client of its own, of the same configuration for every way."""
+    config = Config(max_pool_connections=connections, retries={"mode": "standard"})
+    made = boto3.session.Session(**_FAKE, region_name="us-east-1").resource(
+        "dynamodb", endpoint_url=endpoint, config=config
+    )
+    try:
+        yield made
+    finally:
+        made.meta.client.close()
+
+
+@contextmanager
+def sharded(endpoint: str, shards: int, *, connections: int = 10) -> Iterator[ShardedTable]:
+    """Give shardkit's table; its key schema is known, so that no DescribeTable is measured."""
+    with resource(endpoint, connections=connections) as over:
+        table = ShardedTable(over.Table(TABLE), strategy_of(shards))
+        table.physical_key({"Date": DAY, "OrderId": "A0"})
+        yield table
+
+
+@contextmanager
+def plain(endpoint: str, shards: int, *, workers: int) -> Iterator[Read]:
+    """Read with boto3 alone: a pool of threads, in each a table of its own, and ``heapq.merge``."""
+    keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
+    local = threading.local()
+    made: list[Any] = []
+
+    def start() -> None:
+        # Sessions are not for threads, and one is enough for a thread's life.
+        own = boto3.session.Session(**_FAKE, region_name="us-east-1").resource(
+            "dynamodb", endpoint_url=endpoint, config=Config(max_pool_connections=1, retries={"mode": "standard"})
+        )
+        made.append(own)
+        local.query = own.Table(TABLE).query
+
+    def page(key: str) -> list[Any]:
+        asked = {
+            "KeyConditionExpression": "#d = :d",
+            "ExpressionAttributeNames": {"#d": "Date"},
+            "ExpressionAttributeValues": {":d": key},
+        }
+        answer = local.query(**asked)
+        items: list[Any] = answer["Items"]
+        while last := answer.get("LastEvaluatedKey"):
+            answer = local.query(**asked, ExclusiveStartKey=last)
+            items += answer["Items"]
+        return items
+
+    with ThreadPoolExecutor(workers, initializer=start) as pool:
+        try:
+            yield lambda: list(heapq.merge(*pool.map(page, keys), key=itemgetter("OrderId")))
+        finally:
+            for own in made:
+                own.meta.client.close()
+
+
+def pynamodb(endpoint: str, shards: int) -> Read:
+    """Read the same pages with PynamoDB, one after another: the least CPU that it can take; nothing is merged."""
+    from pynamodb.attributes import BooleanAttribute, NumberAttribute, UnicodeAttribute
+    from pynamodb.models import Model
+
+    class Order(Model):  # type: ignore[misc,unused-ignore] # an Any where PynamoDB is not installed
+        class Meta:
+            table_name = TABLE
+            host = endpoint
+            region = "us-east-1"
+            aws_access_key_id = "testing"
+            aws_secret_access_key = "testing"  # noqa: S105 - a stub's
+
+        Date = UnicodeAttribute(hash_key=True)
+        OrderId = UnicodeAttribute(range_key=True)
+        Customer = UnicodeAttribute()
+        Status = UnicodeAttribute()
+        Total = NumberAttribute()
+        Quantity = NumberAttribute()
+        Weight = NumberAttribute()
+        Paid = BooleanAttribute()
+        Address = UnicodeAttribute()
+        Note = UnicodeAttribute()
+
+    keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
+    return lambda: [order for key in keys for order in Order.query(key)]
+
+
+@contextmanager
+def aiodynamo(endpoint: str, shards: int, *, connections: int) -> Iterator[Read]:
+    """Read the same pages with aiodynamo over aiohttp, side by side; nothing is merged."""
+    import aiohttp
+    from aiodynamo.client import Client
+    from aiodynamo.credentials import Key as Secret
+    from aiodynamo.credentials import StaticCredentials
+    from aiodynamo.expressions import HashKey
+    from aiodynamo.http.aiohttp import AIOHTTP
+    from yarl import URL
+
+    keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
+    loop = asyncio.new_event_loop()
+
+    async def make() -> tuple[Any, Any]:
+        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
+        client = Client(AIOHTTP(session), StaticCredentials(Secret("testing", "testing")), "us-east-1", URL(endpoint))
+        return session, client.table(TABLE)
+
+    session, table = loop.run_until_complete(make())
+
+    async def page(key: str) -> list[Any]:
+        return [item async for item in table.query(HashKey("Date", key))]
+
+    async def read() -> list[Any]:
+        pages = await asyncio.gather(*map(page, keys))
+        return [item for items in pages for item in items]
+
+    try:
+        yield lambda: loop.run_until_complete(read())
+    finally:
+        loop.run_until_complete(session.close())
+        loop.close()
+
+
+def comparable(items: Sequence[Any]) -> list[dict[str, Any]]:
+    """Give items as all ways show them, in order: the logical key, and one type for numbers."""
+    shown = []
+    for item in items:
+        values = item if isinstance(item, dict) else item.attribute_values
+        one = {
+            name: float(value) if isinstance(value, int | float | Decimal) and not isinstance(value, bool) else value
+            for name, value in values.items()
+        }
+        one["Date"] = str(one["Date"]).rpartition(".")[0] or one["Date"]
+        shown.append(one)
+    return sorted(shown, key=itemgetter("OrderId"))
