@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire
@@ -14,6 +15,8 @@ from shardkit.suffix import Strategy, Unsharded
 __all__ = ["KeySchema", "Sharding"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
+# A page's items have one key, a load's few hundred; a key of 2 KB and its parts make this 4 MB at the most.
+_KEYS_KEPT = 1000
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
 
 
@@ -150,7 +153,7 @@ class Sharding:
     def physical(self, logical: WireValue, shard: int | None) -> WireValue:
         """Give the partition key value that is stored."""
         (letter,) = logical
-        key = self.strategy.physical_key(_plain(logical), shard)  # refuses a shard that the key has not
+        key = self._physical_key(_plain(logical), shard)  # refuses a shard that the key has not
         return logical if letter == "N" else _wire(letter, key)
 
     def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
@@ -158,8 +161,25 @@ class Sharding:
         (letter,) = physical
         if letter == "N":
             return physical, None
-        key, shard = self.strategy.split(_plain(physical))
+        key, shard = self._split(_plain(physical))
         return _wire(letter, key), shard
+
+    # Typed: a cached shard 1 must not let True or 1.0 through.
+
+    @cached_property
+    def _physical_key(self) -> Callable[[Any, int | None], Any]:
+        return lru_cache(_KEYS_KEPT, typed=True)(self.strategy.physical_key)
+
+    @cached_property
+    def _split(self) -> Callable[[Any], tuple[Any, int | None]]:
+        return lru_cache(_KEYS_KEPT, typed=True)(self.strategy.split)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
+
+    def suffix_bytes(self, shard: int | None) -> int:
+        """Give how much longer a key is where it is stored in a shard; a suffix is ASCII."""
+        return 0 if shard is None else len(f"{self.strategy.separator}{shard}")
 
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
         """Give a logical item or key as it is stored in a shard."""

@@ -25,8 +25,7 @@ from typing import Any
 from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
-from shardkit.capacity.sizes import item_size
-from shardkit.codec import WireItem, WireValue, binary, to_wire_item
+from shardkit.codec import WireItem, WireValue, binary, sized_to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardkitError, ShardUnknownError
 from shardkit.faults import is_fatal, is_throttle, is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
@@ -145,7 +144,7 @@ class Load:
 
     def _prepared(self, source: Mapping[str, Any], place: int, request: str, part: str) -> _Write:
         sharding = self._sharding
-        wire = to_wire_item(source)
+        wire, size = sized_to_wire_item(source)
         for name, value in wire.items():
             _refuse_empty_sets(name, value)
         key = sharding.key_of(wire, kind=part.lower())
@@ -158,7 +157,7 @@ class Load:
                 )
             shard = drawn_shard(sharding, wire, self._draw())
         stored = sharding.stored(wire if part == "Item" else key, shard)
-        size = item_size(stored)
+        size += sharding.suffix_bytes(shard)
         if size > ITEM_BYTES:
             raise InvalidKeyError(
                 f"the item is of {size:,} bytes, DynamoDB takes {ITEM_BYTES:,} (400 KB); make it smaller"
@@ -272,7 +271,8 @@ class Load:
             self._answered = now
         last_try = any(write.tries + 1 >= ATTEMPTS for write in writes)
         silent = lost and last_try and all(self._answered < (write.since or 0.0) for write in writes)
-        if is_fatal(error) or silent:
+        unwritable = isinstance(error, InvalidValueError)  # a value that JSON cannot write: of one item among them
+        if (is_fatal(error) and not unwritable) or silent:
             self._give_up(writes, error)
         elif throttle or lost:
             self._again(writes, error, now)
