@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
-__all__ = ["Recorder", "Service", "answering", "recording", "serving"]
+__all__ = ["Recorder", "answering", "recording"]
 
 Body = dict[str, Any]
 
@@ -84,62 +82,3 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
         yield
     finally:
         client.meta.events.unregister(event, before_send)
-
-
-class Service:
-    """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
-
-    An answer of None closes the connection. ``requests`` holds what came in.
-    """
-
-    def __init__(self, answer: Callable[[str, Body], tuple[int, Any] | None]) -> None:
-        self.answer = answer
-        self.requests: list[tuple[str, Body]] = []
-        self.url = ""
-
-    @property
-    def operations(self) -> list[str]:
-        """The names of the operations."""
-        return [operation for operation, _ in self.requests]
-
-
-@contextmanager
-def serving(answer: Callable[[str, Body], tuple[int, Any] | None]) -> Iterator[Service]:
-    """Answer over real HTTP inside the `with`, whatever the client is; bytes go out as they are, all else as JSON."""
-    service = Service(answer)
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # Headers and body go out apart: without this, each answer waits for an acknowledgement (40 ms).
-        disable_nagle_algorithm = True
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-            service.requests.append((operation, body))
-            answered = service.answer(operation, body)
-            if answered is None:
-                self.close_connection = True
-                return
-            status, given = answered
-            content = given if isinstance(given, bytes) else json.dumps(given).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    service.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
