@@ -82,12 +82,14 @@ def _mended(value: Any, place: str) -> Any:
             return value.encode().decode()
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                f"{place or 'a name'} is {value!r:.100}, with an unpaired surrogate, which UTF-8 cannot write; mend "
+                f"{place} is {value!r:.100}, with an unpaired surrogate, which UTF-8 cannot write; mend "
                 "the text where it was decoded"
             ) from error
     if isinstance(value, Mapping):
         return {
-            _mended(name, f"a name in {place}"): _mended(member, f"{place}.{name}" if place else f"{name}")
+            _mended(name, f"a name in {place or 'a request'}"): _mended(
+                member, f"{place}.{name}" if place else f"{name}"
+            )
             for name, member in value.items()
         }
     if isinstance(value, list | tuple | AbstractSet):
