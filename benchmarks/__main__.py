@@ -20,7 +20,7 @@ from benchmarks.single import single
 from benchmarks.units import Case, figures, units
 from tests import engines
 
-__all__ = ["Bench", "main"]
+__all__ = ["MEASURES", "Bench", "main"]
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURE = ROOT / "docs" / "growth.svg"
@@ -43,7 +43,7 @@ _TITLES = {
     Bench.units: "Read units",
     Bench.growth: "Growth",
 }
-_MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single}
+MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single}
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Measured:
             measured = list(figures(self.cases))
             section = report.section_of_units(_TITLES[bench], self.cases, measured)
         else:
-            measure = _MEASURES.get(bench)
+            measure = MEASURES.get(bench)
             measured = list(growth(short=short, points=self.points) if measure is None else measure(short=short))
             section = report.section_of(_TITLES[bench], measured)
         self.figures += measured

@@ -17,7 +17,7 @@ __all__ = ["latency", "reads"]
 
 SHARDS = 200
 EACH = 100
-WORKERS = (1, 2, 4, 10, 32)
+WORKERS = (1, 4, 32)
 """How many requests side by side are tried, to give each way the number at which it takes the least CPU."""
 CONNECTIONS = 32
 ROUNDS = 7
@@ -29,7 +29,7 @@ _MISSING = "not installed: pip install '.[benchmarks]'"
 
 def reads(*, short: bool) -> Iterator[Figure]:
     """200 shards of 100 orders, merged in order: CPU at most a third of boto3's, and below other libraries'."""
-    runs = 3 if short else 9
+    runs = 3 if short else 7
     expected = ways.comparable([order(name) for _, name in orders(SHARDS, SHARDS * EACH)])
     with stub(shards=SHARDS, items=SHARDS * EACH) as endpoint, ExitStack() as stack:
         tried = WORKERS[:1] if short else WORKERS
@@ -108,7 +108,7 @@ def latency(*, short: bool) -> Iterator[Figure]:
     floor = ROUNDS * LATENCY_MS / 1000
     for each in (EACH, 1):
         items = SHARDS * each
-        runs = 3 if short and each == EACH else 9
+        runs = 3 if short and each == EACH else 7
         with ExitStack() as stack:
             at_once = stack.enter_context(stub(shards=SHARDS, items=items))
             later = stack.enter_context(stub(shards=SHARDS, items=items, latency_ms=LATENCY_MS))

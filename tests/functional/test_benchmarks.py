@@ -1,0 +1,204 @@
+"""What the benchmarks stand on: the stub answers as DynamoDB does, and figures are judged rightly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import typer
+from boto3.dynamodb.conditions import Key
+from botocore.exceptions import ClientError
+from moto import mock_aws
+from typer.testing import CliRunner
+
+from benchmarks import report, ways
+from benchmarks.__main__ import MEASURES, Bench, main
+from benchmarks.measure import Figure, Timing, over
+from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
+from benchmarks.stub import stub
+from benchmarks.units import Case, Day, block_units, figures
+from shardkit.capacity import item_size
+from tests.tables import make_table
+
+SHARDS, ITEMS = 4, 40
+HOUR = Key("Date").eq(f"{DAY}.1")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with stub(shards=SHARDS, items=ITEMS) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def stubbed(endpoint: str) -> Iterator[Any]:
+    with ways.resource(endpoint) as resource:
+        yield resource.Table(TABLE)
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[Any]:
+    """The same items on moto."""
+    with mock_aws():
+        table = make_table(boto3.resource("dynamodb"), ("Date", "S"), ("OrderId", "S"))
+        for key, name in orders(SHARDS, ITEMS):
+            table.put_item(Item={**order(name), "Date": key})
+        yield table
+
+
+def names_on(key: str) -> list[str]:
+    return [name for held, name in orders(SHARDS, ITEMS) if held == key]
+
+
+NAMES = names_on(f"{DAY}.1")
+
+
+def test_every_shard_holds_as_many_and_each_order_is_where_its_hash_says() -> None:
+    placed = list(orders(SHARDS, ITEMS))
+    assert [name for _, name in placed] == sorted({name for _, name in placed})
+    assert len(NAMES) == ITEMS // SHARDS
+    strategy = strategy_of(SHARDS)
+    assert all(key == strategy.physical_key(DAY, strategy.shard_of(DAY, {"OrderId": name})) for key, name in placed)
+
+
+def test_orders_have_ten_attributes_and_their_size() -> None:
+    item = wire_order(DAY, "A000012345")
+    assert (len(item), item_size(item)) == (10, ORDER_BYTES)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        HOUR,
+        HOUR & Key("OrderId").eq(NAMES[3]),
+        HOUR & Key("OrderId").lt(NAMES[7]),
+        HOUR & Key("OrderId").lte(NAMES[7]),
+        HOUR & Key("OrderId").gt(NAMES[7]),
+        HOUR & Key("OrderId").gte(NAMES[7]),
+        HOUR & Key("OrderId").between(NAMES[2], NAMES[8]),
+        HOUR & Key("OrderId").begins_with(NAMES[9][:-1]),
+        Key("Date").eq("no such key"),
+    ],
+)
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("limit", [None, 3, 5])
+def test_pages_are_those_of_the_service(
+    condition: Any, forward: bool, limit: int | None, stubbed: Any, real: Any
+) -> None:
+    asked: dict[str, Any] = {"KeyConditionExpression": condition, "ScanIndexForward": forward}
+    if limit is not None:
+        asked["Limit"] = limit
+    assert pages(stubbed, asked) == pages(real, asked)
+
+
+def pages(table: Any, asked: dict[str, Any]) -> list[tuple[list[dict[str, Any]], int]]:
+    found: list[tuple[list[dict[str, Any]], int]] = []
+    cursor: dict[str, Any] = {}
+    while True:
+        page = table.query(**asked, **cursor)
+        if page["Items"] or not found:
+            found.append((page["Items"], page["ScannedCount"]))
+        if "LastEvaluatedKey" not in page:
+            return found
+        cursor = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+def test_the_stub_keeps_what_is_put() -> None:
+    with stub(shards=1, items=2) as url, ways.resource(url) as resource:
+        table = resource.Table(TABLE)
+        one, two = ({"Date": "put", "OrderId": name, "Total": total} for name, total in (("b", 2), ("a", 1)))
+        table.put_item(Item=one)
+        with table.batch_writer() as batch:
+            batch.put_item(Item=two)
+        assert table.get_item(Key={"Date": "put", "OrderId": "b"})["Item"] == one
+        assert "Item" not in table.get_item(Key={"Date": "put", "OrderId": "c"})
+        assert table.query(KeyConditionExpression=Key("Date").eq("put"))["Items"] == [two, one]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"KeyConditionExpression": HOUR, "FilterExpression": Key("Total").gt(1)},
+        {"KeyConditionExpression": HOUR, "Select": "COUNT"},
+        {"KeyConditionExpression": Key("Date").gt("2014")},
+    ],
+)
+def test_what_the_stub_does_not_do_it_refuses(asked: dict[str, Any], stubbed: Any) -> None:
+    with pytest.raises(ClientError, match="ValidationException"):
+        stubbed.query(**asked)
+
+
+def test_sharded_and_plain_reads_bring_the_same(endpoint: str) -> None:
+    expected = [order(name) for _, name in orders(SHARDS, ITEMS)]
+    with ways.sharded(endpoint, SHARDS) as table, ways.plain(endpoint, SHARDS, workers=2) as plain:
+        assert table.query(KeyConditionExpression=ways.CONDITION)["Items"] == expected
+        assert ways.comparable(plain()) == ways.comparable(expected)
+
+
+def test_a_ratio_is_that_of_the_rounds() -> None:
+    assert over(Timing((1.0, 4.0, 9.0)), Timing((2.0, 4.0, 3.0))) == (1.0, (0.5, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "met", "failed"),
+    [(1.0, 1.0, True, False), (1.01, 1.0, False, False), (2.01, 1.0, False, True), (9.0, None, True, False)],
+)
+def test_figures_are_judged(value: float, target: float | None, met: bool, failed: bool) -> None:
+    figure = Figure(bench="reads", name="x", value=value, target=target)
+    assert (figure.met, figure.failed) == (met, failed)
+
+
+def test_the_floor_is_each_shards_part_and_one_item_more() -> None:
+    day = Day("", "", 3, "skewed", [1] * 40 + [2] * 13)
+    # 300 bytes each: 13 items fit in a block of 4 KB, 14 do not; a shard that ends pays for what it holds.
+    assert [block_units(items) for items in (0, 13, 14)] == [0.5, 0.5, 1.0]
+    assert day.floor(0, 12) == 0.5 + 0.5 + 0.5
+    assert day.floor(0, 13) == 1.0 + 0.5 + 0.5
+    assert day.floor(40, 13) == 0.5 + 0.5 + 0.5
+    assert day.obvious(0, 40) == 1.5 + 0.5 + 0.5
+
+
+def test_cases_are_judged() -> None:
+    case = Case(
+        read="Limit=10", state="fresh", spread="even", shards=10, obvious=10, floor=5, units=10.5, rounds=4, refills=0,
+        excess=0.5,
+    )  # fmt: skip
+    assert [(figure.value, figure.target, figure.met) for figure in figures([case])] == [
+        (2.1, 1.2, False),
+        (4, 3, False),
+        (1.05, 1.0, False),
+    ]
+
+
+def test_a_short_run_ends_with_1_where_a_figure_is_twice_its_target(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    value = 1.9
+
+    def measure(*, short: bool) -> Iterator[Figure]:
+        yield Figure(bench="single", name="made up", value=value, target=1.0)
+
+    monkeypatch.setitem(MEASURES, Bench.single, measure)
+    app = typer.Typer()
+    app.command()(main)
+    arguments = ["single", "--short", "--json", str(tmp_path / "figures.json")]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    told = json.loads((tmp_path / "figures.json").read_bytes())
+    assert [(figure["value"], figure["met"]) for figure in told["figures"]] == [(1.9, False)]
+    value = 2.1
+    assert CliRunner().invoke(app, arguments).exit_code == 1
+    assert CliRunner().invoke(app, arguments[:1]).exit_code == 0
+
+
+def test_tables_are_written_between_their_comments(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# P\n\n<!-- a -->\nold\n<!-- /a -->\n\nrest\n", encoding="utf-8")
+    report.write_docs(page, {"a": "new"})
+    report.write_docs(page, {"a": "newer"})
+    assert page.read_text(encoding="utf-8") == "# P\n\n<!-- a -->\n\nnewer\n\n<!-- /a -->\n\nrest\n"
+    with pytest.raises(RuntimeError, match="no place for 'b'"):
+        report.write_docs(page, {"b": "x"})
