@@ -6,11 +6,11 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from shardkit.errors import (
@@ -19,7 +19,8 @@ from shardkit.errors import (
     ShardQueryError,
     UnsupportedExpressionError,
 )
-from tests.equivalence import SHAPES, cases, check, make_pair, pages
+from tests.equivalence import Case, cases, check, kept, make_pair, read
+from tests.queries import SHAPES
 from tests.recorder import answering, recording
 from tests.tables import GlobalIndex, LocalIndex, make_table
 
@@ -32,17 +33,22 @@ MOTO = ("objects", "strings", "legacy, conditions only")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@given(data=st.data())
-def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str, data: st.DataObject) -> None:
+def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str) -> None:
     """Promise 2: same items, sort-key order, no page over Limit, one fixed order, whatever is asked of whatever."""
-    case = data.draw(cases(SHAPES[shape], styles=MOTO))
-    pair = make_pair(resource, SHAPES[shape])
-    try:
-        check(pair, case)
-    finally:
-        # moto's time grows with what it holds.
-        pair.plain.delete()
-        pair.physical.delete()
+
+    @settings(print_blob=True)
+    @given(case=cases(SHAPES[shape], asked=2, styles=MOTO))
+    @kept(shape)
+    def same(case: Case) -> None:
+        pair = make_pair(resource, SHAPES[shape])
+        try:
+            check(pair, case)
+        finally:
+            # moto's time grows with what it holds.
+            pair.plain.delete()
+            pair.physical.delete()
+
+    same()
 
 
 @pytest.fixture
@@ -135,7 +141,7 @@ class TestOnTheWire:
             "ExpressionAttributeNames": names, "ExpressionAttributeValues": values, "Limit": 9,
         }  # fmt: skip
         before = repr(query)
-        items, _, _ = pages(orders, query, 9)
+        items = read(orders, query, (9,)).items
         assert repr(query) == before
         assert items == [{"a": number // 3} for number in range(12, 30)]
 
@@ -158,10 +164,10 @@ class TestResponses:
 
     def test_projections(self, orders: ShardedTable) -> None:
         """Only what was asked for is shown, in order all the same."""
-        items, count, number = pages(orders, {"KeyConditionExpression": DAY, "ProjectionExpression": "a"}, 7)
-        assert [item["a"] for item in items] == [one // 3 for one in range(30)]
-        assert {*map(frozenset, items)} == {frozenset({"a"})}
-        assert (count, number) == (30, 5)
+        whole = read(orders, {"KeyConditionExpression": DAY, "ProjectionExpression": "a"}, (7,))
+        assert [item["a"] for item in whole.items] == [one // 3 for one in range(30)]
+        assert {*map(frozenset, whole.items)} == {frozenset({"a"})}
+        assert (whole.count, whole.pages) == (30, 5)
 
     def test_an_error_that_all_shards_have(self, orders: ShardedTable) -> None:
         """It is the service's own, as from a plain table."""
@@ -185,7 +191,64 @@ class TestResponses:
         )
 
 
+class TestPages:
+    @pytest.mark.parametrize("descending", [False, True])
+    @pytest.mark.parametrize("limit", [8, 11])
+    def test_where_a_filtered_page_ends(self, orders: ShardedTable, limit: int, descending: bool) -> None:
+        """At the lowest position evaluated of any shard that goes on: nothing in front of it is left for later."""
+        query: dict[str, Any] = {
+            "KeyConditionExpression": DAY, "FilterExpression": Attr("a").eq(4),
+            "ScanIndexForward": not descending, "Limit": limit,
+        }  # fmt: skip
+        with recording(orders.meta.client) as wire:
+            page = orders.query(**query)
+        last: dict[str, Any] = {}
+        for body in wire.bodies("Query"):
+            last[str(body["ExpressionAttributeValues"])] = boto3.client("dynamodb").query(**body)
+        read_to = [int(one["LastEvaluatedKey"]["sk"]["N"]) for one in last.values() if "LastEvaluatedKey" in one]
+        del query["FilterExpression"]
+        behind = next(orders.query_items(**query, ExclusiveStartKey=page["LastEvaluatedKey"]))
+        assert behind["sk"] == (max(read_to) - 1 if descending else min(read_to) + 1)
+
+    def test_what_is_evaluated_of_all_pages(self, orders: ShardedTable) -> None:
+        """A filter that drops everything leaves empty pages with cursors, and every item is evaluated."""
+        nothing = {"KeyConditionExpression": DAY, "FilterExpression": Attr("a").eq(99)}
+        paged = read(orders, nothing, (4,))
+        assert (paged.items, paged.pages > 1) == ([], True)
+        assert paged.scanned >= 30
+        assert read(orders, nothing).scanned == 30
+
+    @pytest.mark.parametrize("filtered", [False, True])
+    def test_no_page_exceeds_limit(self, orders: ShardedTable, filtered: bool) -> None:
+        """Without a filter every page but the last is full; one that drops nothing fills none beyond Limit."""
+        query: dict[str, Any] = {"KeyConditionExpression": DAY, "Limit": 7}
+        if filtered:
+            query["FilterExpression"] = Attr("a").gte(0)
+        sizes: list[int] = []
+        page: dict[str, Any] = {}
+        while not sizes or "LastEvaluatedKey" in page:
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]} if page else {}
+            page = orders.query(**query, **start)
+            sizes.append(page["Count"])
+        assert sum(sizes) == 30
+        assert max(sizes) <= 7
+        assert filtered or sizes == [7, 7, 7, 7, 2]
+
+
 class TestCursors:
+    def test_their_length(self, resource: DynamoDBServiceResource) -> None:
+        """It is bounded by the keys' own, not by the number of shards."""
+        stored = make_table(resource, sort_key=("sk", "S"))
+        lengths = []
+        for shards in (1, 200):
+            table = ShardedTable(stored, CalculatedSuffix("sk", shards))
+            key = "k" * (2048 - 4 - shards // 100)
+            for letter in "abc":
+                table.put_item(Item={"pk": key, "sk": letter * 1024})
+            page = table.query(KeyConditionExpression=Key("pk").eq(key), Limit=2)
+            lengths.append(len(page["LastEvaluatedKey"]["shardkit"]))
+        assert lengths[1] <= lengths[0] + 4 < 1600
+
     @pytest.mark.parametrize("descending", [False, True])
     def test_a_key_made_by_hand(self, orders: ShardedTable, descending: bool) -> None:
         """A primary key stands where its item stands, whether or not there is such an item."""
