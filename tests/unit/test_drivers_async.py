@@ -1,0 +1,186 @@
+"""The async loop over a machine, with a clock and a sleep of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from shardkit.drivers import AsyncDriver
+from shardkit.machine import Answer, Program, Send, Steps, Wait
+from tests.drivable import Many, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
+from tests.fakes import Clock
+
+mark: ContextVar[str] = ContextVar("mark", default="none")
+
+
+async def async_answer(send: Send) -> Answer:
+    await asyncio.sleep(0)
+    return answer(send)
+
+
+def test_runs_side_by_side_and_bounded() -> None:
+    """As the sync loop does."""
+
+    async def run() -> tuple[list[str], int]:
+        machine = Many(20)
+        return await AsyncDriver(machine, async_answer, concurrency=3).run(), machine.most
+
+    answered, most = asyncio.run(run())
+    assert sorted(answered, key=int) == [str(number) for number in range(20)]
+    assert most == 3
+
+
+def test_one_thing_after_another_with_a_wait() -> None:
+    """Programs run unchanged, and waits are awaited."""
+    clock = Clock()
+
+    async def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+
+    def program() -> Program[list[Any]]:
+        first = yield Send("0", {})
+        yield Wait(3.0)
+        return [first, (yield Send("1", {}))]
+
+    async def run() -> list[Any]:
+        return await AsyncDriver(Steps(program()), async_answer, concurrency=2, clock=clock, sleep=sleep).run()
+
+    assert asyncio.run(run()) == [{"is": "0"}, {"is": "1"}]
+    assert clock.sleeps == [3.0]
+
+
+def test_streams() -> None:
+    """A machine that streams is awaited again."""
+
+    async def run() -> list[str]:
+        streaming = AsyncDriver(Many(5, each=True), async_answer, concurrency=2)
+        seen = []
+        while results := await streaming.run():
+            seen += results
+        streaming.close()
+        return seen
+
+    assert sorted(asyncio.run(run())) == ["0", "1", "2", "3", "4"]
+
+
+def test_context_variables_are_copied() -> None:
+    """A request sees the caller's, and what it sets stays its own."""
+    seen = []
+
+    async def send(request: Send) -> Answer:
+        seen.append(mark.get())
+        mark.set(request.operation)
+        return answer(request)
+
+    async def run() -> str:
+        mark.set("caller's")
+        await AsyncDriver(Many(3), send, concurrency=3).run()
+        return mark.get()
+
+    assert asyncio.run(run()) == "caller's"
+    assert seen == ["caller's"] * 3
+
+
+def test_cancelling_cancels_what_is_under_way() -> None:
+    """No request outlives the task that wanted it."""
+    all_started, started = asyncio.Event(), list[str]()
+    ended: list[str] = []
+
+    async def send(request: Send) -> Answer:
+        started.append(request.operation)
+        if len(started) == 3:
+            all_started.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            ended.append(request.operation)
+            raise
+        return {}
+
+    async def run() -> list[str]:
+        task = asyncio.ensure_future(AsyncDriver(Many(3), send, concurrency=3).run())
+        await all_started.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await asyncio.sleep(0)
+        return sorted(ended)
+
+    assert asyncio.run(run()) == ["0", "1", "2"]
+
+
+def test_a_wait_beside_a_request() -> None:
+    """The loop stays free while it waits."""
+
+    async def run() -> list[str]:
+        return await AsyncDriver(WaitsBeside(), async_answer, concurrency=2).run()
+
+    assert asyncio.run(run()) == ["0"]
+
+
+def test_a_request_that_is_alone_needs_no_task() -> None:
+    """It runs in the caller's own; cancelled, it is sent again when the machine is run again."""
+    tasks, cancellations = list[Any](), [asyncio.CancelledError]
+
+    async def send(request: Send) -> Answer:
+        tasks.append(asyncio.current_task())
+        if cancellations:
+            raise cancellations.pop()
+        return answer(request)
+
+    async def run() -> tuple[list[Any], Any]:
+        running = AsyncDriver(Steps(two_in_a_row()), send, concurrency=5)
+        with pytest.raises(asyncio.CancelledError):
+            await running.run()
+        return await running.run(), asyncio.current_task()
+
+    answered, task = asyncio.run(run())
+    assert answered == [{"is": "0"}, {"is": "1"}]
+    assert tasks == [task] * 3
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError])
+def test_a_machine_that_ends_waits_for_no_request(error: type[Exception] | None) -> None:
+    """A deadline holds; what hangs is cancelled when the driver is closed, and sent again should it be run again."""
+    hanging, sent = [True], list[str]()
+
+    async def send(request: Send) -> Answer:
+        sent.append(request.operation)
+        if hanging:
+            await asyncio.get_running_loop().create_future()
+        return answer(request)
+
+    async def run() -> list[str]:
+        machine = Streaming(3)
+        running = AsyncDriver(machine, send, concurrency=5)
+        assert await running.run() == []
+        await asyncio.sleep(0)
+        machine.raising = error
+        if error is None:
+            assert await running.run() == []
+        else:
+            with pytest.raises(error):
+                await running.run()
+        running.close()
+        await asyncio.sleep(0)
+        assert sent == ["0", "1", "2"]
+        assert len(asyncio.all_tasks()) == 1, "all others were cancelled"
+        hanging.clear()
+        machine.raising, machine.patient = None, True
+        return await running.run()
+
+    assert sorted(asyncio.run(run())) == ["0", "1", "2"]
+    assert sorted(sent) == ["0", "0", "1", "1", "2", "2"]
+
+
+def test_a_machine_that_waits_for_nothing_is_an_error() -> None:
+    """It must not turn for ever."""
+
+    async def run() -> None:
+        await AsyncDriver(WaitsForNothing(), async_answer, concurrency=1).run()
+
+    with pytest.raises(AssertionError, match="no request is under way"):
+        asyncio.run(run())
