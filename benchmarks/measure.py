@@ -39,7 +39,7 @@ class Figure:
     @property
     def met(self) -> bool:
         """Whether the target is met, as far as the figure is shown."""
-        return self.target is None or self.value is None or round(self.value, 3) <= round(self.target, 3)
+        return self.target is None or self.value is None or round(self.value, 2) <= round(self.target, 2)
 
     @property
     def failed(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,12 @@ from benchmarks.measure import Figure, Timing, over
 from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
 from benchmarks.stub import stub
 from benchmarks.units import Case, Day, block_units, figures
+from benchmarks.wire import Wire
 from shardkit.capacity import item_size
 from tests.tables import make_table
 
 SHARDS, ITEMS = 4, 40
-HOUR = Key("Date").eq(f"{DAY}.1")
+ON_ONE = Key("Date").eq(f"{DAY}.1")
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +76,14 @@ def test_orders_have_ten_attributes_and_their_size() -> None:
 @pytest.mark.parametrize(
     "condition",
     [
-        HOUR,
-        HOUR & Key("OrderId").eq(NAMES[3]),
-        HOUR & Key("OrderId").lt(NAMES[7]),
-        HOUR & Key("OrderId").lte(NAMES[7]),
-        HOUR & Key("OrderId").gt(NAMES[7]),
-        HOUR & Key("OrderId").gte(NAMES[7]),
-        HOUR & Key("OrderId").between(NAMES[2], NAMES[8]),
-        HOUR & Key("OrderId").begins_with(NAMES[9][:-1]),
+        ON_ONE,
+        ON_ONE & Key("OrderId").eq(NAMES[3]),
+        ON_ONE & Key("OrderId").lt(NAMES[7]),
+        ON_ONE & Key("OrderId").lte(NAMES[7]),
+        ON_ONE & Key("OrderId").gt(NAMES[7]),
+        ON_ONE & Key("OrderId").gte(NAMES[7]),
+        ON_ONE & Key("OrderId").between(NAMES[2], NAMES[8]),
+        ON_ONE & Key("OrderId").begins_with(NAMES[9][:-1]),
         Key("Date").eq("no such key"),
     ],
 )
@@ -122,8 +125,8 @@ def test_the_stub_keeps_what_is_put() -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"KeyConditionExpression": HOUR, "FilterExpression": Key("Total").gt(1)},
-        {"KeyConditionExpression": HOUR, "Select": "COUNT"},
+        {"KeyConditionExpression": ON_ONE, "FilterExpression": Key("Total").gt(1)},
+        {"KeyConditionExpression": ON_ONE, "Select": "COUNT"},
         {"KeyConditionExpression": Key("Date").gt("2014")},
     ],
 )
@@ -137,6 +140,34 @@ def test_sharded_and_plain_reads_bring_the_same(endpoint: str) -> None:
     with ways.sharded(endpoint, SHARDS) as table, ways.plain(endpoint, SHARDS, workers=2) as plain:
         assert table.query(KeyConditionExpression=ways.CONDITION)["Items"] == expected
         assert ways.comparable(plain()) == ways.comparable(expected)
+
+
+@pytest.mark.parametrize(
+    ("limit", "requests", "rounds", "refills"),
+    [(None, 1, 1, 0), (4, 3, 3, 2), (5, 3, 3, 2)],
+)
+def test_requests_that_need_an_answer_are_a_round_of_their_own(
+    limit: int | None, requests: int, rounds: int, refills: int, stubbed: Any
+) -> None:
+    wire = Wire(quiet=0.02)
+    asked: dict[str, Any] = {"KeyConditionExpression": ON_ONE, "ReturnConsumedCapacity": "TOTAL"}
+    with closing(wire), wire.carrying(stubbed.meta.client):
+        pages(stubbed, asked if limit is None else {**asked, "Limit": limit})
+    assert (len(wire.sent), wire.rounds, wire.refills, wire.units) == (requests, rounds, refills, requests / 2)
+
+
+def test_requests_side_by_side_are_one_round(endpoint: str) -> None:
+    wire = Wire(connections=SHARDS, quiet=0.2)
+    with ways.sharded(endpoint, SHARDS) as table, closing(wire), wire.carrying(table.meta.client):
+        table.query(KeyConditionExpression=ways.CONDITION, ReturnConsumedCapacity="TOTAL")
+    assert (len(wire.sent), wire.rounds, wire.refills) == (SHARDS, 1, 0)
+
+
+def test_an_answer_takes_its_latency() -> None:
+    with stub(shards=1, items=1, latency_ms=50) as url, ways.resource(url) as resource:
+        began = time.perf_counter()
+        resource.meta.client.describe_table(TableName=TABLE)
+        assert time.perf_counter() - began >= 0.05
 
 
 def test_a_ratio_is_that_of_the_rounds() -> None:
