@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.measure import Figure
@@ -126,7 +127,7 @@ def show(console: Console, section: Section) -> None:
     for column in section.columns:
         table.add_column(column, overflow="fold")
     for row in section.rows:
-        table.add_row(*(re.sub(r"\*\*(\w+)\*\*", r"[bold red]\1[/]", cell) for cell in row))
+        table.add_row(*(re.sub(r"\*\*(\w+)\*\*", r"[bold red]\1[/]", escape(cell)) for cell in row))
     console.print(table)
 
 
