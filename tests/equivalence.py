@@ -88,8 +88,8 @@ class Case:
 
 
 KEPT: dict[str, list[Case]] = {
-    # The shards of a key end at the same tie, on a full page, and nothing but dropped items comes behind it.
     "numbers": [
+        # The shards of a key end at the same tie, on a full page, and nothing but dropped items comes behind it.
         Case(
             CalculatedSuffix("sk", 2),
             [{"pk": "", "sk": number, "b": 2, "keep": number % 2 == 0} for number in range(4)],
@@ -102,7 +102,24 @@ KEPT: dict[str, list[Case]] = {
                 for descending in (False, True)
                 for filtered in (False, True)
             ],
-        )
+        ),
+        # A stream stopped on the last key that the condition lets in: DynamoDB Local refuses to start there.
+        Case(
+            CalculatedSuffix("sk", 2),
+            [{"pk": "", "sk": number, "b": 0, "keep": True} for number in range(3)],
+            [
+                (Query(None, "sk", (op, (1,)), op == "gte", False, None, False, False, "objects"), "", Reading(at=2))
+                for op in ("gte", "lte")
+            ],
+        ),
+    ],
+    # Nothing can come behind the cursor, so nothing is asked: the page is one of boto3's all the same.
+    "no sort key": [
+        Case(
+            CalculatedSuffix("pk", 2),
+            [{"pk": "", "b": 0, "keep": True}],
+            [(Query(None, None, None, False, False, None, False, False, "objects"), "", Reading(again="key"))],
+        ),
     ],
 }
 """Counterexamples by shape, for ever: add what CI prints as the failing case, cut to the query that it says failed."""
