@@ -239,7 +239,7 @@ def _pages(day: Day) -> Case:
 
 def _stream(day: Day) -> Iterator[Case]:
     full = _measured_obvious(day, None)
-    with day.reader(quiet=QUIET_OF_MANY) as (table, wire):
+    with day.reader(quiet=QUIET) as (table, wire):
         for state in ("fresh", "warm"):
             with wire.carrying(table.meta.client):
                 read = len(list(table.query_items(**_ALL)))

@@ -16,6 +16,10 @@ from botocore.awsrequest import AWSResponse
 __all__ = ["Sent", "Wire"]
 
 
+_PATIENCE = 20
+"""How many times as long the first round waits for the requests that it expects."""
+
+
 @dataclass(frozen=True)
 class Sent:
     """A Query that was answered: the physical key it asked, the read units it took, and in which round it was sent."""
@@ -31,11 +35,13 @@ class Wire:
     With ``quiet`` every answer is held back until no request has come for so many seconds: what a client sends until
     then needs none of the answers that are held, and that is a round. Any client can be measured so, whatever is inside
     it, as long as it may have all requests of a round under way at once. A machine that is too busy to send a request
-    within ``quiet`` makes a round look like two; nothing makes two look like one.
+    within ``quiet`` makes a round look like two; nothing makes two look like one. Of the first round it is known how
+    many requests will probably come (one a connection): until then the wait is longer.
     """
 
     def __init__(self, *, connections: int = 1, quiet: float | None = None) -> None:
         self._pool = urllib3.PoolManager(maxsize=connections, retries=False)
+        self._first = connections
         self._quiet = quiet
         self._changed = threading.Condition()
         self._round = 1
@@ -95,7 +101,8 @@ class Wire:
     def _hold(self, number: int, quiet: float) -> None:
         self._touched = time.monotonic()
         while self._round == number:
-            left = self._touched + quiet - time.monotonic()
+            patience = _PATIENCE if len(self.sent) < self._first else 1
+            left = self._touched + quiet * patience - time.monotonic()
             if left > 0:
                 self._changed.wait(left)
             else:
