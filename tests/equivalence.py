@@ -116,7 +116,7 @@ KEPT: dict[str, list[Case]] = {
     # Nothing can come behind the cursor, so nothing is asked: the page is one of boto3's all the same.
     "no sort key": [
         Case(
-            CalculatedSuffix("pk", 2),
+            CalculatedSuffix("pk", 1),
             [{"pk": "", "b": 0, "keep": True}],
             [(Query(None, None, None, False, False, None, False, False, "objects"), "", Reading(again="key"))],
         ),
