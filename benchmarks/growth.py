@@ -51,11 +51,15 @@ def growth(*, short: bool, points: list[Point] | None = None) -> Iterator[Figure
                 points.append(point)
             yield Figure(
                 bench="growth",
-                name=f"{number:,} shards, {held:,} items: CPU an item",
+                name=f"{_shards(number)}, {held:,} items: CPU an item",
                 value=point.microseconds,
                 unit="µs",
                 note=f"peak memory +{point.megabytes:,.1f} MB",
             )
+
+
+def _shards(number: int) -> str:
+    return f"{number:,} shard{'s' * (number > 1)}"
 
 
 def _child(shards: int, items: int) -> Point:
@@ -122,7 +126,7 @@ def draw(points: Sequence[Point], picture: Path) -> None:
     with plt.rc_context(style):
         figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
         _lines(axes[0], points, "microseconds", "CPU an item (µs)")
-        _lines(axes[1], points, "megabytes", "memory beside the process (MB)")
+        _lines(axes[1], points, "megabytes", "memory added (MB)")
         figure.savefig(picture, format="svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
 
@@ -131,7 +135,7 @@ def _lines(axes: Any, points: Sequence[Point], value: str, label: str) -> None:
     for colour, shards in zip(_COLOURS, SHARDS, strict=True):
         line = [(point.items, max(getattr(point, value), 0.1)) for point in points if point.shards == shards]
         if line:
-            axes.plot(*zip(*line, strict=True), "o-", color=colour, label=f"{shards:,} shard{'s' * (shards > 1)}")
+            axes.plot(*zip(*line, strict=True), "o-", color=colour, label=_shards(shards))
     axes.set(xscale="log", yscale="log", xlabel="items read", ylabel=label)
     axes.grid(color=_GREY, alpha=0.3)
     axes.legend(frameon=False)
