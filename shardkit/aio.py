@@ -15,6 +15,7 @@ from shardkit.bulk.loader import END, OnError, Progress, check_options, check_so
 from shardkit.bulk.report import BulkReport
 from shardkit.carriers import AsyncCarrier
 from shardkit.errors import ConfigurationError
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.suffix import Strategy
 
@@ -63,13 +64,16 @@ class ShardedTable:
         rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
         self._requests = Requests(name, strategy, key_schema, rng.random)
         self._carrier = AsyncCarrier(client, self._requests, max_concurrency)
+        self._fan_out = FanOut(self._carrier.concurrency)
 
     async def get_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
         """Read one item, as :meth:`shardkit.ShardedTable.get_item` does."""
         return await self._carrier.run(
-            self._requests.get_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.get_item(
+                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     async def put_item(
@@ -77,12 +81,21 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Write one item, as :meth:`shardkit.ShardedTable.put_item` does."""
         return await self._carrier.run(
-            self._requests.put_item({"Item": Item, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.put_item(
+                {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     async def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
         """Read one page of a logical key's items, as :meth:`shardkit.ShardedTable.query` does."""
-        return await self._carrier.run(self._requests.query(query, shard=Shard, return_shards=ReturnShards))
+        return await self._carrier.run(
+            self._requests.query(
+                query,
+                shard=Shard,
+                return_shards=ReturnShards,
+                fan_out=self._fan_out,
+            )
+        )
 
     @property
     def carrier(self) -> AsyncCarrier:
@@ -126,7 +139,7 @@ async def bulk_load(
     workers = carrier.side_by_side(workers, "workers")
     sharding = await carrier.run(carrier.requests.known())
     load = Load(sharding, workers=workers, draw=carrier.requests.draw, window=window)
-    driver = carrier.driver(load, workers)
+    driver = carrier.driver(load)
     source = _items(items)
     try:
         while not load.ended:

@@ -59,16 +59,9 @@ class Carrier(_Carrier):
                 self._pools[process] = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
             return self._pools[process]
 
-    def driver(self, machine: Machine[T], concurrency: int | None = None) -> Driver[T]:
+    def driver(self, machine: Machine[T]) -> Driver[T]:
         """Give a driver over the client."""
-        return Driver(
-            machine,
-            self._send,
-            executor=self.executor,
-            concurrency=concurrency or self.concurrency,
-            clock=self.clock,
-            sleep=self.sleep,
-        )
+        return Driver(machine, self._send, executor=self.executor, clock=self.clock, sleep=self.sleep)
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""
@@ -85,11 +78,9 @@ class AsyncCarrier(_Carrier):
         super().__init__(client, requests, max_concurrency)
         self._send = async_transport(client, lambda: requests.sharding)
 
-    def driver(self, machine: Machine[T], concurrency: int | None = None) -> AsyncDriver[T]:
+    def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Give a driver over the client."""
-        return AsyncDriver(
-            machine, self._send, concurrency=concurrency or self.concurrency, clock=self.clock, sleep=self.sleep
-        )
+        return AsyncDriver(machine, self._send, clock=self.clock, sleep=self.sleep)
 
     async def run(self, program: Program[T]) -> T:
         """Run a program to its result."""

@@ -25,21 +25,17 @@ T = TypeVar("T")
 class _Loop(Generic[T]):
     """What both loops know; an answer costs the same however many requests are under way."""
 
-    def __init__(self, machine: Machine[T], concurrency: int, clock: Callable[[], float]) -> None:
+    def __init__(self, machine: Machine[T], clock: Callable[[], float]) -> None:
         self._machine = machine
-        self._concurrency = concurrency
         self._clock = clock
         # Handed out by the machine and not under way: not yet, or no longer because they were interrupted or cancelled.
         # They are (again) sent when the loop runs, so that the machine gets its answers.
         self._unsent: deque[Send] = deque()
 
-    def _step(self, under_way: int) -> Wait | Done[T]:
-        while under_way + len(self._unsent) < self._concurrency:
-            step = self._machine.next(self._clock())
-            if not isinstance(step, Send):
-                return step
+    def _step(self) -> Wait | Done[T]:
+        while isinstance(step := self._machine.next(self._clock()), Send):
             self._unsent.append(step)
-        return Wait()
+        return step
 
     def _alone(self, step: Wait | Done[T], under_way: int) -> Send | None:
         # A request may hang, so one that runs in the loop itself must be all that the machine waits for.
@@ -64,11 +60,10 @@ class Driver(_Loop[T]):
         send: Callable[[Send], Answer],
         *,
         executor: Callable[[], Executor],
-        concurrency: int,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(machine, concurrency, clock)
+        super().__init__(machine, clock)
         self._send = send
         self._executor = executor
         self._sleep = sleep
@@ -85,7 +80,7 @@ class Driver(_Loop[T]):
 
     def _run(self) -> T:
         while True:
-            step = self._step(len(self._under_way))
+            step = self._step()
             send = self._alone(step, len(self._under_way))
             if send is not None:
                 answer = self._send(send)
@@ -140,11 +135,10 @@ class AsyncDriver(_Loop[T]):
         machine: Machine[T],
         send: Callable[[Send], Awaitable[Answer]],
         *,
-        concurrency: int,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(machine, concurrency, clock)
+        super().__init__(machine, clock)
         self._send = send
         self._sleep = sleep
         self._under_way: dict[asyncio.Future[Answer], Send] = {}
@@ -161,7 +155,7 @@ class AsyncDriver(_Loop[T]):
 
     async def _run(self) -> T:
         while True:
-            step = self._step(len(self._under_way))
+            step = self._step()
             send = self._alone(step, len(self._under_way))
             if send is not None:
                 answer = await self._send(send)

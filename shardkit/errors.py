@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
 if TYPE_CHECKING:
     from shardkit.bulk.report import BulkReport, BulkResult
@@ -24,6 +24,7 @@ __all__ = [
     "TableNotDescribedError",
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
+    "UnsupportedParameterError",
 ]
 
 
@@ -72,6 +73,20 @@ class UnsupportedOperationError(ShardkitError, AttributeError):
 
 class UnsupportedExpressionError(ShardkitError, ValueError):
     """An expression whose meaning a suffix would change, and that cannot be rewritten."""
+
+
+class UnsupportedParameterError(UnsupportedExpressionError, ParamValidationError):
+    """A parameter that the operation has not, or that nobody has decided on yet.
+
+    It is a ParamValidationError too, which is what boto3 raises for a misspelt name.
+    """
+
+    def __init__(self, message: str) -> None:
+        super(ParamValidationError, self).__init__(report=message)
+        self.args = (message,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.args
 
 
 class InvalidKeyError(ShardkitError, ValueError):

@@ -3,7 +3,7 @@
 A machine decides, a driver carries (:mod:`shardkit.drivers`). The rules:
 
 1. The driver asks ``next(now)``; the machine answers with one step and never blocks.
-2. ``Send``: start this request. The machine may be asked again at once: requests run side by side.
+2. ``Send``: start this request. The machine is asked again at once: requests run side by side, as many as it starts.
 3. ``Wait``: nothing to start now. Ask again when a response has come, or at ``until`` (seconds on the driver's
    clock), whichever is first.
 4. ``Done``: here is the result. Requests may still be under way: a machine that streams is asked again later.

@@ -7,117 +7,137 @@ of those shards' *frontiers* (how far each has been read).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import TypeAlias
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from shardkit.codec import WireItem
 
 __all__ = ["Entry", "Merge", "Place"]
 
-Comparable: TypeAlias = str | Decimal | bytes
-Place: TypeAlias = tuple[tuple[Comparable, ...], int]
+# Any: what one table's sort keys are (str, Decimal or bytes; a tuple of them; an empty one without a sort key).
+Place: TypeAlias = "tuple[Any, int]"
 """(sort key, the shard's number in order from 0)."""
+Entry: TypeAlias = "tuple[Any, int, WireItem]"
+"""(sort key, the shard's number, item): an item that a shard brought, and where it stands."""
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An item that a shard brought, and where it stands in the order."""
-
-    place: Place
-    shard: int | None
-    item: WireItem
-
-
-@dataclass(slots=True)
-class _Shard:
-    entries: deque[Entry] = field(default_factory=deque)
-    frontier: Place | None = None
-    ended: bool = False
+_sort_key = itemgetter(0)
 
 
 class Merge:
     """Holds what the shards brought until its turn comes."""
 
     def __init__(self, shards: int, *, descending: bool = False) -> None:
-        self._shards = [_Shard() for _ in range(shards)]
-        self.going_on = shards
         self._descending = descending
+        self._runs: list[list[Entry]] = [[] for _ in range(shards)]
+        self._silent = set(range(shards))
+        self._frontiers: dict[int, Place] = {}
+        self.brought = [0] * shards
+        """How many items each shard has brought."""
+        self.count = 0
+        """How many items are held."""
 
-    def add(self, number: int, entries: Iterable[Entry], frontier: Place | None) -> None:
+    def add(self, number: int, entries: Sequence[Entry], frontier: Place | None) -> None:
         """Take a page of a shard in its order; a frontier of None says that the shard has ended."""
-        shard = self._shards[number]
-        shard.entries.extend(entries)
-        shard.frontier = frontier
-        shard.ended = frontier is None
-        self.going_on -= shard.ended
+        self._silent.discard(number)
+        self._runs[number] += entries
+        self.brought[number] += len(entries)
+        self.count += len(entries)
+        if frontier is None:
+            self._frontiers.pop(number, None)
+        else:
+            self._frontiers[number] = frontier
+
+    @property
+    def going_on(self) -> int:
+        """How many shards have not ended."""
+        return len(self._silent) + len(self._frontiers)
+
+    @property
+    def frontiers(self) -> list[tuple[int, Place]]:
+        """The shards that go on, with how far each was read; first the one that holds the others back."""
+        return sorted(self._frontiers.items(), key=itemgetter(1), reverse=self._descending)
+
+    @property
+    def silent(self) -> bool:
+        """Whether a shard has not brought anything yet, not even its end."""
+        return bool(self._silent)
+
+    def goes_on(self, number: int) -> bool:
+        """Say whether a shard that was asked has not ended."""
+        return number in self._frontiers
+
+    def held_by(self, number: int) -> int:
+        """Say how many items of a shard are held."""
+        return len(self._runs[number])
+
+    @property
+    def held(self) -> list[Entry]:
+        """What has been brought and not handed out, in order."""
+        return self._ordered([entry for run in self._in_order(self._runs) for entry in run])
 
     def not_after(self, place: Place, other: Place) -> bool:
         """Say whether a place comes at or before another in the reading direction."""
         return place >= other if self._descending else place <= other
 
-    @property
-    def open(self) -> list[int]:
-        """The shards that have not ended."""
-        return [number for number, shard in enumerate(self._shards) if not shard.ended]
-
-    @property
-    def dry(self) -> list[int]:
-        """The shards that go on and hold nothing."""
-        return [number for number, shard in enumerate(self._shards) if not shard.ended and not shard.entries]
-
-    @property
-    def held(self) -> list[Entry]:
-        """What has been brought and not handed out, in order."""
-        return self._ordered([entry for shard in self._shards for entry in shard.entries])
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is held."""
-        return not any(shard.entries for shard in self._shards)
-
     def behind(self, place: Place) -> list[int]:
         """The shards that go on and were not read as far as a place."""
-        return [n for frontier, n in self._frontiers() if frontier != place and self.not_after(frontier, place)]
+        return [
+            number
+            for number, frontier in self._frontiers.items()
+            if frontier != place and self.not_after(frontier, place)
+        ]
 
-    def bound(self) -> tuple[int, Place] | None:
-        """Give the shard, and its frontier, that hold the others back; None: nobody does, all have ended."""
-        frontiers = self._frontiers()
-        if not frontiers:
-            return None
-        frontier, number = max(frontiers) if self._descending else min(frontiers)
-        return number, frontier
+    def bound(self) -> Place | None:
+        """Give the frontier that holds the others back; None: nobody does, all have ended."""
+        places = self._frontiers.values()
+        return (max(places) if self._descending else min(places)) if places else None
 
-    def _frontiers(self) -> list[tuple[Place, int]]:
-        frontiers = []
-        for number in self.open:
-            frontier = self._shards[number].frontier
-            assert frontier is not None, "a shard was not asked yet"
-            frontiers.append((frontier, number))
-        return frontiers
+    def up_to(self, places: Sequence[Place]) -> list[int]:
+        """Count, for each place, the items held at or before it."""
+        held = sorted((entry[0], entry[1]) for run in self._runs for entry in run)
+        if self._descending:
+            return [len(held) - bisect_left(held, place) for place in places]
+        return [bisect_right(held, place) for place in places]
 
     def release(self, limit: int | None = None) -> list[Entry]:
         """Hand out, in order, at most ``limit`` of the items whose turn has come."""
-        if any(self._shards[number].frontier is None for number in self.open):
+        if self._silent:
             return []
         bound = self.bound()
-        ready: list[Entry] = []
-        for shard in self._shards:
-            for entry in shard.entries:
-                if bound is not None and not self.not_after(entry.place, bound[1]):
-                    break
-                ready.append(entry)
-        released = self._ordered(ready)[:limit]
-        for entry in released:
-            self._shards[entry.place[1]].entries.popleft()
-        return released
+        turns = [self._turn(run, bound) for run in self._runs]
+        ready = self._ordered(
+            [entry for run, turn in self._in_order([*zip(self._runs, turns, strict=True)]) for entry in run[:turn]]
+        )
+        if limit is not None and len(ready) > limit:
+            del ready[limit:]
+            of_shard = Counter(entry[1] for entry in ready)
+            turns = [of_shard[number] for number in range(len(self._runs))]
+        for run, turn in zip(self._runs, turns, strict=True):
+            del run[:turn]
+        self.count -= len(ready)
+        return ready
 
-    def _ordered(self, entries: Sequence[Entry]) -> list[Entry]:
-        # Each shard's run is in order already, which is what Python's sort is fastest at; it is stable both ways.
-        return sorted(entries, key=_place, reverse=self._descending)
+    def _turn(self, run: list[Entry], bound: Place | None) -> int:
+        """Count the items at the front of a run whose turn has come."""
+        if bound is None or not run or self.not_after(run[-1][:2], bound):
+            return len(run)
+        low, high = 0, len(run) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self.not_after(run[middle][:2], bound):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
+    def _in_order(self, runs: list[Any]) -> list[Any]:
+        return runs[::-1] if self._descending else runs
 
-def _place(entry: Entry) -> Place:
-    return entry.place
+    def _ordered(self, entries: list[Entry]) -> list[Entry]:
+        # By sort key alone: the entries stand shard by shard in reading order, and Python's sort is stable both ways.
+        # Each shard's run is in order already, which is what that sort is fastest at.
+        entries.sort(key=_sort_key, reverse=self._descending)
+        return entries

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardkit.drivers import Driver
-from shardkit.operations.gather import StreamOfShards
 from shardkit.operations.query import Plan
-from shardkit.operations.stream import Rows
+from shardkit.operations.rows import Rows
+from shardkit.operations.stream import StreamOfShards
 
 __all__ = ["QueryItems"]
 
@@ -16,24 +16,46 @@ __all__ = ["QueryItems"]
 class QueryItems(Iterator[Any]):
     """The items of a merged Query, read as they are asked for; ``ShardedTable.query_items()`` makes it."""
 
-    def __init__(self, plan: Callable[[], Plan], driver: Callable[[StreamOfShards], Driver[Any]], rows: Rows) -> None:
+    def __init__(
+        self,
+        plan: Callable[[], Plan],
+        stream: Callable[[Plan], StreamOfShards],
+        driver: Callable[[StreamOfShards], Driver[Any]],
+        rows: Rows,
+    ) -> None:
         self._plan = plan
+        self._stream_of = stream
         self._driver_over = driver
         self._rows = rows
+        self._stream: StreamOfShards | None = None
         self._driver: Driver[Any] | None = None
 
     def __next__(self) -> Any:
-        while self._rows.wanting:
-            if self._driver is None:
-                self._rows.plan = self._plan()
-                self._driver = self._driver_over(StreamOfShards(self._rows.plan))
-            self._rows.add(self._driver.run())
+        if self._rows.wanting:
+            self._read()
         return self._rows.take()
+
+    def _read(self) -> None:
+        if self._driver is None:
+            self._rows.plan = self._plan()
+            self._stream = self._stream_of(self._rows.plan)
+            self._driver = self._driver_over(self._stream)
+        try:
+            self._rows.add(self._driver.run())
+        except Exception:
+            # As with a generator: what has failed gives no more; the cursor tells where it stood.
+            self._rows.end()
+            raise
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:
         """The cursor behind the last item handed out; None: before the first, and when all has been read."""
         return self._rows.last_evaluated_key
+
+    @property
+    def shard_errors(self) -> dict[int | None, Exception]:
+        """With ``on_shard_error="partial"``: the shards that have failed so far, and why; their items are missing."""
+        return {} if self._stream is None else dict(self._stream.errors)
 
     def close(self) -> None:
         """Read no more."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from copy import copy
+from typing import Any, Literal
 
 from shardkit.bulk.writer import BatchWriter
 from shardkit.carriers import Carrier
 from shardkit.errors import ConfigurationError
 from shardkit.forwarded import ForwardingTable
+from shardkit.operations.fan_out import MAX_BUFFER_BYTES, FanOut
 from shardkit.operations.requests import Requests
-from shardkit.operations.stream import Rows
+from shardkit.operations.rows import Rows
 from shardkit.streams import QueryItems
 from shardkit.suffix import Strategy
 
@@ -63,6 +65,7 @@ class ShardedTable(ForwardingTable):
         rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
         self._requests = Requests(table.name, strategy, key_schema, rng.random)
         self._carrier = Carrier(table.meta.client, self._requests, max_concurrency)
+        self._fan_out = FanOut(self._carrier.concurrency)
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"
@@ -71,6 +74,46 @@ class ShardedTable(ForwardingTable):
     def strategy(self) -> Strategy:
         """How suffixes are chosen."""
         return self._requests.strategy
+
+    def with_options(
+        self,
+        *,
+        timeout: float | None = None,
+        on_shard_error: Literal["raise", "partial"] = "raise",
+        max_concurrency: int | None = None,
+        max_buffer_bytes: int = MAX_BUFFER_BYTES,
+    ) -> ShardedTable:
+        """Give a view of the same table whose merged reads have other options.
+
+        Example::
+
+            page = orders.with_options(timeout=0.2, on_shard_error="partial").query(
+                KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50
+            )
+            page.get("ShardErrors")  # {57: TimeoutError(…)}: the shards whose items are missing
+
+        Args:
+            timeout: Seconds for a whole fan-out, waits for throttled shards included; None: no end but botocore's own.
+                In ``query_items`` it is what each wait for the next items may take.
+            on_shard_error: ``"raise"``: a shard that fails raises :class:`ShardQueryError` with the others' items;
+                ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
+                missing. When all shards fail, the error is raised in any case.
+            max_concurrency: Requests of one fan-out that run side by side; None: as this table.
+            max_buffer_bytes: Bytes that ``query_items`` may hold and have under way, 64 MB unless given.
+
+        Returns:
+            The view; it shares what this table has learnt (key schema, item sizes).
+
+        Raises:
+            ConfigurationError: An argument cannot work.
+
+        Cost: none. A view with another ``max_concurrency`` has a pool of threads of its own: keep it.
+        """
+        view = copy(self)
+        if max_concurrency is not None:
+            view._carrier = Carrier(self._table.meta.client, self._requests, max_concurrency)  # noqa: SLF001 - a view of this class
+        view._fan_out = FanOut(view._carrier.concurrency, timeout, on_shard_error, max_buffer_bytes)  # noqa: SLF001
+        return view
 
     # Single items.
 
@@ -100,7 +143,9 @@ class ShardedTable(ForwardingTable):
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
         return self._carrier.run(
-            self._requests.get_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.get_item(
+                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     def put_item(
@@ -132,7 +177,9 @@ class ShardedTable(ForwardingTable):
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
         return self._carrier.run(
-            self._requests.put_item({"Item": Item, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.put_item(
+                {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     def update_item(
@@ -166,7 +213,9 @@ class ShardedTable(ForwardingTable):
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
         return self._carrier.run(
-            self._requests.update_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.update_item(
+                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     def delete_item(
@@ -195,7 +244,9 @@ class ShardedTable(ForwardingTable):
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
         return self._carrier.run(
-            self._requests.delete_item({"Key": Key, **options}, shard=Shard, return_shards=ReturnShards)
+            self._requests.delete_item(
+                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            )
         )
 
     def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
@@ -222,7 +273,7 @@ class ShardedTable(ForwardingTable):
         Cost: one BatchGetItem for every 100 keys (with ``locate=True``: keys × shards).
         IAM: ``dynamodb:BatchGetItem``.
         """
-        return self._carrier.run(self._requests.batch_get_items(keys, options))
+        return self._carrier.run(self._requests.batch_get_items(keys, options, fan_out=self._fan_out))
 
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
@@ -271,10 +322,21 @@ class ShardedTable(ForwardingTable):
             CursorError: The cursor is damaged, or was made for another key, table or index.
             ShardQueryError: Some shards failed; ``partial_items`` holds what the others brought.
 
-        Cost: at least one Query a shard, each at least 0.5 read units; memory: shards × page.
+        A throttled shard is asked again, alone, from its first throttle on; where ``ThrottlingReasons`` say that the
+        table is short of throughput, all shards wait; the account's limit is not waited for.
+
+        Cost: at least one Query a shard, each at least 0.5 read units; with ``Limit`` each shard is asked for its share
+        in whole 4 KB blocks, and the ones that hold the page back are asked again; memory: shards × page.
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
-        return self._carrier.run(self._requests.query(query, shard=Shard, return_shards=ReturnShards))
+        return self._carrier.run(
+            self._requests.query(
+                query,
+                shard=Shard,
+                return_shards=ReturnShards,
+                fan_out=self._fan_out,
+            )
+        )
 
     def query_items(
         self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
@@ -298,13 +360,16 @@ class ShardedTable(ForwardingTable):
         Raises:
             The same as :meth:`query`, when the first item is asked for.
 
-        Cost: nothing is read twice; pages start small and grow, so at least one Query a shard; memory: shards × page.
-        IAM: ``dynamodb:Query``.
+        Cost: nothing is read twice; pages start small (64 KB a shard) and grow to 1 MB, the next ones are fetched while
+        the caller works; at least one Query a shard. Memory: ``max_buffer_bytes`` of items as they come over the wire
+        (64 MB unless :meth:`with_options` says otherwise), and at least one item a shard. IAM: ``dynamodb:Query``.
         """
+        rows = Rows(return_shards=ReturnShards, max_items=max_items)
         return QueryItems(
             lambda: self._carrier.run(self._requests.plan(query, Shard)),
+            lambda plan: self._requests.stream(plan, max_items=max_items, fan_out=self._fan_out),
             self._carrier.driver,
-            Rows(return_shards=ReturnShards, max_items=max_items),
+            rows,
         )
 
     def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
@@ -349,7 +414,7 @@ class ShardedTable(ForwardingTable):
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
-        stream = self._carrier.run(self._requests.segments(scan, segments))
+        stream = self._carrier.run(self._requests.segments(scan, segments, fan_out=self._fan_out))
         driver = self._carrier.driver(stream)
         try:
             while rows := driver.run():

@@ -17,6 +17,7 @@ from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.batch import Load
+from shardkit.codec import binary
 from shardkit.machine import Answer, Done, Send, Wait
 from shardkit.sharding import Sharding
 
@@ -134,7 +135,7 @@ def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
     ((_, body),) = request.items()
     ((_, part),) = body.items()
     return tuple(
-        Decimal(content) if letter == "N" else bytes(getattr(content, "value", content)) if letter == "B" else content
+        Decimal(content) if letter == "N" else binary(content) if letter == "B" else content
         for name in ("pk", "sk")
         for letter, content in part[name].items()
     )

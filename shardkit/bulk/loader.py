@@ -135,7 +135,7 @@ def _started(
     carrier = sharded.carrier
     workers = min(workers or carrier.concurrency, carrier.concurrency)
     load = Load(carrier.run(carrier.requests.known()), workers=workers, draw=carrier.requests.draw, window=window)
-    return load, _loading(load, carrier.driver(load, workers), iter(items), on_error, progress)
+    return load, _loading(load, carrier.driver(load), iter(items), on_error, progress)
 
 
 def _loading(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
+from math import inf
 from typing import Any, TypeAlias
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
@@ -15,6 +16,7 @@ from shardkit.errors import ShardQueryError
 from shardkit.expressions import project
 from shardkit.faults import is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
+from shardkit.operations.fan_out import FanOut
 from shardkit.sharding import Sharding
 
 __all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
@@ -32,13 +34,20 @@ class BatchGet:
     """Reads places; its result is itself, with ``found`` in the order of the places, and ``unprocessed``."""
 
     def __init__(
-        self, sharding: Sharding, places: Sequence[Lookup], options: Mapping[str, Any], draw: Callable[[], float]
+        self,
+        sharding: Sharding,
+        places: Sequence[Lookup],
+        options: Mapping[str, Any],
+        draw: Callable[[], float],
+        fan_out: FanOut,
     ) -> None:
         options = {name: value for name, value in options.items() if name != "TableName"}
         self._asks = options.pop("ReturnConsumedCapacity", None)
         self._options, self._hidden = project(options, sharding.keys.names)
         self._sharding = sharding
         self._draw = draw
+        self._fan_out = fan_out
+        self._deadline: float | None = None
         self._stored = {self._id(stored): (place, stored) for place in places for stored in [sharding.stored(*place)]}
         keys = [stored for _, stored in self._stored.values()]
         self._chunks = deque(keys[at : at + BATCH_GET_KEYS] for at in range(0, len(keys), BATCH_GET_KEYS))
@@ -55,31 +64,51 @@ class BatchGet:
 
     def next(self, now: float) -> Step[BatchGet]:
         """Ask, wait, or give the items."""
+        if self._deadline is None:
+            self._deadline = now + (inf if self._fan_out.timeout is None else self._fan_out.timeout)
+        if now >= self._deadline and (self._asked or self._chunks):
+            self._time_is_over()
         if self._error is not None:
             if self._asked:
-                return Wait()
+                return self._wait(self._deadline)
             raise self._failure(self._error)
-        if self._chunks:
+        if self._chunks and len(self._asked) < self._fan_out.concurrency:
             if now < self._not_before:
-                return Wait(self._not_before)
+                return self._wait(min(self._deadline, self._not_before))
             chunk = self._chunks.popleft()
             params: dict[str, Any] = {"RequestItems": {self._sharding.table: {**self._options, "Keys": chunk}}}
             if self._asks is not None:
                 params["ReturnConsumedCapacity"] = self._asks
-            send = Send("BatchGetItem", params)
+            send = Send("BatchGetItem", params, paced=True)
             self._asked[send] = chunk
             return send
-        return Wait() if self._asked else Done(self)
+        return self._wait(self._deadline) if self._asked else Done(self)
+
+    @staticmethod
+    def _wait(until: float) -> Wait:
+        return Wait(None if until == inf else until)
+
+    def _time_is_over(self) -> None:
+        error = TimeoutError(f"BatchGetItem did not answer within {self._fan_out.timeout} seconds")
+        for chunk in (*self._asked.values(), *self._chunks):
+            self._failed(chunk, error)
+        self._asked.clear()
+        self._chunks.clear()
+
+    def _failed(self, chunk: list[WireItem], error: Exception) -> None:
+        self._error = self._error or error
+        self._errors.update((self._stored[self._id(key)][0][1], error) for key in chunk)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a chunk's items, and put back what was not processed."""
-        chunk = self._asked.pop(send)
+        chunk = self._asked.pop(send, None)
+        if chunk is None:
+            return  # it came after the deadline
         if isinstance(answer, Exception):
             if is_transient(answer) and self._tries < ATTEMPTS:
                 self._again(chunk, now)
             else:
-                self._error = self._error or answer
-                self._errors.update((self._stored[self._id(key)][0][1], answer) for key in chunk)
+                self._failed(chunk, answer)
             return
         self._answered = True
         self.metadata = self.metadata or answer.get("ResponseMetadata", {})
@@ -119,7 +148,7 @@ class BatchGet:
             )
 
     def _failure(self, error: Exception) -> Exception:
-        if not self._answered:
+        if not self._answered and not isinstance(error, TimeoutError):
             return error
         failure = ShardQueryError(
             f"some of {len(self._stored)} keys could not be read ({error}); partial_items holds what was, errors the "

@@ -1,56 +1,66 @@
-"""The fan-out of a Query as machines: a page, and a stream.
+"""The fan-out of a Query: asking the shards and taking their answers. What becomes of them, a page and a stream decide.
 
-1. Every shard is asked at once; the driver bounds how many run side by side.
-2. A page with ``Limit`` and no filter asks each shard for its share and a margin, hands out what is in order, and asks
-   again only the shards that ran dry, until the page is full or all have ended.
-3. Any other page is one round: with a filter (where a shard's items evaluated cannot be counted against ``Limit``), or
-   without ``Limit`` (a shard's page ends at 1 MB). It ends at the bound, the earliest place to which a shard that goes
-   on was read; should that be before the cursor, the shards that are behind it are asked again.
-4. A stream hands out what is in order as it comes and never reads anything twice; its pages grow.
-5. When a shard fails, nothing more is asked; the failure is raised when all answers are in, with the others' items.
-   Where no shard answered and all failed alike, the service's own error is raised.
+1. Every shard is asked at once, as many side by side as there are connections.
+2. A throttled shard is asked again after a growing wait, it alone if its own key range is hot, and all of them wait if
+   the table is short of throughput. The account's limit is not waited for.
+3. When a shard fails, nothing more is asked; the failure is raised when all answers are in, with the others' items.
+   Where no shard answered and all failed alike, the service's own error is raised. With ``on_shard_error="partial"``
+   the others are read on without it.
+4. When the deadline is over, what has not answered has failed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from math import ceil
+from collections.abc import Callable
 from typing import Any
 
+from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
-from shardkit.errors import ShardQueryError, UnsupportedExpressionError
-from shardkit.faults import code_of
-from shardkit.machine import Answer, Done, Send, Step, Wait
+from shardkit.errors import ShardQueryError
+from shardkit.faults import code_of, is_throttle, throttled_scope
+from shardkit.machine import Answer, Send, Wait
 from shardkit.merge import Entry, Merge
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan
+from shardkit.operations.shares import ItemSizes
 
-__all__ = ["Gather", "PageOfShards", "StreamOfShards"]
-
-_FIRST_PAGE = 100
-_GROWTH = 4
+__all__ = ["Gather"]
 
 
 class Gather:
-    """What a page and a stream share: asking shards, and taking their answers."""
+    """What a page and a stream share."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, sizes: ItemSizes, draw: Callable[[], float], fan_out: FanOut) -> None:
         self.plan = plan
         self.merge = Merge(len(plan.shards), descending=plan.descending)
         self.scanned = 0
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
+        self.errors: dict[int | None, Exception] = {}
+        """By shard: why it failed."""
+        self._sizes = sizes
+        self._fan_out = fan_out
+        self._draw = draw
         self._to_ask = deque(range(len(plan.shards)))
         self._asked: dict[Send, int] = {}
-        self._rounds = [0] * len(plan.shards)
+        self._answers = [0] * len(plan.shards)
         self._read_to: dict[int, dict[str, Any]] = {}
-        self._errors: dict[int | None, Exception] = {}
+        self._tries = [0] * len(plan.shards)
+        self._delayed: dict[int, float] = {}
+        self._paused_until = 0.0
+        self._deadline: float | None = None
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a shard's page, or its failure."""
-        number = self._asked.pop(send)
+        number = self._asked.pop(send, None)
+        if number is None:
+            return  # it came after the deadline
         if isinstance(answer, Exception):
-            self._errors[self.plan.shards[number]] = answer
+            self._refused(number, answer, now)
             return
+        self._answers[number] += 1
+        self._tries[number] = 0
         self.scanned += answer.get("ScannedCount", 0)
         if consumed := answer.get("ConsumedCapacity"):
             self.consumed = add_consumed(self.consumed, consumed)
@@ -60,124 +70,94 @@ class Gather:
         if last and not self.plan.ends_at(last):
             self._read_to[number] = self.plan.rest(last)
             frontier = self.plan.place(last, number)
-        self.merge.add(number, self.plan.entries(number, answer.get("Items", [])), frontier)
+        items = answer.get("Items", [])
+        if self.plan.whole:
+            self._sizes.learn(items)
+        self.merge.add(number, self.plan.entries(number, items), frontier)
 
-    def _ask(self, limit: int | None) -> Send | None:
-        while self._to_ask:
+    def _refused(self, number: int, error: Exception, now: float) -> None:
+        self._tries[number] += 1
+        scope = throttled_scope(error) if is_throttle(error) else "account"
+        if scope == "account" or self._tries[number] >= ATTEMPTS:
+            self._failed(number, error)
+            return
+        until = now + backoff_seconds(self._tries[number], self._draw())
+        self._delayed[number] = until
+        if scope == "table":
+            self._paused_until = max(self._paused_until, until)
+
+    def _failed(self, number: int, error: Exception) -> None:
+        self.errors[self.plan.shards[number]] = error
+        self.merge.add(number, (), None)
+
+    def _ask(self, limit: Callable[[int], int | None], now: float) -> Send | None:
+        """Ask the next shard whose turn has come for a page of the size that ``limit`` says (0: not now)."""
+        if self._delayed:
+            for number in [number for number, until in self._delayed.items() if until <= now]:
+                del self._delayed[number]
+                self._to_ask.append(number)
+        full = len(self._asked) >= self._fan_out.concurrency
+        if full or now < self._paused_until or self._gave_up:
+            return None
+        for _ in range(len(self._to_ask)):
             number = self._to_ask.popleft()
-            send = self.plan.request(number, self._read_to.get(number), limit)
-            if send is None:
-                self.merge.add(number, (), None)
+            size = limit(number)
+            if size == 0:
+                self._to_ask.append(number)
                 continue
-            self._rounds[number] += 1
-            self._asked[send] = number
-            return send
+            send = self.plan.request(number, self._read_to.get(number), size)
+            if send is not None:
+                self._asked[send] = number
+                return send
+            self.merge.add(number, (), None)
         return None
 
+    def _wait(self, now: float) -> Wait | None:
+        """Wait for what is under way or put off; None: nothing is, and all that was asked for is there."""
+        if self._deadline is None and self._fan_out.timeout is not None:
+            self._deadline = now + self._fan_out.timeout
+        put_off = not self._gave_up and (bool(self._delayed) or bool(self._to_ask))
+        if not self._asked and not put_off:
+            return None
+        if self._deadline is not None and now >= self._deadline:
+            self._time_is_over()
+            return None
+        untils = [] if self._deadline is None else [self._deadline]
+        if put_off:
+            untils += self._delayed.values()
+            if self._to_ask and now < self._paused_until:
+                untils.append(self._paused_until)
+        return Wait(min(untils) if untils else None)
+
+    def _time_is_over(self) -> None:
+        waiting = [*self._asked.values(), *self._delayed, *self._to_ask]
+        self._asked.clear()
+        self._delayed.clear()
+        self._to_ask.clear()
+        for number in waiting:
+            shard = self.plan.shards[number]
+            self._failed(number, TimeoutError(f"shard {shard} did not answer within {self._fan_out.timeout} seconds"))
+
+    @property
+    def _gave_up(self) -> bool:
+        return bool(self.errors) and self._fan_out.on_shard_error == "raise"
+
     def _raise_failure(self) -> None:
-        answered = sum(self._rounds) > len(self._errors)
-        first = next(iter(self._errors.values()))
-        if not answered and len({code_of(error) for error in self._errors.values()}) == 1:
+        """Raise what failed, unless the caller takes the others' items without it."""
+        if not self._gave_up and len(self.errors) < len(self.plan.shards):
+            return
+        answered = any(self._answers)
+        first = next(iter(self.errors.values()))
+        alike = len({code_of(error) for error in self.errors.values()}) == 1
+        if not answered and alike and not isinstance(first, TimeoutError):
             raise first
-        reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in self._errors.items())
+        reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in self.errors.items())
         raise ShardQueryError(
-            f"{len(self._errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); "
+            f"{len(self.errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); "
             "partial_items holds what the others brought",
-            self._errors,
+            self.errors,
             [self.plan.shown(entry) for entry in self._partial()],
         ) from first
 
     def _partial(self) -> list[Entry]:
         return self.merge.held
-
-
-class PageOfShards(Gather):
-    """One page of a merged Query; its result is the machine itself, with ``items`` and ``last_evaluated_key``."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        self.items: list[Entry] = []
-        self._one_round = plan.limit is None or plan.filtered
-        self._first_round = True
-
-    def next(self, now: float) -> Step[PageOfShards]:
-        """Ask, wait, or give the page."""
-        while not self._errors:
-            if send := self._ask(self._share()):
-                return send
-            if self._asked:
-                return Wait()
-            limit = self.plan.limit
-            self.items += self.merge.release(None if limit is None else limit - len(self.items))
-            behind = self._behind()
-            if not behind:
-                return Done(self)
-            self._to_ask.extend(behind)
-            self._first_round = False
-        if not self._asked:
-            self._raise_failure()
-        return Wait()
-
-    @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor where the page ended; None: everything has been read."""
-        bound = self.merge.bound()
-        if self.items and len(self.items) == self.plan.limit and (bound is not None or not self.merge.empty):
-            last = self.items[-1]
-            return self.plan.token(last.shard, last.item)
-        if bound is None:
-            return None
-        return self.plan.token(self.plan.shards[bound[0]], self._read_to[bound[0]])
-
-    def _share(self) -> int | None:
-        if self.plan.limit is None:
-            return None
-        if self.plan.filtered and self._first_round:
-            # ``Limit`` counts what is evaluated, and the page is one round: no margin.
-            return ceil(self.plan.limit / len(self.plan.shards))
-        return self.plan.share(self.plan.limit - len(self.items), max(1, self.merge.going_on))
-
-    def _behind(self) -> list[int]:
-        """Say which shards must be read further before the page may end."""
-        bound = self.merge.bound()
-        if bound is None or len(self.items) == self.plan.limit:
-            return []
-        if not self._one_round:
-            return self.merge.dry
-        start = self.plan.start_place
-        return [] if start is None else self.merge.behind(start)
-
-    def _partial(self) -> list[Entry]:
-        return self.items + self.merge.held
-
-
-class StreamOfShards(Gather):
-    """A whole merged Query; each result is some more entries in order, an empty one the end."""
-
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
-        if plan.counting:
-            raise UnsupportedExpressionError("query_items() yields items: Select='COUNT' cannot be given; use query()")
-
-    def next(self, now: float) -> Step[list[Entry]]:
-        """Hand out, ask, or wait."""
-        if self._errors:
-            if not self._asked:
-                self._raise_failure()
-            return Wait()
-        if not self._to_ask:
-            if entries := self.merge.release():
-                return Done(entries)
-            under_way = set(self._asked.values())
-            self._to_ask.extend(number for number in self.merge.dry if number not in under_way)
-        if send := self._ask(self._page_size()):
-            return send
-        if self._asked:
-            return Wait()
-        return Done(self.merge.release())
-
-    def _page_size(self) -> int | None:
-        if self.plan.limit is not None:
-            return self.plan.share(self.plan.limit, len(self.plan.shards))
-        rounds = self._rounds[self._to_ask[0]] if self._to_ask else 0
-        return int(_FIRST_PAGE * _GROWTH ** min(rounds, 4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardkit.codec import WireItem, WireValue, from_wire_item, from_wire_response, to_wire_params
+from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
 from shardkit.errors import AmbiguousItemError, ShardUnknownError, UnsupportedExpressionError
 from shardkit.expressions import (
     and_condition,
@@ -15,6 +15,7 @@ from shardkit.expressions import (
 from shardkit.faults import code_of
 from shardkit.machine import Program, Send
 from shardkit.operations.batch import BatchGet
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
@@ -28,7 +29,9 @@ _UPDATES = ("UpdateExpression", "AttributeUpdates")
 _FIND_ATTEMPTS = 3
 
 
-def get_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw) -> Program[dict[str, Any]]:
+def get_item(
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
+) -> Program[dict[str, Any]]:
     """Read one item: one GetItem, or with ``locate`` a BatchGetItem over the shards."""
     wire, place = _request(sharding, params, "Key")
     shard, known = _shard(sharding, place, wire["Key"], shard)
@@ -38,7 +41,7 @@ def get_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, d
     if not sharding.strategy.locate:
         raise _unknown(sharding, "GetItem without its shard")
     key = wire.pop("Key")
-    batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw)
+    batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw, fan_out)
     yield batch
     batch.raise_unprocessed()
     found = [(one, item) for (_, one), item in batch.found]
@@ -52,7 +55,9 @@ def get_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, d
     return {**_shown(sharding, response), "Shard": found[0][0] if found else None}
 
 
-def put_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw) -> Program[dict[str, Any]]:
+def put_item(
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
+) -> Program[dict[str, Any]]:
     """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
     wire, place = _request(sharding, params, "Item")
     sharding.key_of(wire["Item"])
@@ -60,14 +65,14 @@ def put_item(sharding: Sharding, params: Mapping[str, Any], shard: int | None, d
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
     if sharding.strategy.locate:
-        return (yield from _located(sharding, "PutItem", wire, draw))
+        return (yield from _located(sharding, "PutItem", wire, draw, fan_out))
     if any(wire.get(name) for name in _CONDITIONS):
         raise _unknown(sharding, "a put with a condition")
     return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], draw())))
 
 
 def update_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
     wire, place = _request(sharding, params, "Key")
@@ -81,18 +86,18 @@ def update_item(
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "UpdateItem", wire, shard))
-    return (yield from _located(sharding, "UpdateItem", wire, draw))
+    return (yield from _located(sharding, "UpdateItem", wire, draw, fan_out))
 
 
 def delete_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw
+    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Delete one item where it is."""
     wire, place = _request(sharding, params, "Key")
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
-    return (yield from _located(sharding, "DeleteItem", wire, draw))
+    return (yield from _located(sharding, "DeleteItem", wire, draw, fan_out))
 
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
@@ -176,15 +181,18 @@ def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: i
 
 def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireValue:
     """Give a compared value the suffix of the item's own key; one of another type equals neither form."""
-    ((letter, whole),) = physical.items()
+    ((letter, _),) = physical.items()
     if letter not in value or letter == "N":
         return value
-    bare: Any = getattr(logical[letter], "value", logical[letter])  # boto3's Binary wraps its bytes
-    content: Any = getattr(value[letter], "value", value[letter])
-    return {letter: content + whole[len(bare) :]}
+    plain: Callable[[Any], Any] = binary if letter == "B" else str
+    suffix = plain(physical[letter])[len(plain(logical[letter])) :]
+    content = plain(value[letter]) + suffix
+    return {letter: binary_text(content) if letter == "B" else content}
 
 
-def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw) -> Program[dict[str, Any]]:
+def _located(
+    sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw, fan_out: FanOut
+) -> Program[dict[str, Any]]:
     """Find the item, then act on it under the condition that it is still there (or still nowhere)."""
     if not sharding.strategy.locate:
         raise _unknown(sharding, f"{operation} without its shard")
@@ -201,7 +209,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: 
     attempts = 0
     while True:
         attempts += 1
-        shard = yield from _find(sharding, key, draw)
+        shard = yield from _find(sharding, key, draw, fan_out)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
                 f"no shard holds {from_wire_item(key)!r:.200}, and an update would make it in one that nobody chose; "
@@ -222,7 +230,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: 
             before = shard
 
 
-def _find(sharding: Sharding, key: WireItem, draw: Draw) -> Program[int | None]:
+def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Program[int | None]:
     """Say which shard holds an item, by a consistent read of its keys; None: no shard."""
     names = {f"#k{number}": name for number, name in enumerate(key)}
     options = {
@@ -230,7 +238,7 @@ def _find(sharding: Sharding, key: WireItem, draw: Draw) -> Program[int | None]:
         "ProjectionExpression": ", ".join(names),
         "ExpressionAttributeNames": names,
     }
-    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw)
+    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw, fan_out)
     yield batch
     batch.raise_unprocessed()
     shards = [shard for (_, shard), _ in batch.found]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, sqrt
 from typing import Any
 
-from shardkit.codec import WireItem, from_wire_item
+from shardkit.codec import WireItem, from_wire, from_wire_item
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import (
     ConfigurationError,
@@ -16,6 +15,7 @@ from shardkit.errors import (
     InvalidKeyError,
     ShardUnknownError,
     UnsupportedExpressionError,
+    UnsupportedParameterError,
 )
 from shardkit.expressions import (
     KeyCondition,
@@ -34,7 +34,28 @@ from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["Plan"]
+__all__ = ["PARAMETERS", "Plan"]
+
+PARAMETERS: Mapping[str, str] = {
+    "AttributesToGet": "the attributes shown; the key attributes are asked for with them and taken out again",
+    "ConditionalOperator": "passed on with QueryFilter",
+    "ConsistentRead": "passed on to every shard",
+    "ExclusiveStartKey": "the place in the merged order to go on behind: a cursor, or a key whose shard is calculated",
+    "ExpressionAttributeNames": "passed on; those of the key condition are replaced",
+    "ExpressionAttributeValues": "passed on; those of the key condition are replaced",
+    "FilterExpression": "passed on; refused where it compares the partition key, which is stored with a suffix",
+    "IndexName": "an index by the table's partition key is fanned out, another is asked once",
+    "KeyConditionExpression": "written for each shard, with its physical key",
+    "KeyConditions": "written for each shard, with its physical key",
+    "Limit": "the items evaluated over all shards; each is asked for its share",
+    "ProjectionExpression": "the attributes shown; the key attributes are asked for with them and taken out again",
+    "QueryFilter": "passed on; refused where it compares the partition key, which is stored with a suffix",
+    "ReturnConsumedCapacity": "passed on; the answer is the sum over the shards",
+    "ScanIndexForward": "passed on; the order of merging",
+    "Select": "passed on; COUNT asks for the keys, at the same cost, and counts them",
+    "TableName": "the sharded table's own; another is refused",
+}
+"""Every parameter of Query (API reference), and what becomes of it. One that is not here is refused."""
 
 _FILTERS = ("FilterExpression", "QueryFilter")
 
@@ -59,6 +80,11 @@ class Plan:
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
         """Decide a Query that was asked for in Python values."""
+        unknown = sorted(params.keys() - PARAMETERS.keys())
+        if unknown:
+            raise UnsupportedParameterError(
+                f"a Query was given {unknown}, which shardkit does not know; it takes {', '.join(PARAMETERS)}"
+            )
         wire = wire_request(sharding, params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
@@ -113,6 +139,11 @@ class Plan:
         return tuple(name for name in names if not (self.fanned and name == self.sharding.partition_key))
 
     @property
+    def index(self) -> str | None:
+        """The index that is read; None: the table."""
+        return self.params.get("IndexName")
+
+    @property
     def descending(self) -> bool:
         """Whether the sort key is read backwards."""
         return self.params.get("ScanIndexForward") is False
@@ -122,6 +153,11 @@ class Plan:
         """Whether items may be evaluated and not returned."""
         return any(self.params.get(name) for name in _FILTERS)
 
+    @property
+    def whole(self) -> bool:
+        """Whether items come back with all that they are stored with."""
+        return not self.counting and not self.params.keys() & {"ProjectionExpression", "AttributesToGet"}
+
     @cached_property
     def start_place(self) -> Place | None:
         """Where the cursor stands in the order."""
@@ -129,40 +165,70 @@ class Plan:
 
     def place(self, key: Mapping[str, Any], number: int) -> Place:
         """Say where a key of a shard stands in the order."""
-        return tuple(comparable(key[name]) for name in self.sort), number
+        return self._order(key), number
 
-    def share(self, items: int, shards: int) -> int:
-        """Say how many items to ask of each shard so that together they probably bring ``items``."""
-        fair = items / shards
-        # Two standard deviations of a Poisson distribution: the busiest shards rarely need a second request.
-        return items if shards == 1 else min(items, ceil(fair + 2 * sqrt(fair)) + 1)
+    @cached_property
+    def _order(self) -> Callable[[Mapping[str, Any]], Any]:
+        """What a key is ordered by: its sort key; nothing, where there is none."""
+        if len(self.sort) != 1:
+            names = self.sort
+            return lambda key: tuple(comparable(key[name]) for name in names)
+        (name,) = self.sort
+        if self.sharding.types.get(name) == "S":
+            return lambda key: key[name]["S"]
+        return lambda key: comparable(key[name])
 
     def request(self, number: int, after: WireItem | None, limit: int | None) -> Send | None:
         """Give the request for a shard's next page; None: no more of its items can match."""
         shard = self.shards[number]
         condition = self.condition
-        params = dict(self.params)
         if after is None and self.start is not None:
             resumed = self._resume(number)
             if resumed is None:
                 return None
             after, condition = resumed
-        if self.fanned:
-            name = self.sharding.partition_key
-            physical = self.sharding.physical(condition.equals[name], shard)
-            condition = replace(condition, equals={**condition.equals, name: physical})
-            params = replace_key_condition(params, condition)
+        params = self._asking(condition, shard)
         if after is not None:
             params["ExclusiveStartKey"] = self._stored(after, shard)
         if limit is not None:
             params["Limit"] = limit
-        return Send("Query", params)
+        return Send("Query", params, paced=True)
+
+    def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
+        """Give the parameters with a key condition on one shard."""
+        if not self.fanned:
+            return dict(self.params)
+        name = self.sharding.partition_key
+        physical = self.sharding.physical(self.condition.equals[name], shard)
+        # Of a condition only the physical key differs from shard to shard: the rest is written once.
+        template = self._templates.get(id(condition))
+        if template is None:
+            place: WireItem = {}
+            written = replace_key_condition(self.params, replace(condition, equals={**condition.equals, name: place}))
+            values = written.get("ExpressionAttributeValues", {})
+            template = condition, written, [key for key, value in values.items() if value is place]
+            self._templates[id(condition)] = template
+        _, written, placeholders = template
+        if not placeholders:
+            terms = {
+                **written["KeyConditions"],
+                name: {**written["KeyConditions"][name], "AttributeValueList": [physical]},
+            }
+            return {**written, "KeyConditions": terms}
+        return {
+            **written,
+            "ExpressionAttributeValues": {**written["ExpressionAttributeValues"], placeholders[0]: physical},
+        }
+
+    @cached_property
+    def _templates(self) -> dict[int, tuple[KeyCondition, dict[str, Any], list[str]]]:
+        return {}
 
     def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
         """Give a page's items with their places, without those that stand at or before the cursor."""
-        shard = self.shards[number]
-        entries = [Entry(self.place(item, number), shard, item) for item in items]
-        if self.start is None or self.start.shard == shard:
+        order = self._order
+        entries = [(order(item), number, item) for item in items]
+        if self.start is None or self.start.shard == self.shards[number]:
             return entries
         return [entry for entry in entries if self._comes(entry)]
 
@@ -180,19 +246,28 @@ class Plan:
 
     def shown(self, entry: Entry) -> dict[str, Any]:
         """Give an item as the application sees it, in Python values."""
-        item = {name: value for name, value in entry.item.items() if name not in self.hidden}
-        return from_wire_item(self.sharding.shown(item))
+        item = entry[2]
+        if self.hidden:
+            item = {name: value for name, value in item.items() if name not in self.hidden}
+        if not self.fanned:
+            return from_wire_item(self.sharding.shown(item))
+        name = self.sharding.partition_key
+        shown = from_wire_item(item)
+        if name in shown and not isinstance(self.sharding.strategy, Unsharded):
+            # Every item that was asked for has this very key.
+            shown[name] = from_wire(self.condition.equals[name])
+        return shown
 
     def shard_shown(self, entry: Entry) -> int | None:
         """Give the shard that holds an item."""
+        _, number, item = entry
         if self.fanned:
-            return entry.shard
-        return self.sharding.logical(entry.item[self.sharding.partition_key])[1]
+            return self.shards[number]
+        return self.sharding.logical(item[self.sharding.partition_key])[1]
 
     def read_cursor(self, given: Any) -> Cursor:
         """Read a cursor, or a primary key made by hand."""
-        index = self.params.get("IndexName")
-        what = f"{self.sharding.table!r}" + (f", index {index!r}" if index else "") + ", key "
+        what = f"{self.sharding.table!r}" + (f", index {self.index!r}" if self.index else "") + ", key "
         what += repr(from_wire_item(self.condition.equals))
         cursor = Cursor.read(given, self.purpose, what) if is_token(given) else self._by_hand(given, what)
         if set(cursor.key) != set(self.key_names):
@@ -264,29 +339,44 @@ class Plan:
         start = self.start
         assert start is not None and self.start_place is not None
         at = self.start_place[1]
+        # In a table sort keys are unique in a shard, and the key of an item that does not exist will do; but it must
+        # satisfy the key condition, and where it is the last that does, DynamoDB Local refuses it.
+        unique = len(self.sort) == 1 and set(self.key_names) == set(self.sort)
+        at_the_end = self._single or (unique and self._narrowed[True] is None)
         if number == at:
-            return None if self._single else (start.key, self.condition)
+            return None if at_the_end else (start.key, self.condition)
         # Of equal sort keys, the shards that come before the cursor's have been read, those behind it have not.
         read = number > at if self.descending else number < at
         if not self.sort or self._single:
             return None if read else (None, self.condition)
-        if read and set(self.key_names) == set(self.sort):
-            # In a table sort keys are unique in a shard, and the key of an item that does not exist will do.
-            return start.key, self.condition
+        if read and unique:
+            return None if at_the_end else (start.key, self.condition)
         if len(self.sort) > 1:
             return None, self.condition  # one condition cannot say it: read again, drop what was handed out
         condition = self._sort_condition
         if condition is not None and condition.op == "=":
             return None if read else (None, self.condition)
-        narrowed = from_position(condition, start.key[self.sort[0]], descending=self.descending, exclusive=read)
-        if narrowed is None:
-            return None
-        return None, replace(self.condition, range=(self.sort[0], narrowed))
+        narrowed = self._narrowed[read]
+        return None if narrowed is None else (None, narrowed)
+
+    @cached_property
+    def _narrowed(self) -> tuple[KeyCondition | None, KeyCondition | None]:
+        """The key condition from the cursor's sort key on, and without that sort key; None: nothing is left."""
+        assert self.start is not None
+        (name,) = self.sort
+
+        def narrowed(*, exclusive: bool) -> KeyCondition | None:
+            key = self.start.key[name]  # type: ignore[union-attr]
+            term = from_position(self._sort_condition, key, descending=self.descending, exclusive=exclusive)
+            return None if term is None else replace(self.condition, range=(name, term))
+
+        return narrowed(exclusive=False), narrowed(exclusive=True)
 
     def _comes(self, entry: Entry) -> bool:
         assert self.start_place is not None
-        later = entry.place < self.start_place if self.descending else entry.place > self.start_place
-        return later and self._within(entry.item)
+        place = entry[:2]
+        later = place < self.start_place if self.descending else place > self.start_place
+        return later and self._within(entry[2])
 
 
 def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:

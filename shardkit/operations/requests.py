@@ -17,9 +17,12 @@ from shardkit.faults import code_of, is_transient
 from shardkit.machine import Program, Send
 from shardkit.operations import items
 from shardkit.operations.batch import BatchGet, Lookup
-from shardkit.operations.gather import PageOfShards
+from shardkit.operations.fan_out import FanOut
+from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
 from shardkit.operations.scan import StreamOfSegments, scan
+from shardkit.operations.shares import ItemSizes
+from shardkit.operations.stream import StreamOfShards
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy, Unsharded
 
@@ -27,6 +30,10 @@ __all__ = ["Requests"]
 
 Params = Mapping[str, Any]
 Response = dict[str, Any]
+
+
+_NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
+"""The metadata of a page behind which no shard can hold anything, so that none was asked."""
 
 
 class Requests:
@@ -43,6 +50,7 @@ class Requests:
         self.table = table
         self.strategy = strategy
         self.draw = draw
+        self._sizes: dict[str | None, ItemSizes] = {}
         self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema)
 
     def known(self) -> Program[Sharding]:
@@ -58,33 +66,43 @@ class Requests:
             self.sharding = Sharding.described(self.table, self.strategy, answer["Table"])
         return self.sharding
 
-    def get_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
+    def get_item(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         """GetItem."""
-        return self._item(items.get_item, params, shard, return_shards=return_shards)
+        return self._item(items.get_item, params, shard, fan_out, return_shards=return_shards)
 
-    def put_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
+    def put_item(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         """PutItem."""
-        return self._item(items.put_item, params, shard, return_shards=return_shards)
+        return self._item(items.put_item, params, shard, fan_out, return_shards=return_shards)
 
-    def update_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
+    def update_item(
+        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
+    ) -> Program[Response]:
         """UpdateItem."""
-        return self._item(items.update_item, params, shard, return_shards=return_shards)
+        return self._item(items.update_item, params, shard, fan_out, return_shards=return_shards)
 
-    def delete_item(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
+    def delete_item(
+        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
+    ) -> Program[Response]:
         """DeleteItem."""
-        return self._item(items.delete_item, params, shard, return_shards=return_shards)
+        return self._item(items.delete_item, params, shard, fan_out, return_shards=return_shards)
 
     def _item(
-        self, operation: Callable[..., Program[Response]], params: Params, shard: int | None, *, return_shards: bool
+        self,
+        operation: Callable[..., Program[Response]],
+        params: Params,
+        shard: int | None,
+        fan_out: FanOut,
+        *,
+        return_shards: bool,
     ) -> Program[Response]:
         sharding = yield from self.known()
-        response: Response = yield from operation(sharding, params, shard, self.draw)
+        response: Response = yield from operation(sharding, params, shard, self.draw, fan_out)
         return response if return_shards else _without("Shard", response)
 
-    def query(self, params: Params, *, shard: int | None, return_shards: bool) -> Program[Response]:
+    def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         """Query: one page."""
         plan = yield from self.plan(params, shard)
-        page: PageOfShards = yield PageOfShards(plan)
+        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), draw=self.draw, fan_out=fan_out)
         response: Response = {}
         if not plan.counting:
             response["Items"] = [plan.shown(entry) for entry in page.items]
@@ -97,8 +115,23 @@ class Requests:
             response["LastEvaluatedKey"] = cursor
         if page.consumed is not None:
             response["ConsumedCapacity"] = page.consumed
-        response["ResponseMetadata"] = page.metadata
+        if page.errors:
+            response["ShardErrors"] = page.errors
+        response["ResponseMetadata"] = page.metadata or dict(_NOTHING_ASKED)
         return response
+
+    def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
+        """Read a whole Query as a stream."""
+        return StreamOfShards(
+            plan,
+            sizes=self._sizes_of(plan),
+            draw=self.draw,
+            fan_out=fan_out,
+            max_items=max_items,
+        )
+
+    def _sizes_of(self, plan: Plan) -> ItemSizes:
+        return self._sizes.setdefault(plan.index, ItemSizes())
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
         """Decide a Query."""
@@ -111,20 +144,22 @@ class Requests:
         response: Response = yield from scan(sharding, params)
         return response if return_shards else _without("Shards", response)
 
-    def segments(self, params: Params, segments: int) -> Program[StreamOfSegments]:
+    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
         """Decide a Scan of all segments."""
         if not isinstance(segments, int) or isinstance(segments, bool) or segments < 1:
             raise ConfigurationError(f"segments={segments!r} is not a whole number of at least 1")
         sharding = yield from self.known()
-        return StreamOfSegments(sharding, params, segments)
+        return StreamOfSegments(sharding, params, segments, fan_out.concurrency)
 
-    def batch_get_items(self, keys: Iterable[Mapping[str, Any]], params: Params) -> Program[Response]:
+    def batch_get_items(
+        self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut
+    ) -> Program[Response]:
         """BatchGetItem over any number of keys, each looked for where it can be."""
         given = _listed(keys)
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, to_wire_params(params), self.draw)
+        batch = BatchGet(sharding, places, to_wire_params(params), self.draw, fan_out)
         yield batch
         # All places of one given key share its wire form, the very object.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}

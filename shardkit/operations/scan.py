@@ -70,7 +70,7 @@ class _Request:
 class StreamOfSegments:
     """A whole Scan, its segments side by side; each result is one page's rows, an empty one the end."""
 
-    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int) -> None:
+    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, concurrency: int) -> None:
         own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
         if own or params.get("Select") == "COUNT":
             raise UnsupportedExpressionError(
@@ -79,6 +79,7 @@ class StreamOfSegments:
             )
         self._request = _Request(sharding, params)
         self._segments = segments
+        self._concurrency = concurrency
         self._to_ask: deque[dict[str, Any]] = deque(
             {"Segment": segment, "TotalSegments": segments} if segments > 1 else {} for segment in range(segments)
         )
@@ -93,7 +94,7 @@ class StreamOfSegments:
             return Done(self._pages.popleft())
         if self._errors and not self._asked:
             raise self._failure()
-        if self._to_ask and not self._errors:
+        if self._to_ask and not self._errors and len(self._asked) < self._concurrency:
             more = self._to_ask.popleft()
             send = self._request.send(more)
             self._asked[send] = more

@@ -40,7 +40,7 @@ def no_executor() -> Executor:
 
 
 def driver(machine: Machine[Any], send: Callable[[Send], Answer] = answer, **options: Any) -> Driver[Any]:
-    return Driver(machine, send, **{"executor": no_executor, "concurrency": 10, **options})
+    return Driver(machine, send, **{"executor": no_executor, **options})
 
 
 def test_a_request_that_is_alone_runs_on_the_caller_s_thread() -> None:
@@ -52,19 +52,14 @@ def test_a_request_that_is_alone_runs_on_the_caller_s_thread() -> None:
         return answer(request)
 
     assert driver(Steps(two_in_a_row()), send).run() == [{"is": "0"}, {"is": "1"}]
-    assert driver(Many(3), send, concurrency=1).run() == ["0", "1", "2"]
     assert set(threads) == {threading.get_ident()}
 
 
-@pytest.mark.parametrize("concurrency", [2, 3, 50])
-def test_concurrency_is_bounded(concurrency: int) -> None:
-    """As many requests side by side as were allowed, and all are answered."""
+def test_as_many_run_side_by_side_as_the_machine_starts() -> None:
+    """The machine bounds them; the executor has them all."""
     machine, executor = Many(20), Inline()
-    assert sorted(driver(machine, executor=lambda: executor, concurrency=concurrency).run(), key=int) == [
-        str(number) for number in range(20)
-    ]
-    assert machine.most == min(concurrency, 20)
-    assert executor.submitted >= 18
+    assert sorted(driver(machine, executor=lambda: executor).run(), key=int) == [str(number) for number in range(20)]
+    assert machine.most == executor.submitted == 20
 
 
 def test_requests_really_run_side_by_side() -> None:
@@ -77,7 +72,7 @@ def test_requests_really_run_side_by_side() -> None:
         return answer(request)
 
     with ThreadPoolExecutor(4) as pool:
-        assert len(driver(Many(8), send, executor=lambda: pool, concurrency=4).run()) == 8
+        assert len(driver(Many(8), send, executor=lambda: pool).run()) == 8
     assert threading.get_ident() not in threads
 
 
@@ -103,7 +98,7 @@ def test_context_variables_are_copied() -> None:
 def test_a_machine_that_streams_is_run_again() -> None:
     """What is under way is kept from one run to the next."""
     machine, executor = Many(3, each=True), Inline()
-    streaming = driver(machine, executor=lambda: executor, concurrency=3)
+    streaming = driver(machine, executor=lambda: executor)
     seen = []
     while results := streaming.run():
         seen += results
@@ -214,7 +209,7 @@ def test_an_executor_that_refuses_loses_nothing() -> None:
     machine = Streaming(3)
     first, second = ThreadPoolExecutor(1), ThreadPoolExecutor(1)
     pools = [first]
-    running = driver(machine, send, executor=lambda: pools[-1], concurrency=4)
+    running = driver(machine, send, executor=lambda: pools[-1])
     assert running.run() == []
     assert started.wait(TIMEOUT)
     first.shutdown(wait=False, cancel_futures=True)

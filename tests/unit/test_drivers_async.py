@@ -21,16 +21,16 @@ async def async_answer(send: Send) -> Answer:
     return answer(send)
 
 
-def test_runs_side_by_side_and_bounded() -> None:
+def test_as_many_run_side_by_side_as_the_machine_starts() -> None:
     """As the sync loop does."""
 
     async def run() -> tuple[list[str], int]:
         machine = Many(20)
-        return await AsyncDriver(machine, async_answer, concurrency=3).run(), machine.most
+        return await AsyncDriver(machine, async_answer).run(), machine.most
 
     answered, most = asyncio.run(run())
     assert sorted(answered, key=int) == [str(number) for number in range(20)]
-    assert most == 3
+    assert most == 20
 
 
 def test_one_thing_after_another_with_a_wait() -> None:
@@ -46,7 +46,7 @@ def test_one_thing_after_another_with_a_wait() -> None:
         return [first, (yield Send("1", {}))]
 
     async def run() -> list[Any]:
-        return await AsyncDriver(Steps(program()), async_answer, concurrency=2, clock=clock, sleep=sleep).run()
+        return await AsyncDriver(Steps(program()), async_answer, clock=clock, sleep=sleep).run()
 
     assert asyncio.run(run()) == [{"is": "0"}, {"is": "1"}]
     assert clock.sleeps == [3.0]
@@ -56,7 +56,7 @@ def test_streams() -> None:
     """A machine that streams is awaited again."""
 
     async def run() -> list[str]:
-        streaming = AsyncDriver(Many(5, each=True), async_answer, concurrency=2)
+        streaming = AsyncDriver(Many(5, each=True), async_answer)
         seen = []
         while results := await streaming.run():
             seen += results
@@ -77,7 +77,7 @@ def test_context_variables_are_copied() -> None:
 
     async def run() -> str:
         mark.set("caller's")
-        await AsyncDriver(Many(3), send, concurrency=3).run()
+        await AsyncDriver(Many(3), send).run()
         return mark.get()
 
     assert asyncio.run(run()) == "caller's"
@@ -101,7 +101,7 @@ def test_cancelling_cancels_what_is_under_way() -> None:
         return {}
 
     async def run() -> list[str]:
-        task = asyncio.ensure_future(AsyncDriver(Many(3), send, concurrency=3).run())
+        task = asyncio.ensure_future(AsyncDriver(Many(3), send).run())
         await all_started.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -116,7 +116,7 @@ def test_a_wait_beside_a_request() -> None:
     """The loop stays free while it waits."""
 
     async def run() -> list[str]:
-        return await AsyncDriver(WaitsBeside(), async_answer, concurrency=2).run()
+        return await AsyncDriver(WaitsBeside(), async_answer).run()
 
     assert asyncio.run(run()) == ["0"]
 
@@ -132,7 +132,7 @@ def test_a_request_that_is_alone_needs_no_task() -> None:
         return answer(request)
 
     async def run() -> tuple[list[Any], Any]:
-        running = AsyncDriver(Steps(two_in_a_row()), send, concurrency=5)
+        running = AsyncDriver(Steps(two_in_a_row()), send)
         with pytest.raises(asyncio.CancelledError):
             await running.run()
         return await running.run(), asyncio.current_task()
@@ -155,7 +155,7 @@ def test_a_machine_that_ends_waits_for_no_request(error: type[Exception] | None)
 
     async def run() -> list[str]:
         machine = Streaming(3)
-        running = AsyncDriver(machine, send, concurrency=5)
+        running = AsyncDriver(machine, send)
         assert await running.run() == []
         await asyncio.sleep(0)
         machine.raising = error
@@ -180,7 +180,7 @@ def test_a_machine_that_waits_for_nothing_is_an_error() -> None:
     """It must not turn for ever."""
 
     async def run() -> None:
-        await AsyncDriver(WaitsForNothing(), async_answer, concurrency=1).run()
+        await AsyncDriver(WaitsForNothing(), async_answer).run()
 
     with pytest.raises(AssertionError, match="no request is under way"):
         asyncio.run(run())

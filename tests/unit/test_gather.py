@@ -10,13 +10,15 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
+from shardkit.capacity.sizes import item_size
 from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedExpressionError
 from shardkit.machine import Done, Send, Wait
-from shardkit.operations.gather import PageOfShards, StreamOfShards
+from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
-from shardkit.operations.stream import Rows
+from shardkit.operations.rows import Rows
 from shardkit.sharding import Sharding
 from shardkit.suffix import RandomSuffix
+from tests.machines import page_machine, stream_machine
 from tests.model import Carrier, ModelTable, described, many, refused
 
 K = Key("pk").eq("k")
@@ -42,17 +44,17 @@ def plan(table: ModelTable, start: Any = None, **params: Any) -> Plan:
 def page_of(
     table: ModelTable, start: Any = None, *, failing: Mapping[int, Exception] | None = None, **params: Any
 ) -> Any:
-    return Carrier(table, failing=failing or {}).run(PageOfShards(plan(table, start, **params)))
+    return Carrier(table, failing=failing or {}).run(page_machine(plan(table, start, **params)))
 
 
 def sort_keys(page: PageOfShards) -> list[int]:
-    return [int(entry.item["sk"]["N"]) for entry in page.items]
+    return [int(entry[2]["sk"]["N"]) for entry in page.items]
 
 
 class TestPages:
     def test_all_shards_are_asked_before_any_has_answered(self) -> None:
         """Every shard is asked at once, each for its own physical key."""
-        machine = PageOfShards(plan(filled()))
+        machine = page_machine(plan(filled()))
         sends = [machine.next(0.0) for _ in range(3)]
         assert machine.next(0.0) == Wait()
         stored = [[*send.params["ExpressionAttributeValues"].values()] for send in sends if isinstance(send, Send)]
@@ -60,11 +62,10 @@ class TestPages:
 
     def test_a_share_of_the_limit(self) -> None:
         """A page with Limit over 100 shards asks for far less than 100 × Limit items, and need not ask twice."""
-        table = filled(many(100), items=3000)
+        table = filled(many(100), items=400)
         assert sort_keys(page_of(table, Limit=50)) == list(range(50))
         assert len(table.asked) == 100
-        assert sum(params["Limit"] for params in table.asked) <= 6 * 100
-        assert table.evaluated <= 6 * 100
+        assert all(params["Limit"] * item_size(table.items[0]) <= 4096 for params in table.asked)
 
     def test_a_shard_that_ran_dry_is_asked_again(self) -> None:
         """Where one shard holds everything, only that one is asked again, for what is missing."""
@@ -151,7 +152,7 @@ class TestPages:
         start = None
         for _ in range(30):
             page = page_of(table, start, **params)
-            assert {int(entry.item["a"]["N"]) for entry in page.items} <= {inside}
+            assert {int(entry[2]["a"]["N"]) for entry in page.items} <= {inside}
             found += sort_keys(page)
             start = page.last_evaluated_key
             if start is None:
@@ -167,9 +168,9 @@ class TestPages:
         bare = ModelTable(described(RandomSuffix(2), {"pk": "S"}, ["pk"]))
         for shard in (1, 2):
             bare.put({"pk": "k", "n": shard}, shard)
-        first = Carrier(bare).run(PageOfShards(plan(bare, Limit=1)))
-        second = Carrier(bare).run(PageOfShards(plan(bare, first.last_evaluated_key, Limit=1)))
-        assert [entry.shard for entry in (*first.items, *second.items)] == [1, 2]
+        first = Carrier(bare).run(page_machine(plan(bare, Limit=1)))
+        second = Carrier(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
+        assert [entry[1] + 1 for entry in (*first.items, *second.items)] == [1, 2]
         assert len(bare.asked) == 3
 
     @pytest.mark.parametrize("sort_key", [True, False])
@@ -187,7 +188,7 @@ class TestPages:
         """What the merge needs and the caller did not ask for is read and left out again."""
         table = filled()
         asked = plan(table, ProjectionExpression="keep", Limit=2)
-        page = Carrier(table).run(PageOfShards(asked))
+        page = Carrier(table).run(page_machine(asked))
         assert [asked.shown(entry) for entry in page.items] == [{"keep": True}, {"keep": False}]
         assert sort_keys(page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)) == [2]
 
@@ -208,12 +209,12 @@ class TestFailures:
     def test_some_shards_failed(self) -> None:
         """The error says which and why, carries the others' items, and nothing more is asked after it."""
         table = filled()
-        with pytest.raises(ShardQueryError, match=r"1 of 3 shards failed \(shard 2: Throttling") as caught:
-            page_of(table, failing={1: refused("ThrottlingException")})
+        with pytest.raises(ShardQueryError, match=r"1 of 3 shards failed \(shard 2: Internal") as caught:
+            page_of(table, failing={1: refused("InternalServerError")})
         assert [item["sk"] for item in caught.value.partial_items] == [0, 2, 3, 5, 6, 8, 9, 11]
         assert {item["pk"] for item in caught.value.partial_items} == {"k"}
         assert caught.value.errors.keys() == {2}
-        machine = PageOfShards(plan(table))
+        machine = page_machine(plan(table))
         send = machine.next(0.0)
         assert isinstance(send, Send)
         machine.next(0.0)
@@ -229,7 +230,7 @@ class TestFailures:
 
     def test_all_failed_differently(self) -> None:
         """Different reasons are all told."""
-        errors = {0: refused("ThrottlingException"), 1: refused("InternalServerError"), 2: ValueError("no")}
+        errors = {0: refused("AccessDeniedException"), 1: refused("InternalServerError"), 2: ValueError("no")}
         with pytest.raises(ShardQueryError, match="ValueError") as caught:
             page_of(filled(), failing=errors)
         assert caught.value.errors == {number + 1: error for number, error in errors.items()}
@@ -240,7 +241,7 @@ class TestFailures:
         table = ModelTable(many(1))
         for number in range(40):
             table.put({"pk": "k", "sk": number, "keep": False}, 1)
-        stream = StreamOfShards(plan(table, Limit=5))
+        stream = stream_machine(plan(table, Limit=5))
         carrier = Carrier(table, failing={2: refused()})
         assert len(carrier.run(stream)) == len(carrier.run(stream)) == 5
         with pytest.raises(ShardQueryError) as caught:
@@ -249,31 +250,32 @@ class TestFailures:
 
     def test_a_stream_keeps_what_it_held(self) -> None:
         """What was not handed out yet when a shard failed is in partial_items."""
-        carrier = Carrier(filled(), failing={0: refused("ThrottlingException")})
+        carrier = Carrier(filled(), failing={0: refused("InternalServerError")})
         with pytest.raises(ShardQueryError) as caught:
-            carrier.run(StreamOfShards(plan(carrier.table)))
+            carrier.run(stream_machine(plan(carrier.table)))
         assert [item["sk"] for item in caught.value.partial_items] == [1, 2, 4, 5, 7, 8, 10, 11]
 
 
 class TestStreams:
     def test_nothing_is_read_twice(self) -> None:
         """A whole stream evaluates every item once, in order, and then says that it has ended."""
-        table = filled(many(4), items=1000, page=150)
-        stream = StreamOfShards(plan(table))
+        table = filled(many(4), items=1100, page=300)
+        stream = stream_machine(plan(table))
         carrier = Carrier(table, random.Random(1))
         found: list[int] = []
         while entries := carrier.run(stream):
-            found += [int(entry.item["sk"]["N"]) for entry in entries]
-        assert found == list(range(1000))
-        assert table.evaluated == 1000
+            found += [int(entry[2]["sk"]["N"]) for entry in entries]
+        assert found == list(range(1100))
+        assert table.evaluated == 1100
         assert carrier.run(stream) == []
-        # 100 items a shard, then 400, …: pages grow, as long as the service's own are not smaller.
-        assert [params["Limit"] for params in table.asked[:5]] == [100, 100, 100, 100, 400]
+        # 256 items a shard while their size is not known, then whole blocks of more and more of them.
+        assert [params["Limit"] for params in table.asked[:4]] == [256, 256, 256, 256]
+        assert table.asked[4]["Limit"] * item_size(table.items[0]) > 220 * 1024
 
     def test_memory_is_shards_times_page(self) -> None:
         """However far one shard could run ahead, it is not asked before its items have been handed out."""
         table = filled(many(4), items=800)
-        stream = StreamOfShards(plan(table, Limit=40))
+        stream = stream_machine(plan(table, Limit=40))
         carrier = Carrier(table, random.Random(1))
         while carrier.run(stream):
             assert len(stream.merge.held) <= 4 * 40
@@ -281,7 +283,7 @@ class TestStreams:
     def test_a_count_is_no_stream(self) -> None:
         """query_items() yields items, so that a count is refused."""
         with pytest.raises(UnsupportedExpressionError, match="COUNT"):
-            StreamOfShards(plan(filled(), Select="COUNT"))
+            stream_machine(plan(filled(), Select="COUNT"))
 
     @pytest.mark.parametrize("wrong", [-1, True, 1.0, "5"])
     def test_max_items_that_is_none(self, wrong: Any) -> None:
@@ -295,7 +297,7 @@ class TestStreams:
         rows = Rows(return_shards=True, max_items=3)
         assert (rows.wanting, rows.last_evaluated_key) == (True, None)
         rows.plan = plan(table)
-        step = Carrier(table).run(StreamOfShards(rows.plan))
+        step = Carrier(table).run(stream_machine(rows.plan))
         rows.add(step)
         assert [rows.take() for _ in range(3)][2][1] == 3
         assert not rows.wanting
@@ -306,6 +308,6 @@ class TestStreams:
 
 def test_done_is_given_again() -> None:
     """A page that is done stays done."""
-    machine = PageOfShards(plan(filled()))
+    machine = page_machine(plan(filled()))
     assert Carrier(filled()).run(machine) is machine
     assert machine.next(0.0) == Done(machine)

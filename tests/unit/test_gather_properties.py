@@ -11,8 +11,8 @@ from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.operations.gather import PageOfShards, StreamOfShards
 from shardkit.operations.query import Plan
+from tests.machines import page_machine, stream_machine
 from tests.model import Carrier, ModelTable, many
 
 SORTED_BY = {
@@ -157,7 +157,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
         if start is not None:
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
         plan = Plan.of(table.sharding, params)
-        one = Carrier(table, rng, concurrency).run(PageOfShards(plan))
+        one = Carrier(table, rng, concurrency).run(page_machine(plan))
         assert query.limit is None or len(one.items) <= query.limit
         found += [plan.shown(entry) for entry in one.items]
         start = one.last_evaluated_key
@@ -166,7 +166,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     assert start is None
     table.evaluated = 0
     plan = Plan.of(table.sharding, query.params())
-    stream, carrier = StreamOfShards(plan), Carrier(table, rng, concurrency)
+    stream, carrier = stream_machine(plan), Carrier(table, rng, concurrency)
     streamed: list[dict[str, Any]] = []
     while entries := carrier.run(stream):
         streamed += [plan.shown(entry) for entry in entries]

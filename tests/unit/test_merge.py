@@ -13,15 +13,15 @@ from shardkit.merge import Entry, Merge, Place
 
 
 def place(sort: Any, number: int) -> Place:
-    return (Decimal(sort),), number
+    return Decimal(sort), number
 
 
 def entry(sort: Any, number: int, name: str = "") -> Entry:
-    return Entry(place(sort, number), number + 1, {"name": {"S": name or f"{sort}/{number}"}})
+    return *place(sort, number), {"name": {"S": name or f"{sort}/{number}"}}
 
 
 def names(entries: list[Entry]) -> list[str]:
-    return [one.item["name"]["S"] for one in entries]
+    return [item["name"]["S"] for _, _, item in entries]
 
 
 def test_nothing_is_released_before_every_shard_has_answered() -> None:
@@ -29,10 +29,10 @@ def test_nothing_is_released_before_every_shard_has_answered() -> None:
     merge = Merge(2)
     merge.add(0, [entry(1, 0)], None)
     assert merge.release() == []
-    assert (merge.open, merge.dry, merge.empty) == ([1], [1], False)
+    assert (merge.going_on, merge.count) == (1, 1)
     merge.add(1, [], None)
     assert names(merge.release()) == ["1/0"]
-    assert merge.empty
+    assert merge.count == 0
     assert merge.bound() is None
 
 
@@ -42,9 +42,10 @@ def test_the_bound_is_the_earliest_frontier() -> None:
     merge.add(0, [entry(1, 0), entry(5, 0)], place(5, 0))
     merge.add(1, [entry(2, 1), entry(3, 1)], place(3, 1))
     merge.add(2, [entry(3, 2), entry(9, 2)], None)
-    assert merge.bound() == (1, place(3, 1))
+    assert merge.bound() == place(3, 1)
     assert names(merge.release()) == ["1/0", "2/1", "3/1"]
-    assert merge.dry == [1]
+    assert merge.frontiers == [(1, place(3, 1)), (0, place(5, 0))]
+    assert (merge.held_by(1), merge.held_by(0), merge.goes_on(1), merge.goes_on(2)) == (0, 1, True, False)
     assert names(merge.held) == ["3/2", "5/0", "9/2"]
     merge.add(1, [], None)
     assert names(merge.release()) == ["3/2", "5/0"]
@@ -57,7 +58,7 @@ def test_descending_is_the_reverse() -> None:
     merge = Merge(2, descending=True)
     merge.add(0, [entry(5, 0, "a"), entry(5, 0, "b"), entry(1, 0)], place(1, 0))
     merge.add(1, [entry(5, 1, "c"), entry(2, 1)], place(2, 1))
-    assert merge.bound() == (1, place(2, 1))
+    assert merge.bound() == place(2, 1)
     assert names(merge.release()) == ["c", "a", "b", "2/1"]
     assert merge.not_after(place(3, 0), place(2, 9))
     assert not merge.not_after(place(2, 0), place(2, 1))
@@ -71,6 +72,16 @@ def test_equal_sort_keys_at_a_limit() -> None:
     assert names(merge.release(1)) == ["a"]
     assert names(merge.release(1)) == ["b"]
     assert names(merge.release(5)) == ["c"]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_held_up_to_a_place(descending: bool) -> None:
+    """Counted are the items held at or before each place, in the reading direction."""
+    merge = Merge(2, descending=descending)
+    merge.add(0, [entry(sort, 0) for sort in ((7, 4, 1) if descending else (1, 4, 7))], None)
+    merge.add(1, [entry(4, 1)], None)
+    places = [place(0, 1), place(1, 0), place(4, 0), place(4, 1), place(9, 0)]
+    assert merge.up_to(places) == ([4, 4, 3, 2, 0] if descending else [0, 1, 2, 3, 4])
 
 
 def test_behind_a_place() -> None:
@@ -94,8 +105,8 @@ def test_keys_order_as_dynamodb_orders_them(values: list[Any]) -> None:
     """Numbers by value to the 38th digit, binary as unsigned bytes, text by code point."""
     merge = Merge(2)
     for number, value in enumerate(values):
-        merge.add(number, [Entry(((value,), number), number, {})], None)
-    assert [one.place[0][0] for one in merge.release()] == values[::-1]
+        merge.add(number, [(value, number, {})], None)
+    assert [one[0] for one in merge.release()] == values[::-1]
 
 
 @given(
@@ -109,7 +120,7 @@ def test_every_item_once_and_in_order(shards: list[list[int]], *, descending: bo
     runs = [[entry(sort, number, f"{number}.{at}") for at, sort in enumerate(run)][::step]
             for number, run in enumerate(shards)]  # fmt: skip
     wanted = [one for run in (runs[::step]) for one in run]
-    wanted.sort(key=lambda one: one.place[0], reverse=descending)
+    wanted.sort(key=lambda one: one[0], reverse=descending)
     merge = Merge(len(runs), descending=descending)
     asking = list(range(len(runs)))
     out: list[Entry] = []
@@ -117,9 +128,9 @@ def test_every_item_once_and_in_order(shards: list[list[int]], *, descending: bo
         for number in asking:
             size = data.draw(st.integers(1, 4))
             page, runs[number] = runs[number][:size], runs[number][size:]
-            merge.add(number, page, page[-1].place if runs[number] else None)
+            merge.add(number, page, page[-1][:2] if runs[number] else None)
         out += merge.release(data.draw(st.none() | st.integers(0, 5)))
         out += merge.release()
-        asking = merge.dry
-    assert merge.empty
+        asking = [number for number, _ in merge.frontiers if not merge.held_by(number)]
+    assert merge.count == 0
     assert names(out) == names(wanted)

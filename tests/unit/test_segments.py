@@ -25,7 +25,7 @@ def page(number: int, **more: Any) -> dict[str, Any]:
 
 def test_segments_side_by_side() -> None:
     """All segments are asked at once, a page is handed out as it comes, and each segment goes on where it ended."""
-    stream = StreamOfSegments(many(), {"Limit": 1}, 2)
+    stream = StreamOfSegments(many(), {"Limit": 1}, 2, 10)
     sends = sent(stream, 2)
     assert [send.params["Segment"] for send in sends] == [0, 1]
     last = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
@@ -40,7 +40,7 @@ def test_segments_side_by_side() -> None:
 
 def test_all_segments_failed_alike() -> None:
     """Where no segment answered and all failed alike, the service's own error is raised."""
-    stream = StreamOfSegments(many(), {}, 2)
+    stream = StreamOfSegments(many(), {}, 2, 10)
     sends = sent(stream, 2)
     error = refused("AccessDeniedException")
     stream.receive(sends[0], error, 0.0)
@@ -53,7 +53,7 @@ def test_all_segments_failed_alike() -> None:
 
 def test_some_segments_failed() -> None:
     """What the others brought comes first, then the error that says which failed."""
-    stream = StreamOfSegments(many(), {}, 2)
+    stream = StreamOfSegments(many(), {}, 2, 10)
     sends = sent(stream, 2)
     stream.receive(sends[0], refused(), 0.0)
     stream.receive(sends[1], page(1), 0.0)
@@ -67,4 +67,10 @@ def test_some_segments_failed() -> None:
 def test_what_is_the_streams_own(own: dict[str, Any]) -> None:
     """What scan_items() decides itself cannot be given."""
     with pytest.raises(UnsupportedExpressionError, match="use scan"):
-        StreamOfSegments(many(), own, 2)
+        StreamOfSegments(many(), own, 2, 10)
+
+
+def test_segments_side_by_side_are_bounded() -> None:
+    """No more segments are asked at once than there are connections."""
+    stream = StreamOfSegments(many(), {}, 5, 2)
+    assert [type(stream.next(0.0)) for _ in range(3)] == [Send, Send, Wait]

@@ -1,0 +1,30 @@
+"""How a fan-out is carried out: how many requests side by side, for how long, and what becomes of a failure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shardkit.errors import ConfigurationError
+
+__all__ = ["MAX_BUFFER_BYTES", "FanOut"]
+
+MAX_BUFFER_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class FanOut:
+    """How the fan-outs of a table are carried out: ``ShardedTable.with_options`` documents each option."""
+
+    concurrency: int
+    timeout: float | None = None
+    on_shard_error: str = "raise"
+    max_buffer_bytes: int = MAX_BUFFER_BYTES
+
+    def __post_init__(self) -> None:
+        timeout, size = self.timeout, self.max_buffer_bytes
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+            raise ConfigurationError(f"timeout={timeout!r} is not a number of seconds above 0; give one, or None")
+        if self.on_shard_error not in {"raise", "partial"}:
+            raise ConfigurationError(f"on_shard_error={self.on_shard_error!r} is neither 'raise' nor 'partial'")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigurationError(f"max_buffer_bytes={size!r} is not a whole number of at least 1 (bytes)")

@@ -1,0 +1,87 @@
+"""One page of a merged Query.
+
+1. A page with ``Limit`` and no filter asks each shard for its share, hands out what is in order, and asks again only
+   the shards that hold the page back, for what they will probably bring, until the page is full or all have ended.
+2. Any other page is one round: with a filter (where a shard's items evaluated cannot be counted against ``Limit``), or
+   without ``Limit`` (a shard's page ends at 1 MB). It ends at the bound, the earliest place to which a shard that goes
+   on was read; should that be before the cursor, the shards that are behind it are asked again.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+from shardkit.machine import Done, Step
+from shardkit.merge import Entry
+from shardkit.operations.gather import Gather
+from shardkit.operations.shares import first_share, refill_share, refills
+
+__all__ = ["PageOfShards"]
+
+
+class PageOfShards(Gather):
+    """One page of a merged Query; its result is the machine itself, with ``items`` and ``last_evaluated_key``."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.items: list[Entry] = []
+        self._one_round = self.plan.limit is None or self.plan.filtered
+        self._handed_out = [0] * len(self.plan.shards)
+        self._wanted: dict[int, float] = {}
+
+    def next(self, now: float) -> Step[PageOfShards]:
+        """Ask, wait, or give the page."""
+        while True:
+            if step := self._ask(self._page_size, now) or self._wait(now):
+                return step
+            self._raise_failure()
+            limit = self.plan.limit
+            released = self.merge.release(None if limit is None else limit - len(self.items))
+            self.items += released
+            for entry in released:
+                self._handed_out[entry[1]] += 1
+            behind = self._behind()
+            if not behind:
+                return Done(self)
+            self._to_ask.extend(behind)
+
+    @property
+    def last_evaluated_key(self) -> dict[str, str] | None:
+        """The cursor where the page ended; None: everything has been read."""
+        bound = self.merge.bound()
+        if self.items and len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
+            _, number, item = self.items[-1]
+            return self.plan.token(self.plan.shards[number], item)
+        if bound is None:
+            return None
+        return self.plan.token(self.plan.shards[bound[1]], self._read_to[bound[1]])
+
+    def _page_size(self, number: int) -> int | None:
+        limit = self.plan.limit
+        if limit is None:
+            return None
+        fair = limit / len(self.plan.shards)
+        if self.plan.filtered:
+            # ``Limit`` counts what is evaluated, and the page is one round: no margin.
+            return ceil(fair)
+        if number in self._wanted:
+            share = refill_share(self._wanted[number], self._sizes)
+        else:
+            share = first_share(fair, self._sizes)
+        return min(limit - len(self.items), share)
+
+    def _behind(self) -> list[int]:
+        """Say which shards must be read further before the page may end."""
+        bound = self.merge.bound()
+        limit = self.plan.limit
+        if bound is None or len(self.items) == limit:
+            return []
+        if limit is None or self._one_round:
+            start = self.plan.start_place
+            return [] if start is None else self.merge.behind(start)
+        self._wanted = refills(self.merge, limit - len(self.items), self._handed_out)
+        return list(self._wanted)
+
+    def _partial(self) -> list[Entry]:
+        return self.items + self.merge.held

@@ -1,0 +1,64 @@
+"""What a streamed Query hands out, one item at a time, and where its cursor stands."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from shardkit.errors import ConfigurationError
+from shardkit.merge import Entry
+from shardkit.operations.query import Plan
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Takes entries in order and gives them out as items, or as ``(item, shard)``."""
+
+    def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
+        if max_items is not None and (not isinstance(max_items, int) or isinstance(max_items, bool) or max_items < 0):
+            raise ConfigurationError(f"max_items={max_items!r} is not a whole number of at least 0")
+        self.max_items = max_items
+        self.plan: Plan | None = None
+        self._return_shards = return_shards
+        self._left = max_items
+        self._entries: deque[Entry] = deque()
+        self._last: Entry | None = None
+        self._complete = False
+        self._ended = max_items == 0
+
+    @property
+    def wanting(self) -> bool:
+        """Whether entries must be added before the next can be taken."""
+        return not (self._entries or self._complete or self._ended)
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Take more entries; none at all is the end."""
+        self._entries.extend(entries)
+        self._complete = not entries
+
+    def take(self) -> Any:
+        """Give out the next item; StopIteration where there is none."""
+        if self._ended or not self._entries:
+            raise StopIteration
+        entry = self._last = self._entries.popleft()
+        if self._left is not None:
+            self._left -= 1
+            self._ended = self._left == 0
+        assert self.plan is not None
+        item = self.plan.shown(entry)
+        return (item, self.plan.shard_shown(entry)) if self._return_shards else item
+
+    def end(self) -> None:
+        """Give out no more."""
+        self._entries.clear()
+        self._ended = True
+
+    @property
+    def last_evaluated_key(self) -> dict[str, str] | None:
+        """The cursor behind the last item given out; None: before the first, and when all has been given out."""
+        if self._last is None or self.plan is None or (self._complete and not self._entries):
+            return None
+        _, number, item = self._last
+        return self.plan.token(self.plan.shards[number], item)

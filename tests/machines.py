@@ -1,0 +1,81 @@
+"""The machines of a merged Query as tests make them, and a driver with a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from shardkit.machine import Answer, Done, Machine, Send
+from shardkit.operations.fan_out import FanOut
+from shardkit.operations.page import PageOfShards
+from shardkit.operations.query import Plan
+from shardkit.operations.shares import ItemSizes
+from shardkit.operations.stream import StreamOfShards
+
+
+def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
+    """One page of a Query."""
+    return PageOfShards(plan, sizes=sizes or ItemSizes(), draw=lambda: 0.5, fan_out=FanOut(concurrency, **fan_out))
+
+
+def stream_machine(
+    plan: Plan,
+    *,
+    sizes: ItemSizes | None = None,
+    concurrency: int = 10,
+    max_items: int | None = None,
+    **fan_out: Any,
+) -> StreamOfShards:
+    """A whole Query."""
+    return StreamOfShards(
+        plan,
+        sizes=sizes or ItemSizes(),
+        draw=lambda: 0.5,
+        fan_out=FanOut(concurrency, **fan_out),
+        max_items=max_items,
+    )
+
+
+@dataclass
+class Timed:
+    """Runs a machine on a clock of its own: ``answers`` gives, for a request, how long it takes and its answer."""
+
+    answers: Callable[[Send], tuple[float, Answer]]
+    now: float = 0.0
+    sent: list[tuple[float, Send]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._under_way: list[tuple[float, int, Send, Answer]] = []
+
+    def run(self, machine: Machine[Any]) -> Any:
+        """Carry on until the machine is done; a machine that streams can be run again."""
+        while True:
+            step = machine.next(self.now)
+            if isinstance(step, Done):
+                return step.value
+            if isinstance(step, Send):
+                seconds, answer = self.answers(step)
+                heappush(self._under_way, (self.now + seconds, len(self.sent), step, answer))
+                self.sent.append((self.now, step))
+                continue
+            comes = self._under_way[0][0] if self._under_way else inf
+            until = inf if step.until is None else step.until
+            assert min(comes, until) < inf, "the machine waits for nothing"
+            assert until > self.now, "the machine waits for what is past"
+            self.now = min(comes, until)
+            if comes <= until:
+                _, _, send, answer = heappop(self._under_way)
+                machine.receive(send, answer, self.now)
+
+
+def throttled(*limits: str) -> ClientError:
+    """What boto3 raises for a throttle with these reasons."""
+    reasons = [{"reason": f"TableRead{limit}Exceeded", "resource": "arn:…:table/orders"} for limit in limits]
+    error = {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"}
+    response: Any = {"Error": error, "ThrottlingReasons": reasons, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    return ClientError(response, "Query")

@@ -1,0 +1,153 @@
+"""A whole Query as a stream: what is read ahead, what may be held, how pages grow, and what it costs."""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from math import ceil
+from typing import Any
+
+import pytest
+from boto3.dynamodb.conditions import Key
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit.capacity.sizes import item_size
+from shardkit.machine import Answer, Done, Send, Wait
+from shardkit.operations.query import Plan
+from shardkit.operations.shares import BLOCK_BYTES
+from shardkit.operations.stream import StreamOfShards
+from tests.machines import Timed, stream_machine
+from tests.model import many
+
+K = Key("pk").eq("k")
+KB = 1024
+
+
+def _sort_key(item: Any) -> int:
+    return int(item["sk"]["N"])
+
+
+class Shards(Timed):
+    """A table of items of about ``size`` bytes that knows how many bytes and units each answer was."""
+
+    def __init__(self, shards: int, items: int, *, size: int = 300, hot: bool = False, seed: int = 0) -> None:
+        rng = random.Random(seed)
+        self.sharding = many(shards)
+        self.stored: dict[str, list[Any]] = {}
+        for number in range(items):
+            shard = 1 if hot and rng.random() < 0.5 else rng.randint(1, shards)
+            item = {"pk": {"S": f"k.{shard}"}, "sk": {"N": str(number)}, "note": {"S": "x" * (size - 14)}}
+            self.stored.setdefault(f"k.{shard}", []).append(item)
+        self.units = 0.0
+        self.unread_bytes = 0
+        super().__init__(self._answer)
+
+    def _answer(self, send: Send) -> tuple[float, Answer]:
+        (stored,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
+        items = self.stored.get(stored, [])
+        after = send.params.get("ExclusiveStartKey")
+        behind = items if after is None else items[bisect_right(items, int(after["sk"]["N"]), key=_sort_key) :]
+        page: list[Any] = []
+        size = 0
+        while len(page) < min(len(behind), send.params.get("Limit", len(behind))) and size < KB * KB:
+            page.append(behind[len(page)])
+            size += item_size(page[-1])
+        self.units += 0.5 * max(1, ceil(size / BLOCK_BYTES))
+        self.unread_bytes += size
+        answer: dict[str, Any] = {
+            "Items": page,
+            "ScannedCount": len(page),
+            "ResponseMetadata": {"HTTPHeaders": {"content-length": str(size)}},
+        }
+        if len(page) < len(behind):
+            answer["LastEvaluatedKey"] = {name: page[-1][name] for name in ("pk", "sk")}
+        return 0.01, answer
+
+    def stream(self, **options: Any) -> StreamOfShards:
+        plan = Plan.of(self.sharding, {"KeyConditionExpression": K})
+        return stream_machine(plan, **options)
+
+    def full_read(self) -> float:
+        """The units of reading every shard whole."""
+        return sum(
+            0.5 * max(1, ceil(sum(map(item_size, self.stored.get(f"k.{shard}", []))) / BLOCK_BYTES))
+            for shard in range(1, len(self.sharding.shards({"S": "k"})) + 1)
+        )
+
+
+def test_the_next_pages_are_asked_for_before_items_are_handed_out() -> None:
+    """While the caller works on what was handed out, requests are under way."""
+    service = Shards(4, 4000)
+    stream = service.stream()
+    while service.run(stream):
+        asked = len(service.sent)
+        step = stream.next(service.now)
+        assert isinstance(step, Wait | Done | Send)
+        if asked < 8:
+            assert isinstance(step, Wait), "the caller came back at once, and had to ask then"
+
+
+def test_pages_start_small_and_grow_to_the_services_own() -> None:
+    """64 KB first, four times as much each time, in whole blocks, at last without a limit (1 MB)."""
+    service = Shards(1, 12_000)
+    stream = service.stream()
+    while service.run(stream):
+        pass
+    limits = [send.params.get("Limit") for _, send in service.sent]
+    size = item_size(service.stored["k.1"][0])
+    assert limits[0] == 256
+    assert 250 * KB < (limits[1] or 0) * size < 258 * KB
+    assert set(limits[2:]) == {None}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shards=st.sampled_from([1, 3, 10, 40]),
+    items=st.integers(0, 3000),
+    budget=st.sampled_from([1, 8 * KB, 64 * KB, 512 * KB]),
+    hot=st.booleans(),
+    concurrency=st.sampled_from([1, 4, 50]),
+    max_items=st.none() | st.integers(1, 400),
+    seed=st.integers(0, 9),
+)
+def test_what_is_held_stays_below_the_budget(
+    shards: int, items: int, budget: int, concurrency: int, max_items: int | None, seed: int, *, hot: bool
+) -> None:
+    """Held, handed out last and under way together; beyond the budget one item of every shard, to be able to go on."""
+    service = Shards(shards, items, hot=hot, seed=seed)
+    stream = service.stream(max_buffer_bytes=budget, concurrency=concurrency, max_items=max_items)
+    size = 300
+    first_pages = 256 * size * min(concurrency, shards)  # items whose size is not known yet
+    found: list[int] = []
+    with_caller = 0
+    while entries := service.run(stream):
+        found += [int(item["sk"]["N"]) for _, _, item in entries]
+        service.unread_bytes -= with_caller
+        with_caller = sum(item_size(item) for _, _, item in entries)
+        if max_items is None:
+            unknown = first_pages if len(found) < 256 * shards else 0
+            assert service.unread_bytes <= max(budget, unknown) + 2 * shards * size
+    assert found == list(range(items))[:max_items]
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize(("shards", "items"), [(10, 40), (10, 20_000), (50, 20_000), (200, 6000), (200, 800)])
+def test_a_stream_costs_what_one_full_read_costs(shards: int, items: int, *, hot: bool) -> None:
+    """At most 5% above one read of every shard from end to end; small shards: at most one extra Query each."""
+    service = Shards(shards, items, hot=hot)
+    stream = service.stream(concurrency=50)
+    while service.run(stream):
+        pass
+    assert service.units <= max(1.05 * service.full_read(), service.full_read() + 0.5 * shards * (items < 20 * shards))
+
+
+def test_max_items_reads_its_share() -> None:
+    """A stream of few items costs what a page with Limit costs, not first pages of every shard."""
+    service = Shards(10, 20_000, hot=True)
+    stream = service.stream(max_items=100)
+    count = 0
+    while entries := service.run(stream):
+        count += len(entries)
+    assert count == 100
+    assert service.units <= 12.0
