@@ -43,7 +43,7 @@ _number: Callable[[Any], Decimal] = DYNAMODB_CONTEXT.create_decimal
 _REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues")
 _ITEMS = ("Item", "Key")
 _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "AttributeUpdates")
-_RESPONSE_MAPS = ("Item", "Attributes", "LastEvaluatedKey")
+_RESPONSE_MAPS = ("Item", "Attributes")
 
 
 def from_wire(value: WireValue) -> Any:
@@ -57,8 +57,37 @@ def from_wire(value: WireValue) -> Any:
 
 
 def from_wire_item(item: Mapping[str, WireValue]) -> dict[str, Any]:
-    """Give the Python values of an item or a key."""
-    return sized_from_wire_item(item)[0]
+    """Give the Python values of an item or a key.
+
+    Example:
+        >>> from_wire_item({"Date": {"S": "2014-07-09"}, "Gift": {"BOOL": True}})
+        {'Date': '2014-07-09', 'Gift': True}
+
+    Args:
+        item: attribute names to wire values; binary as base64 text or bytes.
+
+    Raises:
+        InvalidValueError: a value is not in wire form, or of an unknown type; it is a TypeError, as boto3 raises.
+        ArithmeticError: a number that DynamoDB cannot hold: as boto3.
+
+    Cost:
+        One pass; without the sizes, half of what :func:`sized_from_wire_item` takes: every item read goes through here.
+    """
+    shown: dict[str, Any] = {}
+    try:
+        for name, value in item.items():
+            (letter,) = value
+            # The commonest types without a call.
+            if letter == "S" or letter == "BOOL":  # noqa: PLR1714 - two comparisons are faster than a tuple
+                shown[name] = value[letter]
+            elif letter == "N":
+                shown[name] = _number(value["N"])
+            else:
+                shown[name] = _READERS[letter](value[letter])[0]
+    except (AttributeError, LookupError, TypeError, ValueError):
+        _refuse_unreadable_members(item)
+        raise
+    return shown
 
 
 def sized_from_wire_item(item: Mapping[str, WireValue]) -> tuple[dict[str, Any], int]:
@@ -81,8 +110,7 @@ def sized_from_wire_item(item: Mapping[str, WireValue]) -> tuple[dict[str, Any],
     try:
         return _read_map(item)
     except (AttributeError, LookupError, TypeError, ValueError):
-        for name, value in item.items():
-            _refuse_unreadable(f"attribute {name!r}", value)
+        _refuse_unreadable_members(item)
         raise
 
 
@@ -147,14 +175,11 @@ def _legacy(attribute: str, condition: Any) -> Any:
 
 
 def from_wire_response(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a response with every attribute value as a Python value; a cursor of shardkit's own stays as it is."""
+    """Give a response with every attribute value as a Python value; cursors are written apart."""
     shown = dict(response)
     for name in _RESPONSE_MAPS:
         if isinstance(shown.get(name), Mapping):
-            shown[name] = {
-                attribute: from_wire(value) if isinstance(value, Mapping) else value
-                for attribute, value in shown[name].items()
-            }
+            shown[name] = from_wire_item(shown[name])
     if "Items" in shown:
         shown["Items"] = [from_wire_item(item) for item in shown["Items"]]
     metrics = shown.get("ItemCollectionMetrics")
@@ -265,6 +290,11 @@ _READERS: Mapping[str, Callable[[Any], tuple[Any, int]]] = {
     "NS": _read_set(_read_number),
     "BS": _read_set(_read_binary),
 }
+
+
+def _refuse_unreadable_members(item: Any) -> None:
+    for name, value in item.items():
+        _refuse_unreadable(f"attribute {name!r}", value)
 
 
 def _refuse_unreadable(what: str, value: Any) -> None:

@@ -44,9 +44,12 @@ def stable_hash(value: Any) -> int:
     Cost: one SHA-256 over the value; no request.
     Source: ``tests/vectors/stable_hash.json``, for implementations in other languages.
     """
-    encoded = [_encoded(member) for member in _members(value)]
-    data = b"".join(letter + len(content).to_bytes(4, "big") + content for letter, content in encoded)
-    return int.from_bytes(hashlib.sha256(data if isinstance(value, tuple) else data[5:]).digest()[:8], "big")
+    if isinstance(value, tuple):
+        encoded = [_encoded(member) for member in _members(value)]
+        data = b"".join(letter + len(content).to_bytes(4, "big") + content for letter, content in encoded)
+    else:
+        data = value.encode("ascii") if _is_plain(value) else _encoded(value)[1]
+    return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
 
 
 def code_point_product(value: Any) -> int:
@@ -77,6 +80,8 @@ def code_point_product(value: Any) -> int:
 
 def checked(value: Any) -> Any:
     """Give a value, or a tuple of values, as a hash takes it: binary as bytes, and refused if it has no hash."""
+    if _is_plain(value):
+        return value
     members = tuple((_encoded(member), binary(member))[1] for member in _members(value))
     return members if isinstance(value, tuple) else members[0]
 
@@ -85,6 +90,11 @@ def binary(value: Any) -> Any:
     """Give bytes for all that boto3 writes as B, anything else as it is."""
     value = value.value if isinstance(value, Binary) else value  # type: ignore[attr-defined]
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _is_plain(value: Any) -> bool:
+    # What nearly every value is, on the way of every item that is written.
+    return type(value) is str and value.isascii()
 
 
 def _members(value: Any) -> tuple[Any, ...]:

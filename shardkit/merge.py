@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-from shardkit.codec import WireItem
-
 __all__ = ["Entry", "Merge", "Place"]
 
 # Any: what one table's sort keys are (str, Decimal or bytes; a tuple of them; an empty one without a sort key).
 Place: TypeAlias = "tuple[Any, int]"
 """(sort key, the shard's number in order from 0)."""
-Entry: TypeAlias = "tuple[Any, int, WireItem]"
-"""(sort key, the shard's number, item): an item that a shard brought, and where it stands."""
+Entry: TypeAlias = "tuple[Any, int, dict[str, Any]]"
+"""(sort key, the shard's number, item in Python values): an item that a shard brought, and where it stands."""
 
 _sort_key = itemgetter(0)
 

@@ -96,7 +96,7 @@ class Sharding:
             )
         return cls(table, strategy, keys, indexes, types)
 
-    @property
+    @cached_property
     def partition_key(self) -> str:
         """The name of the attribute that carries the suffix."""
         return self.keys.partition_key

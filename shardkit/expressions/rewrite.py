@@ -53,21 +53,22 @@ _LEGACY_PARAMETERS = frozenset(
         "ScanFilter",
     }
 )
+_EXPRESSIONS = ("FilterExpression", "ConditionExpression", "KeyConditionExpression")
 _UPDATE_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 
 
 def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
     """Replace boto3's condition objects by expressions: `Attr("a").eq(1)` becomes `#n0 = :v0`."""
     result = dict(params)
+    given = [name for name in _EXPRESSIONS if isinstance(params.get(name), ConditionBase)]
+    if not given:
+        return result
     builder = ConditionExpressionBuilder()
     taken = taken_placeholders(params)
     names: dict[str, str] = {}
     values: dict[str, Any] = {}
-    for parameter in ("FilterExpression", "ConditionExpression", "KeyConditionExpression"):
-        condition = params.get(parameter)
-        if not isinstance(condition, ConditionBase):
-            continue
-        built = builder.build_expression(condition, is_key_condition=parameter == "KeyConditionExpression")
+    for parameter in given:
+        built = builder.build_expression(params[parameter], is_key_condition=parameter == "KeyConditionExpression")
         generated = {*built.attribute_name_placeholders, *built.attribute_value_placeholders}
         # boto3 silently overwrites the caller's own #n0 with its own; renaming ours keeps both.
         clashes = sorted(generated & taken)

@@ -51,8 +51,7 @@ class PageOfShards(Gather):
         """The cursor where the page ended; None: everything has been read."""
         bound = self.merge.bound()
         if self.items and len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
-            _, number, item = self.items[-1]
-            return self.plan.token(self.plan.shards[number], item)
+            return self.plan.behind(self.items[-1])
         if bound is None:
             return None
         return self.plan.token(self.plan.shards[bound[1]], self._read_to[bound[1]])

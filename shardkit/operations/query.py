@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from shardkit.codec import WireItem, from_wire, from_wire_item
+from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import (
     ConfigurationError,
@@ -225,12 +225,18 @@ class Plan:
         return {}
 
     def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
-        """Give a page's items with their places, without those that stand at or before the cursor."""
+        """Give a page's items in Python values with their places, without those at or before the cursor."""
+        if self.start is not None and self.start.shard != self.shards[number]:
+            items = [item for item in items if self._comes(item, number)]
+        # Here, and not when they are handed out: the wire form is three times as large.
         order = self._order
-        entries = [(order(item), number, item) for item in items]
-        if self.start is None or self.start.shard == self.shards[number]:
-            return entries
-        return [entry for entry in entries if self._comes(entry)]
+        entries = [(order(item), number, from_wire_item(item)) for item in items]
+        if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
+            name, logical = self.sharding.partition_key, from_wire(self.condition.equals[self.sharding.partition_key])
+            for _, _, item in entries:
+                if name in item:
+                    item[name] = logical  # every item that was asked for has this very key
+        return entries
 
     def ends_at(self, key: WireItem) -> bool:
         """Say whether nothing behind a key can match (a narrowed condition lets in the excluded end of ``< b``)."""
@@ -244,26 +250,33 @@ class Plan:
         """Write the cursor that stands on a key of a shard."""
         return Cursor(shard, self.rest(key)).token(self.purpose)
 
+    def behind(self, entry: Entry) -> dict[str, str]:
+        """Write the cursor that stands on an item."""
+        _, number, item = entry
+        return self.token(
+            self.shards[number], to_wire_item({name: item[name] for name in self.key_names if name in item})
+        )
+
     def shown(self, entry: Entry) -> dict[str, Any]:
-        """Give an item as the application sees it, in Python values."""
+        """Give an item as the application sees it."""
         item = entry[2]
         if self.hidden:
             item = {name: value for name, value in item.items() if name not in self.hidden}
-        if not self.fanned:
-            return from_wire_item(self.sharding.shown(item))
         name = self.sharding.partition_key
-        shown = from_wire_item(item)
-        if name in shown and not isinstance(self.sharding.strategy, Unsharded):
-            # Every item that was asked for has this very key.
-            shown[name] = from_wire(self.condition.equals[name])
-        return shown
+        if self.fanned or name not in item:
+            return item
+        logical, _ = self._split(item[name])
+        return {**item, name: from_wire(logical)}
 
     def shard_shown(self, entry: Entry) -> int | None:
         """Give the shard that holds an item."""
         _, number, item = entry
         if self.fanned:
             return self.shards[number]
-        return self.sharding.logical(item[self.sharding.partition_key])[1]
+        return self._split(item[self.sharding.partition_key])[1]
+
+    def _split(self, stored: Any) -> tuple[WireValue, int | None]:
+        return self.sharding.logical(to_wire_item({"": stored})[""])
 
     def read_cursor(self, given: Any) -> Cursor:
         """Read a cursor, or a primary key made by hand."""
@@ -372,11 +385,11 @@ class Plan:
 
         return narrowed(exclusive=False), narrowed(exclusive=True)
 
-    def _comes(self, entry: Entry) -> bool:
+    def _comes(self, item: WireItem, number: int) -> bool:
         assert self.start_place is not None
-        place = entry[:2]
+        place = self.place(item, number)
         later = place < self.start_place if self.descending else place > self.start_place
-        return later and self._within(entry[2])
+        return later and self._within(item)
 
 
 def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:

@@ -60,5 +60,4 @@ class Rows:
         """The cursor behind the last item given out; None: before the first, and when all has been given out."""
         if self._last is None or self.plan is None or (self._complete and not self._entries):
             return None
-        _, number, item = self._last
-        return self.plan.token(self.plan.shards[number], item)
+        return self.plan.behind(self._last)

@@ -17,7 +17,7 @@ from shardkit.merge import Merge
 __all__ = ["BLOCK_BYTES", "ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
 
 BLOCK_BYTES = 4096
-_SAMPLES = 8
+_SAMPLES = 4
 _MEMORY = 256
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block

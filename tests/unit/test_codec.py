@@ -239,9 +239,16 @@ def test_an_item_is_a_mapping(item: Any) -> None:
 def test_what_is_no_wire_value(value: Any) -> None:
     """A TypeError, as boto3 raises, that names the attribute."""
     with pytest.raises(InvalidValueError, match="attribute 'a' is no wire value"):
-        from_wire_item({"b": {"S": "x"}, "a": value})
+        sized_from_wire_item({"b": {"S": "x"}, "a": value})
     with pytest.raises(TypeError, match="is no wire value"):
         from_wire(value)
+
+
+@pytest.mark.parametrize("value", [{}, {"X": 1}, {"S": "x", "N": "1"}, "S", None, {"L": [{}]}, {"B": "?"}])
+def test_an_item_read_that_is_no_wire_form(value: Any) -> None:
+    """The quick reader refuses what has no one type letter; contents it takes as boto3 does."""
+    with pytest.raises(InvalidValueError, match="attribute 'a' is no wire value"):
+        from_wire_item({"b": {"S": "x"}, "a": value})
 
 
 @pytest.mark.parametrize("number", ["1" * 39, "1E+127", "1E-166"])

@@ -62,7 +62,7 @@ class Service(Timed):
 
 
 def sort_keys(entries: Any) -> list[int]:
-    return [int(item["sk"]["N"]) for _, _, item in entries]
+    return [int(item["sk"]) for _, _, item in entries]
 
 
 def drain(service: Service, stream: StreamOfShards, found: list[int]) -> None:
