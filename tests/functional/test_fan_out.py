@@ -1,0 +1,213 @@
+"""A fan-out through boto3, over real HTTP: shards that are throttled, hang and fail, and streams that read ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Key
+from botocore.config import Config
+from botocore.exceptions import ClientError, ParamValidationError
+
+from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedParameterError
+from tests.fakes import timeless
+from tests.wire import THROTTLE, Service, error, serving
+
+SHARDS = 4
+K = Key("pk").eq("k")
+SCHEMA = {
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "pk", "AttributeType": "S"},
+        {"AttributeName": "sk", "AttributeType": "N"},
+    ],
+}
+TIMEOUT = 30
+Answer = Callable[[int, int], Any]
+"""(shard, number of its request from 1): a status and a body, or None for the page itself."""
+
+
+class Orders:
+    """40 items over 4 shards, in pages of at most ``most``."""
+
+    def __init__(self, answer: Answer, most: int = 100) -> None:
+        self.asked: Counter[int] = Counter()
+        self._answer = answer
+        self._most = most
+        self._lock = threading.Lock()
+
+    def __call__(self, operation: str, body: Any) -> Any:
+        assert operation == "Query"
+        (stored,) = (value["S"] for value in body["ExpressionAttributeValues"].values() if "S" in value)
+        shard = int(stored.rsplit(".", 1)[1])
+        with self._lock:
+            self.asked[shard] += 1
+            nth = self.asked[shard]
+        return self._answer(shard, nth) or (200, self.page(shard, body))
+
+    def page(self, shard: int, body: Any) -> Any:
+        after = body.get("ExclusiveStartKey")
+        items = [
+            {"pk": {"S": f"k.{shard}"}, "sk": {"N": str(number)}}
+            for number in range(shard - 1, 40, SHARDS)
+            if after is None or number > int(after["sk"]["N"])
+        ]
+        page = items[: min(self._most, body.get("Limit", self._most))]
+        more = {"LastEvaluatedKey": page[-1]} if len(page) < len(items) else {}
+        return {"Items": page, "Count": len(page), "ScannedCount": len(page), **more}
+
+
+@contextmanager
+def orders(answer: Answer = lambda *_: None, most: int = 100) -> Iterator[tuple[ShardedTable, Orders, Service]]:
+    shards = Orders(answer, most)
+    with serving(shards) as service:
+        resource = boto3.resource(
+            "dynamodb",
+            endpoint_url=service.url,
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=TIMEOUT),
+        )
+        yield ShardedTable(resource.Table("orders"), RandomSuffix(SHARDS), key_schema=SCHEMA), shards, service
+        resource.meta.client.close()
+
+
+def sort_keys(items: Any) -> list[int]:
+    return [int(item["sk"]) for item in items]
+
+
+def test_the_first_throttle_is_seen_and_only_its_shard_waits() -> None:
+    """It is not botocore that retries it, but shardkit, on its own clock."""
+    with orders(lambda shard, nth: error(THROTTLE) if shard == 2 and nth <= 3 else None) as (table, shards, _):
+        clock = timeless(table)
+        assert sort_keys(table.query(KeyConditionExpression=K)["Items"]) == list(range(40))
+        assert shards.asked == {1: 1, 2: 4, 3: 1, 4: 1}
+        assert len(clock.sleeps) == 3
+
+
+def test_a_shard_that_fails() -> None:
+    """By default an error with which and why and the others' items; a view may take those without it."""
+    with orders(lambda shard, _: error("InternalServerError") if shard == 2 else None) as (table, _, _):
+        with pytest.raises(ShardQueryError, match=r"1 of 4 shards failed \(shard 2: InternalServerError") as caught:
+            table.query(KeyConditionExpression=K)
+        without = [number for number in range(40) if number % SHARDS != 1]
+        assert sort_keys(caught.value.partial_items) == without
+        view = table.with_options(on_shard_error="partial")
+        page = view.query(KeyConditionExpression=K, ReturnShards=True)
+        assert sort_keys(page["Items"]) == without
+        assert {1, 3, 4} == set(page["Shards"])
+        assert isinstance(page["ShardErrors"][2], ClientError)
+        stream = view.query_items(KeyConditionExpression=K)
+        assert stream.shard_errors == {}
+        assert sort_keys(stream) == without
+        assert stream.shard_errors.keys() == {2}
+        with pytest.raises(ShardQueryError):
+            table.query(KeyConditionExpression=K)
+
+
+def test_no_errors_no_key() -> None:
+    """A whole answer says nothing of errors."""
+    with orders() as (table, _, _):
+        assert "ShardErrors" not in table.with_options(on_shard_error="partial").query(KeyConditionExpression=K)
+
+
+@pytest.mark.parametrize("connections", [2, 10])
+def test_a_deadline_ends_the_fan_out_whatever_hangs(connections: int) -> None:
+    """Also with fewer connections than shards, of which each waits for one that hangs."""
+    go = threading.Event()
+
+    def hang(shard: int, _: int) -> Any:
+        return (go.wait(TIMEOUT), None)[1] if shard <= 2 else None
+
+    with orders(hang) as (table, _, _):
+        try:
+            view = table.with_options(timeout=0.3, max_concurrency=connections)
+            with pytest.raises(ShardQueryError, match=r"did not answer within 0\.3 seconds") as caught:
+                view.query(KeyConditionExpression=K)
+            assert caught.value.errors.keys() == ({1, 2, 3, 4} if connections == 2 else {1, 2})
+            assert all(isinstance(one, TimeoutError) for one in caught.value.errors.values())
+            one = table.with_options(timeout=0.1)
+            with pytest.raises(ShardQueryError, match=r"0\.1 seconds"):
+                one.query(KeyConditionExpression=K, Shard=1)
+        finally:
+            go.set()
+
+
+def test_a_deadline_for_batches() -> None:
+    """Reads by key keep it too."""
+    go = threading.Event()
+    with serving(lambda *_: (go.wait(TIMEOUT), (200, {"Responses": {}}))[1]) as service:
+        client = boto3.resource("dynamodb", endpoint_url=service.url)
+        table = ShardedTable(client.Table("orders"), CalculatedSuffix("sk", SHARDS), key_schema=SCHEMA)
+        try:
+            with pytest.raises(ShardQueryError, match=r"0\.1 seconds"):
+                table.with_options(timeout=0.1).batch_get_items([{"pk": "k", "sk": 1}])
+        finally:
+            go.set()
+
+
+def test_the_next_pages_are_fetched_while_the_caller_works() -> None:
+    """Before the caller asks for more, the requests for it are out; after close() none is."""
+    ahead = threading.Event()
+
+    def note(_: int, nth: int) -> Any:
+        if nth == 2:
+            ahead.set()
+
+    with orders(note, most=3) as (table, shards, service):
+        stream = table.query_items(KeyConditionExpression=K)
+        assert next(stream)["sk"] == 0
+        assert ahead.wait(TIMEOUT)
+        stream.close()
+        assert list(stream) == []
+        asked = len(service.requests)
+        assert sort_keys(table.query_items(KeyConditionExpression=K)) == list(range(40))
+        assert len(service.requests) > asked
+        assert set(shards.asked) == {1, 2, 3, 4}
+
+
+def test_a_stream_that_failed_goes_on_from_its_cursor() -> None:
+    """What was handed out is not read again; the failed iterator gives no more."""
+    with orders(lambda shard, nth: error("InternalServerError") if (shard, nth) == (3, 2) else None, most=3) as (
+        table,
+        *_,
+    ):
+        stream = table.query_items(KeyConditionExpression=K)
+        found: list[int] = []
+        with pytest.raises(ShardQueryError):
+            found.extend(int(item["sk"]) for item in stream)
+        assert list(stream) == []
+        rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
+        assert found + sort_keys(rest) == list(range(40))
+
+
+def test_a_view_is_the_same_table() -> None:
+    """It shares what the table knows; the table's own options stay."""
+    with orders() as (table, _, service):
+        view = table.with_options(timeout=5, max_concurrency=1)
+        assert (view.name, view.strategy, repr(view)) == (table.name, table.strategy, repr(table))
+        assert sort_keys(view.query(KeyConditionExpression=K, Limit=30)["Items"]) == list(range(30))
+        assert sort_keys(table.query(KeyConditionExpression=K, Limit=30)["Items"]) == list(range(30))
+        # The size of the items was learnt through the view: a whole block each is asked for now.
+        first, later = service.requests[0][1]["Limit"], service.requests[-1][1]["Limit"]
+        assert first < later
+
+
+@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"on_shard_error": "skip"}, {"max_concurrency": 0}])
+def test_options_that_cannot_work(wrong: Any) -> None:
+    """They are refused when the view is made."""
+    with orders() as (table, _, _), pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        table.with_options(**wrong)
+
+
+def test_an_unknown_parameter_is_refused_before_anything_is_sent() -> None:
+    """It is the error that boto3's users know, and of shardkit's family."""
+    with orders() as (table, _, service):
+        with pytest.raises(ParamValidationError, match="Limt") as caught:
+            table.query(KeyConditionExpression=K, Limt=5)
+        assert isinstance(caught.value, UnsupportedParameterError)
+        assert service.requests == []
