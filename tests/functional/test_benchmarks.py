@@ -1,5 +1,6 @@
 """What the benchmarks stand on: the stub answers as DynamoDB does, and figures are judged rightly."""
 
+# ruff: noqa: E402 - the benchmarks are not imported where their extra is not installed
 from __future__ import annotations
 
 import json
@@ -11,10 +12,14 @@ from typing import Any
 
 import boto3
 import pytest
-import typer
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 from moto import mock_aws
+
+pytest.importorskip("rich")
+pytest.importorskip("typer")
+
+import typer
 from typer.testing import CliRunner
 
 from benchmarks import report, ways
