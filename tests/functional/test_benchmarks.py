@@ -1,6 +1,5 @@
 """What the benchmarks stand on: the stub answers as DynamoDB does, and figures are judged rightly."""
 
-# ruff: noqa: E402 - the benchmarks are not imported where their extra is not installed
 from __future__ import annotations
 
 import json
