@@ -1,0 +1,323 @@
+"""The journal of a load: which items are done, kept so that kill -9, lost power or lost credentials cost no item.
+
+A file of lines, each a checksum over all bodies up to its own, and a body in JSON::
+
+    1c291ca3 {"shardkit_journal":1,"load":"4f0c…","table":"Orders",…}     the header: what may not change
+    5be04f43 {"cursor":0,"ranges":[[0,50000],[50003,50010]]}              a cursor's places so far, first and past-last
+    99d03a1f [[0,50000],[0,50002]]                                        places since then, a line for every call
+
+A process that is killed has lost no line that it wrote: the operating system has it. Lost power may tear what was
+written in the last second; the first line whose checksum does not fit ends the journal. So what is read back is always
+what the journal held at some earlier moment: items may be sent again, in their order, and none is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import FileIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import orjson
+
+from shardkit.bulk.sources.base import Place
+from shardkit.errors import ConfigurationError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Journal"]
+
+_FORMAT = "shardkit_journal"
+_VERSION = 1
+_SYNC_SECONDS = 1.0
+_APPENDED_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """A cursor's places: all below ``top`` are done, but for ``gaps``: those that were read and are still waiting."""
+
+    top: int = 0
+    gaps: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, ranges: Sequence[Sequence[int]]) -> _Cursor:
+        cursor = cls()
+        for start, end in ranges:
+            cursor.gaps.update(range(cursor.top, start))
+            cursor.top = end
+        return cursor
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        edges = [-1, *sorted(self.gaps), self.top]
+        return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
+
+
+class Journal:
+    """What is done of a load, on disk.
+
+    Example::
+
+        journal = Journal.open("orders.journal", {"table": "Orders", "source": source.identity()})
+        for place, item in source.read(journal.done):
+            table.put_item(Item=item)
+            journal.record([place])
+        journal.close(ended=True)
+
+    Attributes:
+        resumed: How many places were done when it was opened.
+        ended: Whether the load has ended: nothing of its source is left.
+
+    Cost: 0.9 µs and 11 bytes a place; after every 4 MB the file is rewritten as ranges (20 ms), so that it stays under
+    6 MB. Memory: the places that were read and are not done. Both whatever the source's size.
+    """
+
+    def __init__(self, path: Path, file: FileIO, clock: Callable[[], float], appended_bytes: int) -> None:
+        self._path = path
+        self._file = file
+        self._clock = clock
+        self._least = appended_bytes
+        self._synced = clock()
+        self._header: dict[str, Any] = {}
+        self._cursors: dict[int, _Cursor] = {}
+        self._checksum = 0
+        self._appended = 0
+        self._most = appended_bytes
+        self.resumed = 0
+        self.ended = False
+
+    @property
+    def load(self) -> str:
+        """The load's id, drawn when the journal was begun."""
+        return str(self._header["load"])
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        header: Mapping[str, Any],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        appended_bytes: int = _APPENDED_BYTES,
+    ) -> Journal:
+        """Begin a journal, or go on with the one that is there.
+
+        Args:
+            path: The file; while it is open, no other process can open it.
+            header: What must be the same when the load is resumed, as JSON has it: table, key schema, strategy, source.
+            clock: Seconds; the first record that is a second later than the last fsync brings the next.
+            appended_bytes: How much is appended before the file is rewritten as ranges, or as much as these take.
+
+        Returns:
+            The journal; ``done`` knows what an earlier load recorded.
+
+        Raises:
+            ConfigurationError: The file is of another load (the message names what differs), no journal, in use, or
+                cannot be opened.
+
+        Cost: the file is read and rewritten: about 0.1 s where it is largest.
+        """
+        file = Path(os.path.realpath(path))
+        journal = cls(file, _locked(file), clock, appended_bytes)
+        try:
+            journal._restore(orjson.loads(orjson.dumps(dict(header))))
+            journal._rewrite()
+        except BaseException:
+            journal._file.close()
+            raise
+        return journal
+
+    def done(self, place: Place) -> bool:
+        """Say whether a place is recorded."""
+        cursor, number = place
+        known = self._cursors.get(cursor)
+        return known is not None and number < known.top and number not in known.gaps
+
+    def record(self, places: Iterable[Place]) -> None:
+        """Record places that need not be sent again: all of them, or none.
+
+        Of two writes of one key, the later is recorded with the earlier or after it: a load that was resumed in
+        between would write the earlier one over it.
+
+        Args:
+            places: Places whose items are written, or failed for good and are kept elsewhere. What lies before them and
+                is not recorded counts as read, and waiting.
+
+        Raises:
+            OSError: The file cannot be written; the journal is closed, and holds what was recorded before.
+        """
+        pairs = [(cursor, number) for cursor, number in places]
+        if not pairs:
+            return
+        self._add(pairs)
+        try:
+            self._append(pairs)
+            if self._appended > self._most:
+                self._rewrite()
+            elif self._clock() - self._synced >= _SYNC_SECONDS:
+                self._sync()
+        except OSError:
+            # Nothing may follow half a record: it would be lost with it.
+            self._file.close()
+            raise
+
+    def close(self, *, ended: bool = False) -> None:
+        """Make safe what is recorded, and let others open the file; a second time, do nothing.
+
+        Args:
+            ended: Whether the load has come to its end: every item of its source is recorded.
+        """
+        if self._file.closed:
+            return
+        try:
+            self.ended = self.ended or ended
+            self._rewrite()
+        finally:
+            self._file.close()
+
+    def _restore(self, header: dict[str, Any]) -> None:
+        records = _read(self._file)
+        kept = next(records, None)
+        if kept is None and self._file.tell() == 0:
+            self._header = {_FORMAT: _VERSION, "load": uuid.uuid4().hex, **header}
+            return
+        if not isinstance(kept, dict) or kept.get(_FORMAT) != _VERSION:
+            raise ConfigurationError(
+                f"journal={str(self._path)!r} is a file, and no journal that this version of shardkit knows; it "
+                "is left as it is: give another path"
+            )
+        self._header = kept
+        then = {name: value for name, value in kept.items() if name not in {_FORMAT, "load"}}
+        if changed := list(_differences(then, header)):
+            raise ConfigurationError(
+                f"journal={str(self._path)!r} is of another load: {'; '.join(changed[:5])}; load what it was begun "
+                "with, or give another path to begin anew"
+            )
+        for record in records:
+            if isinstance(record, list):
+                self._add(record)
+            elif "cursor" in record:
+                self._cursors[record["cursor"]] = _Cursor.of(record["ranges"])
+            else:
+                self.ended = True
+        self.resumed = sum(cursor.top - len(cursor.gaps) for cursor in self._cursors.values())
+
+    def _add(self, pairs: Iterable[Sequence[int]]) -> None:
+        cursors = self._cursors
+        for cursor, number in pairs:
+            known = cursors.get(cursor)
+            if known is None:
+                known = cursors[cursor] = _Cursor()
+            if number < known.top:
+                known.gaps.discard(number)
+            else:
+                known.gaps.update(range(known.top, number))
+                known.top = number + 1
+
+    def _append(self, record: Any) -> None:
+        body = orjson.dumps(record)
+        self._checksum = crc32(body, self._checksum)
+        line = memoryview(b"%08x %b\n" % (self._checksum, body))
+        self._appended += len(line)
+        while line:
+            line = line[self._file.write(line) :]
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._synced = self._clock()
+
+    def _rewrite(self) -> None:
+        """Put a file of ranges in the place of this one, at once: whenever the power goes, one of the two is there."""
+        new = self._path.with_name(self._path.name + ".new")
+        old, self._file = self._file, _opened(new, os.O_TRUNC)
+        try:
+            _lock(self._file)
+            self._checksum = self._appended = 0
+            self._append(self._header)
+            for number, cursor in sorted(self._cursors.items()):
+                self._append({"cursor": number, "ranges": cursor.ranges})
+            if self.ended:
+                self._append({"ended": True})
+            self._sync()
+            new.replace(self._path)
+            _sync_folder(self._path.parent)
+        finally:
+            old.close()
+        self._most = max(self._least, self._appended)
+        self._appended = 0
+
+
+def _opened(path: Path, flags: int = 0) -> FileIO:
+    # Unbuffered: what is written is the system's at once, and a file that is full says so there and then.
+    return FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666), "a+")
+
+
+def _lock(file: FileIO) -> None:
+    if fcntl is None:
+        raise ConfigurationError("journal= needs the file locks of Linux or macOS; on Windows, load under WSL")
+    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _locked(path: Path) -> FileIO:
+    while True:
+        try:
+            file = _opened(path)
+        except OSError as error:
+            raise ConfigurationError(
+                f"journal={str(path)!r} cannot be opened: {error}; give a path in a folder that can be written"
+            ) from error
+        try:
+            _lock(file)
+            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                return file
+        except BlockingIOError as error:
+            file.close()
+            raise ConfigurationError(
+                f"journal={str(path)!r} is in use by another load; wait for its end, or give another path"
+            ) from error
+        except BaseException:
+            file.close()
+            raise
+        # Its owner put another file in its place before this one was locked.
+        file.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(file: FileIO) -> Iterator[Any]:
+    """Give the records of a file up to the first that is not whole."""
+    checksum = 0
+    file.seek(0)
+    for line in file.readall().splitlines(keepends=True):
+        body = line[9:-1]
+        checksum = crc32(body, checksum)
+        if line != b"%08x %b\n" % (checksum, body):
+            return
+        yield orjson.loads(body)
+
+
+def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for member in sorted(then.keys() | now.keys()):
+            yield from _differences(then.get(member), now.get(member), f"{name}.{member}" if name else member)
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        for place, (was, is_now) in enumerate(zip(then, now, strict=True)):
+            yield from _differences(was, is_now, f"{name}[{place}]")
+    elif then != now:
+        yield f"{name} was {then!r:.100} and is {now!r:.100}"
