@@ -49,7 +49,7 @@ class ReadingTable(ForwardingTable):
                 ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
                 missing. When all shards fail, the error is raised in any case.
             max_concurrency: Requests of one fan-out that run side by side; None: as this table.
-            max_buffer_bytes: Bytes that ``query_items`` may hold and have under way, 64 MB unless given.
+            max_buffer_bytes: Bytes of memory that ``query_items`` may hold and have under way, 64 MB unless given.
 
         Returns:
             The view; it shares what this table has learnt (key schema, item sizes).
@@ -127,8 +127,8 @@ class ReadingTable(ForwardingTable):
             The same as :meth:`query`, when the first item is asked for.
 
         Cost: nothing is read twice; pages start small (64 KB a shard) and grow to 1 MB, the next ones are fetched while
-        the caller works; at least one Query a shard. Memory: ``max_buffer_bytes`` of items as they come over the wire
-        (64 MB unless :meth:`with_options` says otherwise), and at least one item a shard. IAM: ``dynamodb:Query``.
+        the caller works; at least one Query a shard. Memory: ``max_buffer_bytes`` (64 MB unless :meth:`with_options`
+        says otherwise), and at least one item a shard. IAM: ``dynamodb:Query``.
         """
         rows = Rows(return_shards=ReturnShards, max_items=max_items)
         return QueryItems(

@@ -3,8 +3,8 @@
 1. Nothing is read twice. Pages start small and grow, in whole 4 KB blocks.
 2. A shard that holds less than half a page is asked for its next one while the caller works on what was handed out; a
    shard that ran dry comes first.
-3. What is held, was handed out last, and is under way stays below the byte budget, as bytes that came over the wire.
-   One item of every shard is needed to go on: so much is held whatever the budget.
+3. What is held, was handed out last, and is under way stays below the byte budget, as bytes of memory: three for each
+   that comes over the wire. One item of every shard is needed to go on: so much is held whatever the budget.
 4. With ``max_items`` shards are asked for their share of what is missing, and nothing is read ahead.
 """
 
@@ -27,6 +27,8 @@ _GROWTH = 4
 _PAGE_BYTES = 2**20
 _UNKNOWN_ITEM_BYTES = 256
 _MAX_ITEM_BYTES = 400 * 1024
+_IN_MEMORY = 3
+"""Bytes that a byte over the wire takes as Python values (measured: 2.7, items of ten attributes and 350 bytes)."""
 
 
 class StreamOfShards(Gather):
@@ -73,7 +75,7 @@ class StreamOfShards(Gather):
         self._reserved.pop(send, None)
         if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
             items = answer.get("Items", ())
-            self._bytes += _bytes_of(answer)
+            self._bytes += _IN_MEMORY * _bytes_of(answer)
             self._items += len(items)
             self._evaluated += answer.get("ScannedCount", len(items))
             self._last_page[number] = len(items)
@@ -124,19 +126,21 @@ class StreamOfShards(Gather):
             return min(limit, first_share(limit / shards, self._sizes))
         growth = _GROWTH ** min(self._answers[number], 3)
         # All shards together may hold a page each, and have the next one under way.
-        size = min(_FIRST_PAGE_BYTES * growth, self._fan_out.max_buffer_bytes // (2 * shards))
+        size = min(_FIRST_PAGE_BYTES * growth, self._fan_out.max_buffer_bytes // (2 * _IN_MEMORY * shards))
         if size >= _PAGE_BYTES:
             return None
-        an_item = self._sizes.mean or (self._bytes_an_item if self._evaluated else _UNKNOWN_ITEM_BYTES)
+        over_the_wire = self._bytes_an_item / _IN_MEMORY
+        an_item = self._sizes.mean or (over_the_wire if self._evaluated else _UNKNOWN_ITEM_BYTES)
         return whole_blocks(max(1.0, size // an_item), self._sizes)
 
     def _bytes_of_page(self, items: int | None) -> float:
-        return _PAGE_BYTES if items is None else min(_PAGE_BYTES, items * self._bytes_an_item)
+        most = _IN_MEMORY * _PAGE_BYTES
+        return most if items is None else min(most, items * self._bytes_an_item)
 
     @property
     def _bytes_an_item(self) -> float:
-        """What an item evaluated brings over the wire."""
-        return max(1.0, self._bytes / self._evaluated) if self._evaluated else _MAX_ITEM_BYTES
+        """What an item that is evaluated takes."""
+        return max(1.0, self._bytes / self._evaluated) if self._evaluated else _IN_MEMORY * _MAX_ITEM_BYTES
 
     @property
     def _bytes_held(self) -> float:
