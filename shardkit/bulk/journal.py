@@ -26,13 +26,9 @@ from zlib import crc32
 
 import orjson
 
+from shardkit.bulk.durable import open_alone, replace, write
 from shardkit.bulk.sources.base import Place
 from shardkit.errors import ConfigurationError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Journal"]
 
@@ -128,7 +124,7 @@ class Journal:
         Cost: the file is read and rewritten: about 0.1 s where it is largest.
         """
         file = Path(os.path.realpath(path))
-        journal = cls(file, _locked(file), clock, appended_bytes)
+        journal = cls(file, open_alone(file, "journal"), clock, appended_bytes)
         try:
             journal._restore(orjson.loads(orjson.dumps(dict(header))))
             journal._rewrite()
@@ -156,16 +152,19 @@ class Journal:
         Raises:
             OSError: The file cannot be written; the journal is closed, and holds what was recorded before.
         """
-        pairs = [(cursor, number) for cursor, number in places]
+        pairs = list(map(tuple, places))  # orjson writes no subclass of tuple
         if not pairs:
             return
         self._add(pairs)
+        line = self._line(pairs)
+        self._appended += len(line)
         try:
-            self._append(pairs)
+            write(self._file, line)
             if self._appended > self._most:
                 self._rewrite()
-            elif self._clock() - self._synced >= _SYNC_SECONDS:
-                self._sync()
+            elif (now := self._clock()) - self._synced >= _SYNC_SECONDS:
+                os.fsync(self._file.fileno())
+                self._synced = now
         except OSError:
             # Nothing may follow half a record: it would be lost with it.
             self._file.close()
@@ -224,80 +223,24 @@ class Journal:
                 known.gaps.update(range(known.top, number))
                 known.top = number + 1
 
-    def _append(self, record: Any) -> None:
+    def _line(self, record: Any) -> bytes:
         body = orjson.dumps(record)
         self._checksum = crc32(body, self._checksum)
-        line = memoryview(b"%08x %b\n" % (self._checksum, body))
-        self._appended += len(line)
-        while line:
-            line = line[self._file.write(line) :]
+        return b"%08x %b\n" % (self._checksum, body)
 
-    def _sync(self) -> None:
-        os.fsync(self._file.fileno())
-        self._synced = self._clock()
+    def _lines(self) -> Iterator[bytes]:
+        self._checksum = 0
+        yield self._line(self._header)
+        for number, cursor in sorted(self._cursors.items()):
+            yield self._line({"cursor": number, "ranges": cursor.ranges})
+        if self.ended:
+            yield self._line({"ended": True})
 
     def _rewrite(self) -> None:
-        """Put a file of ranges in the place of this one, at once: whenever the power goes, one of the two is there."""
-        new = self._path.with_name(self._path.name + ".new")
-        old, self._file = self._file, _opened(new, os.O_TRUNC)
-        try:
-            _lock(self._file)
-            self._checksum = self._appended = 0
-            self._append(self._header)
-            for number, cursor in sorted(self._cursors.items()):
-                self._append({"cursor": number, "ranges": cursor.ranges})
-            if self.ended:
-                self._append({"ended": True})
-            self._sync()
-            new.replace(self._path)
-            _sync_folder(self._path.parent)
-        finally:
-            old.close()
-        self._most = max(self._least, self._appended)
+        self._file = replace(self._path, self._file, self._lines())
+        self._synced = self._clock()
         self._appended = 0
-
-
-def _opened(path: Path, flags: int = 0) -> FileIO:
-    # Unbuffered: what is written is the system's at once, and a file that is full says so there and then.
-    return FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666), "a+")
-
-
-def _lock(file: FileIO) -> None:
-    if fcntl is None:
-        raise ConfigurationError("journal= needs the file locks of Linux or macOS; on Windows, load under WSL")
-    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _locked(path: Path) -> FileIO:
-    while True:
-        try:
-            file = _opened(path)
-        except OSError as error:
-            raise ConfigurationError(
-                f"journal={str(path)!r} cannot be opened: {error}; give a path in a folder that can be written"
-            ) from error
-        try:
-            _lock(file)
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        except BlockingIOError as error:
-            file.close()
-            raise ConfigurationError(
-                f"journal={str(path)!r} is in use by another load; wait for its end, or give another path"
-            ) from error
-        except BaseException:
-            file.close()
-            raise
-        # Its owner put another file in its place before this one was locked.
-        file.close()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        self._most = max(self._least, self._file.tell())
 
 
 def _read(file: FileIO) -> Iterator[Any]:

@@ -1,0 +1,164 @@
+"""The dead letters of a load: the items that failed, with their reasons, in a file that can be loaded again.
+
+JSON Lines, an item a line, as DynamoDB JSON; what cannot be written as that stands there as text::
+
+    {"Item":{"Date":{"S":""}},"place":"orders.csv, line 18","code":"…","reason":"…","load":"4f0c…","at":[0,17]}
+    {"text":"2014-07-09;A17","place":"orders.csv, line 19","code":"…","reason":"…","load":"4f0c…","at":[0,18]}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from shardkit.bulk.durable import open_alone, replace, write
+from shardkit.bulk.report import BulkResult
+from shardkit.bulk.sources.base import BadRecord, Place
+from shardkit.codec import to_wire_item
+from shardkit.errors import ConfigurationError
+from shardkit.faults import code_of
+from shardkit.jsonform import encode
+
+__all__ = ["DeadLetters"]
+
+_BEGINNINGS = (b'{"Item":', b'{"text":')
+
+
+class DeadLetters:
+    """A file of dead letters, written to its end.
+
+    Example::
+
+        letters = DeadLetters.open("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
+        letters.add((place, result) for place, result in results if not result.ok)
+        journal.record(place for place, _ in results)
+
+    Cost: an fsync for each ``add`` that adds: what a journal then says is done is in this file, whatever happens.
+    """
+
+    def __init__(self, file: FileIO, load: str, where: Callable[[Place], str | int]) -> None:
+        self._file = file
+        self._load = load
+        self._where = where
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        load: str,
+        where: Callable[[Place], str | int],
+        done: Callable[[Place], bool] | None = None,
+    ) -> DeadLetters:
+        """Begin a file of dead letters, or go on with the one that is there.
+
+        Args:
+            path: The file; while it is open, no other load can open it. What other loads left in it stays.
+            load: The load's id, which its letters carry.
+            where: What a place means to a reader.
+            done: What the load's journal holds. Letters of this load that it does not hold are taken out: their items
+                come again, and are written or fail anew.
+
+        Returns:
+            The dead letters.
+
+        Raises:
+            ConfigurationError: The file holds something else, is in use, or cannot be opened.
+
+        Cost: the file is read; where letters are taken out, written anew.
+        """
+        resolved = Path(os.path.realpath(path))
+        file = open_alone(resolved, "dead_letters")
+
+        def keep(letter: dict[str, Any]) -> bool:
+            return done is None or letter["load"] != load or done(Place(*letter["at"]))
+
+        try:
+            if not all(letter is not None and keep(letter) for _, letter in _letters(resolved)):
+                kept = (line for line, letter in _letters(resolved) if letter is not None and keep(letter))
+                file = replace(resolved, file, kept)
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, load, where)
+
+    def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
+        """Write the items that failed, and make them safe.
+
+        Args:
+            failed: Each item's place, as its source gave it, and its result.
+
+        Raises:
+            OSError: The file cannot be written; it is closed.
+        """
+        lines = b"".join(self._line(place, result) for place, result in failed)
+        if not lines:
+            return
+        try:
+            write(self._file, lines)
+            os.fsync(self._file.fileno())
+        except OSError:
+            # Nothing may follow half a letter.
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Let others open the file; a second time, do nothing."""
+        self._file.close()
+
+    def _line(self, place: Place, result: BulkResult) -> bytes:
+        error = result.error or Exception("no reason is known")
+        about = {
+            "place": self._where(place),
+            "code": code_of(error),
+            "reason": _text(str(error)),
+            "load": self._load,
+            "at": tuple(place),
+        }
+        item: Any = result.item
+        if isinstance(item, BadRecord):
+            return encode({"text": _text(item.text), **about}) + b"\n"
+        try:
+            return encode({"Item": to_wire_item(item), **about}) + b"\n"
+        except Exception:  # noqa: BLE001 - what DynamoDB JSON has no form for, a reader shall see all the same
+            return encode({"text": _text(repr(item)), **about}) + b"\n"
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _letters(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Give each line and what it says; None: it is not whole."""
+    with path.open("rb") as lines:
+        for line in lines:
+            letter = _letter(line)
+            if letter is None and not _is_torn(line):
+                raise ConfigurationError(
+                    f"dead_letters={str(path)!r} holds something else than dead letters: {line!r:.100}; it is left as "
+                    "it is: give another path"
+                )
+            yield line, letter
+
+
+def _letter(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        letter = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return letter if isinstance(letter, dict) and letter.keys() >= {"reason", "load", "at"} else None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Say whether it is the last line of a load whose power went while it was written."""
+    written = line.rstrip(b"\0")
+    return not line.endswith(b"\n") and any(
+        written.startswith(beginning) or beginning.startswith(written) for beginning in _BEGINNINGS
+    )
