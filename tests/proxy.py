@@ -1,0 +1,207 @@
+"""A proxy in front of an engine that loses, delays, cuts and refuses, each BatchWriteItem by its turn in a schedule."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from types import TracebackType
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import urllib3
+
+Fault = Literal[
+    "none",
+    "delay",
+    "drop",
+    "drop after",
+    "reset",
+    "reset after",
+    "cut",
+    "500",
+    "500 after",
+    "503",
+    "throttle",
+    "throttle key",
+    "throttle table",
+    "unprocessed",
+    "all unprocessed",
+    "expired",
+    "account",
+]
+"""What becomes of a BatchWriteItem; ``after``: it is carried out, and its answer does not arrive.
+
+``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer.
+"""
+PASSING: tuple[Fault, ...] = tuple(fault for fault in get_args(Fault) if fault not in {"expired", "account"})
+"""Those after which the same request may succeed."""
+Stage = Literal["came", "carried out", "answered"]
+
+DELAY_SECONDS = 0.02
+_ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
+# Each refusal: the status, the code, and the limit that its reason names.
+_REFUSALS: Mapping[Fault, tuple[int, str, str | None]] = {
+    "500": (500, "InternalServerError", None),
+    "500 after": (500, "InternalServerError", None),
+    "503": (503, "ServiceUnavailable", None),
+    "throttle": (400, "ProvisionedThroughputExceededException", None),
+    "throttle key": (400, "ThrottlingException", "TableWriteKeyRangeThroughputExceeded"),
+    "throttle table": (400, "ProvisionedThroughputExceededException", "TableWriteProvisionedThroughputExceeded"),
+    "account": (400, "RequestLimitExceeded", "TableWriteAccountLimitExceeded"),
+    "expired": (400, "ExpiredTokenException", None),
+}
+
+
+def some_faults(rng: Random, count: int, share: float = 0.5) -> list[Fault]:
+    """So many requests' faults: each of the passing ones in turn, drawn for this share of the requests."""
+    faults = [fault for fault in PASSING if fault != "none"]
+    return [faults[number % len(faults)] if rng.random() < share else "none" for number in range(count)]
+
+
+class Proxy:
+    """Passes requests on to an engine; used as a context manager.
+
+    Args:
+        upstream: The engine's URL.
+        schedule: What becomes of each BatchWriteItem; those beyond it are passed on.
+        watch: Called with each BatchWriteItem's number, from 1, at each stage that it comes to.
+
+    Attributes:
+        endpoint: The proxy's URL.
+        counts: How many requests met each fault.
+    """
+
+    def __init__(
+        self, upstream: str, schedule: Iterable[Fault] = (), watch: Callable[[int, Stage], object] = lambda *_: None
+    ) -> None:
+        self.counts: Counter[Fault] = Counter()
+        self._schedule = iter(schedule)
+        self._watch = watch
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        parts = urlsplit(upstream)
+        self._pool = urllib3.HTTPConnectionPool(str(parts.hostname), parts.port, maxsize=50, retries=False)
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                try:
+                    proxy.handle(self)
+                except OSError:
+                    self.close_connection = True  # a client that was killed
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 100
+
+            def handle_error(self, *_: Any) -> None:
+                """A connection that ended in the middle of a request: what is tested."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Proxy:  # noqa: PYI034 - typing.Self needs Python 3.11
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._pool.close()
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer one request as its turn says."""
+        body = request.rfile.read(int(request.headers["Content-Length"]))
+        if not request.headers["X-Amz-Target"].endswith(".BatchWriteItem"):
+            self._answer(request, *self._passed_on(request, body))
+            return
+        with self._lock:
+            fault: Fault = next(self._schedule, "none")
+            self.counts[fault] += 1
+            number = self.counts.total()
+        self._watch(number, "came")
+        if fault == "delay":
+            self._closing.wait(DELAY_SECONDS)
+        left: dict[str, Any] = {}
+        if "unprocessed" in fault:
+            body, left = _parted(body, keep=0.5 if fault == "unprocessed" else 0.0)
+        carried_out = fault in {"none", "delay", "cut", "unprocessed"} or fault.endswith("after")
+        answer = self._passed_on(request, body) if carried_out and body else (200, {}, b"{}")
+        if carried_out:
+            self._watch(number, "carried out")
+        if "drop" in fault or "reset" in fault:
+            if "reset" in fault:
+                request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(request.connection.detach())
+            request.close_connection = True
+        elif fault in _REFUSALS:
+            self._answer(request, *_refusal(fault, body))
+        elif left:
+            self._answer(
+                request, answer[0], {}, json.dumps({**json.loads(answer[2]), "UnprocessedItems": left}).encode()
+            )
+        else:
+            self._answer(request, *answer, half=fault == "cut")
+        self._watch(number, "answered")
+
+    def _passed_on(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        headers["Content-Length"] = str(len(body))
+        response = self._pool.urlopen("POST", "/", body, headers)
+        kept = {name: value for name, value in response.headers.items() if name.lower() == "x-amz-crc32"}
+        return response.status, kept, response.data
+
+    def _answer(
+        self,
+        request: BaseHTTPRequestHandler,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        half: bool = False,
+    ) -> None:
+        request.send_response(status)
+        for name, value in {**headers, "Content-Type": "application/x-amz-json-1.0"}.items():
+            request.send_header(name, value)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body[: len(body) // 2] if half else body)
+        request.close_connection = half
+
+
+def _parted(body: bytes, keep: float) -> tuple[bytes, dict[str, Any]]:
+    """A request's first part (none: nothing of it), and what is to be left unprocessed."""
+    params = json.loads(body)
+    ((table, requests),) = params["RequestItems"].items()
+    kept = int(len(requests) * keep)
+    first = json.dumps({**params, "RequestItems": {table: requests[:kept]}}).encode() if kept else b""
+    return first, {table: requests[kept:]}
+
+
+def _refusal(fault: Fault, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    status, code, reason = _REFUSALS[fault]
+    said: dict[str, Any] = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled"}
+    if reason is not None:
+        (table,) = json.loads(body)["RequestItems"]
+        # Lower camel case in the one exception, as its model has it.
+        name = "throttlingReasons" if code == "ThrottlingException" else "ThrottlingReasons"
+        said[name] = [{"reason": reason, "resource": _ARN + table}]
+    return status, {}, json.dumps(said).encode()
