@@ -1,0 +1,265 @@
+"""Parquet files and frames (Arrow, pandas, polars): rows as items, by pyarrow.
+
+How a value becomes one that DynamoDB has: whole numbers, decimals and floats become numbers (a float in the fewest
+digits that give it back), text, binary and booleans stay; dates, times and timestamps become ISO 8601 text, which sorts
+as they do (a timestamp with a zone in UTC, ending in Z); lists, structs and maps become lists and maps. Null is left
+out. NaN and the infinities are refused, for DynamoDB has no such numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any
+
+from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.sources.files import File
+from shardkit.bulk.sources.lines import Skip
+from shardkit.errors import ConfigurationError, InvalidValueError
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ModuleNotFoundError as missing:
+    raise ConfigurationError('Parquet and frames need the package pyarrow: pip install "shardkit[load]"') from missing
+
+__all__ = ["Frame", "ParquetFile", "RowSection", "divided", "keys_apart"]
+
+_ROWS = 1024  # of a batch: what a cursor holds as values
+_APART = 500
+_SAMPLED_GROUPS = 16
+
+
+class Frame:
+    """Rows in memory, of anything with the Arrow PyCapsule interface (``__arrow_c_stream__``)."""
+
+    name = "frame"
+    size = 0
+
+    def __init__(self, frame: Any) -> None:
+        self._table = pa.table(frame)
+        self.schema = self._table.schema
+        self.rows = self._table.num_rows
+        # Cutting a table costs nothing: as many groups as cursors could want.
+        step = max(1, -(-self.rows // 256))
+        self.groups = [min(step, self.rows - start) for start in range(0, self.rows, step)]
+
+    def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
+        """Give the rows from one to another, in record batches."""
+        table = self._table.slice(start, end - start)
+        yield from (table if columns is None else table.select(columns)).to_batches(max_chunksize=_ROWS)
+
+    def identity(self) -> dict[str, Any]:
+        """Rows and columns: who resumes a load gives the same frame again."""
+        return {"name": self.name, "rows": self.rows, "columns": str(self.schema)}
+
+
+class ParquetFile:
+    """A Parquet file; its row groups are what cursors can be spread over."""
+
+    def __init__(self, file: File) -> None:
+        if file.size is None:
+            raise ConfigurationError("Parquet is read from its end: give a file, not standard input")
+        self.file = file
+        self.name = file.name
+        self.size = file.size
+
+    @cached_property
+    def metadata(self) -> Any:
+        """What its footer says."""
+        with self.file.open() as stream:
+            try:
+                return pq.read_metadata(stream)
+            except pa.ArrowInvalid as error:
+                raise ConfigurationError(f"{self.name} cannot be read as Parquet: {error}") from error
+
+    @property
+    def schema(self) -> Any:
+        """Its columns."""
+        return self.metadata.schema.to_arrow_schema()
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(self.metadata.num_rows)
+
+    @cached_property
+    def groups(self) -> list[int]:
+        """The rows of each row group."""
+        return [self.metadata.row_group(number).num_rows for number in range(self.metadata.num_row_groups)]
+
+    def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
+        """Read the rows from one to another, in record batches; only the row groups that hold them."""
+        first = 0
+        wanted: list[int] = []
+        for number, (group_start, group_end) in enumerate(pairwise([0, *accumulate(self.groups)])):
+            if group_start < end and group_end > start:
+                first = first if wanted else group_start
+                wanted.append(number)
+        with self.file.open() as stream:
+            # A buffer instead of whole column chunks: many row groups are under way at once.
+            reader = pq.ParquetFile(stream, metadata=self.metadata, buffer_size=64 * 1024, pre_buffer=False)
+            for batch in reader.iter_batches(_ROWS, row_groups=wanted, columns=columns, use_threads=False):
+                low, high = max(start - first, 0), min(end - first, batch.num_rows)
+                if low < high:
+                    yield batch.slice(low, high - low)
+                first += batch.num_rows
+
+    def identity(self) -> dict[str, Any]:
+        """The file's."""
+        return self.file.identity()
+
+
+@dataclass(eq=False)
+class RowSection:
+    """Rows from one to another of a file or frame."""
+
+    rows: Frame | ParquetFile
+    start: int
+    end: int
+    read: int = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Its part of the file's bytes, by the rows read."""
+        return self.rows.size * self.read // max(1, self.rows.rows)
+
+    def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
+        """Read its rows; batches that are skipped as a whole are not made into values."""
+        self.read = 0
+        for batch in self.rows.batches(self.start, self.end):
+            numbers = range(self.read, self.read + batch.num_rows)
+            wanted = [number for number in numbers if skip is None or not skip(number)]
+            if wanted:
+                records = list(_records(batch))
+                for number in wanted:
+                    yield number, records[number - numbers.start]
+            self.read = numbers.stop
+
+    def where(self, number: int) -> str:
+        """Give the row, counted from 1."""
+        return f"{self.rows.name}, row {self.start + number + 1}"
+
+
+def divided(sources: Sequence[Frame | ParquetFile], cursors: int, keys: Sequence[str]) -> list[RowSection]:
+    """Divide into sections of whole row groups, as many as cursors if there are so many, else fewer.
+
+    All rows of one primary key that follow each other are in one section.
+    """
+    total = sum(source.rows for source in sources) or 1
+    sections = []
+    for source in sources:
+        parts = max(1, cursors * source.rows // total) if cursors > 1 else 1
+        edges = list(accumulate(source.groups))
+        targets = (source.rows * part // parts for part in range(1, parts))
+        cuts = {min(edges, key=lambda edge, target=target: abs(edge - target)) for target in targets}  # type: ignore[misc]
+        starts = sorted({0, *(_key_changes(source, cut, keys) for cut in cuts)} - {source.rows}) if source.rows else []
+        sections += [RowSection(source, start, end) for start, end in pairwise([*starts, source.rows])]
+    return sections
+
+
+def _key_changes(source: Frame | ParquetFile, row: int, keys: Sequence[str]) -> int:
+    """Give the first row from ``row`` on whose primary key is not that of the row before it."""
+    last: Any = None
+    at = max(0, row - 1)
+    for batch in source.batches(at, source.rows, list(keys)):
+        for key in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            if at >= row and key != last:
+                return at
+            last, at = key, at + 1
+    return source.rows
+
+
+def keys_apart(sources: Sequence[Frame | ParquetFile], name: str) -> list[tuple[Any, Any]]:
+    """Give the partition key of two rows that stand some hundred apart, at several places."""
+    groups = [(one, start, end) for one in sources for start, end in pairwise([0, *accumulate(one.groups)])]
+    pairs = []
+    for source, start, _ in groups[:: -(-len(groups) // _SAMPLED_GROUPS)]:
+        end = min(start + _APART, source.rows)
+        column = [key for batch in source.batches(start, end, [name]) for key in batch.column(0).to_pylist()]
+        if len(column) > _APART // 2:
+            pairs.append((column[0], column[-1]))
+    return pairs
+
+
+def _records(batch: Any) -> Iterator[Record]:
+    names = batch.schema.names
+    columns = [_values(column) for column in batch.columns]
+    for row in zip(*columns, strict=True):
+        item = {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        wrong = next((name for name, value in item.items() if isinstance(value, _Refused)), None)
+        yield item if wrong is None else BadRecord(str(item), item[wrong].error(wrong))
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """What stands in the place of a value that DynamoDB cannot hold."""
+
+    value: Any
+
+    def error(self, name: str) -> Exception:
+        return InvalidValueError(
+            f"column {name!r} holds {self.value!r:.100}, which DynamoDB cannot hold; write null, or cast the column"
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def _values(column: Any) -> list[Any]:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_floating(kind):
+        # As text: the fewest digits that give the number back, also of 32 bits.
+        return [None if text is None else _decimal(text) for text in pc.cast(column, pa.string()).to_pylist()]
+    if pa.types.is_timestamp(kind):
+        texts = pc.cast(pc.cast(column, pa.timestamp(kind.unit, "UTC" if kind.tz else None)), pa.string()).to_pylist()
+        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return list(pc.cast(column, pa.string()).to_pylist())
+    values = list(column.to_pylist())
+    return [_plain(value) for value in values] if _is_nested(kind) else values
+
+
+def _is_nested(kind: Any) -> bool:
+    simple: tuple[Callable[[Any], bool], ...] = (
+        pa.types.is_boolean,
+        pa.types.is_integer,
+        pa.types.is_decimal,
+        pa.types.is_string,
+        pa.types.is_large_string,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+    )
+    return not any(test(kind) for test in simple)
+
+
+def _plain(value: Any) -> Any:
+    """Give a value within a list, struct or map; what is of no type that DynamoDB has stands for its row."""
+    if isinstance(value, float):
+        return _decimal(repr(value))
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, list):
+        if value and all(isinstance(entry, tuple) for entry in value):  # a map, as pyarrow gives it
+            return _plain(dict(value))
+        members = [_plain(member) for member in value]
+        return next((member for member in members if isinstance(member, _Refused)), members)
+    if isinstance(value, dict):
+        entries = {name: _plain(member) for name, member in value.items() if member is not None}
+        if not all(isinstance(name, str) for name in entries):
+            return _Refused(value)
+        return next((member for member in entries.values() if isinstance(member, _Refused)), entries)
+    return value if isinstance(value, str | bytes | int | Decimal | None) else _Refused(value)
+
+
+def _decimal(text: str) -> Any:
+    number = Decimal(text)
+    return number if number.is_finite() else _Refused(number)

@@ -1,0 +1,131 @@
+"""Cells of CSV and TSV as values: types given or inferred, empty cells, and what DynamoDB cannot hold."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from shardkit.errors import ConfigurationError, InvalidValueError
+
+__all__ = ["CELL_TYPES", "Cells", "infer_types", "parse_types"]
+
+CELL_TYPES = ("S", "N", "B", "BOOL")
+"""What a cell can be: text, a number, base64 text of binary, true or false."""
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
+# Not 007, which is a name; nor 1E5, which may be one.
+_CLEARLY_A_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?)?").fullmatch
+_DIGITS = 38
+_BOOLEANS = {"true": True, "false": False}
+
+
+def parse_types(text: str) -> dict[str, str]:
+    """Read ``Total:N,Gift:BOOL`` as a type a column.
+
+    Raises:
+        ConfigurationError: It is not of that form, or names a type that a cell cannot be.
+    """
+    types = {}
+    for part in filter(None, text.split(",")):
+        name, _, letter = part.rpartition(":")
+        types[name.strip()] = letter.strip()
+    return check_types(types, text)
+
+
+def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
+    """Refuse types that a cell cannot be."""
+    if wrong := {name: letter for name, letter in types.items() if not name or letter not in CELL_TYPES}:
+        raise ConfigurationError(
+            f"types={given!r} has {wrong}; give a column and one of {', '.join(CELL_TYPES)}: 'Total:N,Gift:BOOL'"
+        )
+    return dict(types)
+
+
+def infer_types(names: Sequence[str], rows: Iterable[Sequence[str]], absent: frozenset[str]) -> dict[str, str]:
+    """Say what each column is by a sample of its cells: N or BOOL where every cell is clearly one, else S.
+
+    A number with a leading zero (a postcode) is text, and so is a column without any cell.
+    """
+    columns = list(zip(*(row for row in rows if len(row) == len(names)), strict=True))
+    return {name: _kind(set(column) - absent) for name, column in zip(names, columns, strict=False)}
+
+
+def _kind(cells: set[str]) -> str:
+    if cells and all(_CLEARLY_A_NUMBER(cell) and len(cell) <= _DIGITS for cell in cells):
+        return "N"
+    return "BOOL" if cells and all(cell.lower() in _BOOLEANS for cell in cells) else "S"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How the cells of a row become an item.
+
+    Args:
+        types: A type a column; a column that is not in it is text.
+        absent: Cells that mean that there is no value; the attribute is left out.
+        empty_strings: Keep empty cells of text columns as empty strings.
+    """
+
+    types: Mapping[str, str]
+    absent: frozenset[str]
+    empty_strings: bool = False
+
+    def converters(self, names: Sequence[str]) -> list[tuple[str, Callable[[str], Any] | None, frozenset[str]]]:
+        """Give each column's name, conversion and absent cells, for ``item``."""
+        kept = self.absent - {""} if self.empty_strings else self.absent
+        kinds = [self.types.get(name, "S") for name in names]
+        return [
+            (name, _CONVERTERS[kind], kept if kind == "S" else self.absent)
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+
+
+def item_of(columns: list[tuple[str, Callable[[str], Any] | None, frozenset[str]]], row: list[str]) -> dict[str, Any]:
+    """Give the item of a row.
+
+    Raises:
+        InvalidValueError: A cell is not of its column's type, or there are too many or too few of them.
+    """
+    if len(row) != len(columns):
+        raise InvalidValueError(
+            f"the row has {len(row)} cells, the header {len(columns)}; quote cells that hold the delimiter"
+        )
+    item = {}
+    for (name, convert, absent), cell in zip(columns, row, strict=True):
+        if cell in absent:
+            continue
+        if convert is None:
+            item[name] = cell
+            continue
+        try:
+            item[name] = convert(cell)
+        except ValueError as error:
+            raise InvalidValueError(f"column {name!r} holds {cell!r:.100}, {error}") from None
+    return item
+
+
+def _number(cell: str) -> Decimal:
+    if _NUMBER(cell) is None:
+        raise ValueError("which is no number; mend it, or give the column the type S")
+    return Decimal(cell)
+
+
+def _boolean(cell: str) -> bool:
+    try:
+        return _BOOLEANS[cell.lower()]
+    except KeyError:
+        raise ValueError("which is neither true nor false; mend it, or give the column the type S") from None
+
+
+def _binary(cell: str) -> bytes:
+    try:
+        return base64.b64decode(cell, validate=True)
+    except ValueError:
+        raise ValueError("which is no base64 text; mend it, or give the column the type S") from None
+
+
+_CONVERTERS: dict[str, Callable[[str], Any] | None] = {"S": None, "N": _number, "BOOL": _boolean, "B": _binary}

@@ -1,0 +1,101 @@
+"""CSV and TSV: quoting and newlines within quotes as RFC 4180 has them, read by the standard library's csv."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+
+from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.sources.cells import Cells, item_of
+from shardkit.bulk.sources.lines import Skip
+from shardkit.errors import ConfigurationError, InvalidValueError
+
+__all__ = ["Delimited", "read_row"]
+
+Row = list[str] | InvalidValueError
+
+
+class Delimited:
+    """Rows of cells.
+
+    Args:
+        header: The columns' names.
+        cells: How cells become values.
+        delimiter: What stands between two cells: one character.
+    """
+
+    quotes = b'"'
+
+    def __init__(self, header: list[str], cells: Cells, delimiter: str) -> None:
+        self.name = "tsv" if delimiter == "\t" else "csv"
+        self._columns = cells.converters(header)
+        self._delimiter = delimiter
+
+    def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
+        """Read rows; one that cannot be read is a bad record, and reading goes on with the next line."""
+        for number, (at, raw, row) in enumerate(rows(lines, self._delimiter)):
+            if skip is not None and skip(number):
+                continue
+            try:
+                if isinstance(row, Exception):
+                    raise row
+                record: Record = item_of(self._columns, row)
+            except InvalidValueError as error:
+                record = BadRecord(raw(), error)
+            yield number, at, record
+
+
+class _Lines:
+    """Lines as text for csv; the bytes of the row under way are kept, for when it cannot be read."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+        self.row: list[bytes] = []
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.row.append(line)
+        self.taken += 1
+        return line.decode()
+
+    def text(self) -> str:
+        return b"".join(self.row).decode(errors="replace").rstrip("\r\n")
+
+
+def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable[[], str], Row]]:
+    """Give each row, or why it cannot be read; before it the lines before it, and what gives its text."""
+    source = _Lines(lines)
+    # strict: what is not well quoted is an error, not other data.
+    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    while True:
+        source.row.clear()
+        at = source.taken
+        row: Row
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except (csv.Error, UnicodeDecodeError) as error:
+            row = InvalidValueError(f"the row cannot be read ({error}); mend its quotes, or write it in UTF-8")
+        if row != []:
+            yield at, source.text, row
+
+
+def read_row(lines: Iterator[bytes], delimiter: str, where: str) -> list[str]:
+    """Read a header.
+
+    Raises:
+        ConfigurationError: There is none, or a name is missing or stands twice.
+    """
+    _, _, header = next(rows(lines, delimiter), (0, str, InvalidValueError("it is empty")))
+    if isinstance(header, Exception):
+        raise ConfigurationError(f"the header of {where} cannot be read: {header}")
+    if not all(header) or len(set(header)) < len(header):
+        raise ConfigurationError(
+            f"the header of {where} has a name twice, or none: {header!r:.500}; mend it, or name the columns"
+        )
+    return header

@@ -1,0 +1,262 @@
+"""Files to read from: on disk, in S3, on standard input; found by name, folder or pattern; opened at any byte."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from shardkit.errors import ConfigurationError
+
+__all__ = ["BLOCK", "File", "LocalFile", "S3File", "StandardInput", "compression", "decompressed", "find_files"]
+
+BLOCK = 64 * 1024
+"""Bytes that a cursor holds of a local file."""
+S3_BLOCK = 1024 * 1024
+"""Bytes that a cursor asks S3 for at a time: 64 cursors hold 64 MB."""
+_HEAD = 1024 * 1024
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+# What lies beside the data of an export (manifests, marks of a job's end) is not data.
+_BESIDE = (".", "_", "manifest-")
+
+
+class File(Protocol):
+    """A file: what it is called, how large it is, and its bytes from any offset on."""
+
+    @property
+    def name(self) -> str:
+        """Its name as the user gave it."""
+
+    @property
+    def size(self) -> int | None:
+        """Its bytes; None where it can be read only once, from its beginning."""
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        """Open it at an offset, to be read and closed."""
+
+    def look(self, offset: int = 0) -> IO[bytes]:
+        """Open it to look at a part of it, without taking that from a later ``open``."""
+
+    def identity(self) -> dict[str, Any]:
+        """Give what tells it from another one, or from itself once it has changed."""
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file on disk."""
+
+    name: str
+
+    @cached_property
+    def size(self) -> int:
+        """Its bytes."""
+        return Path(self.name).stat().st_size
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        """Open it at an offset."""
+        stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - it is the caller's
+        stream.seek(offset)
+        return stream
+
+    def look(self, offset: int = 0) -> IO[bytes]:
+        """Open it at an offset."""
+        return self.open(offset)
+
+    def identity(self) -> dict[str, Any]:
+        """Name, size and time of its last change."""
+        stat = Path(self.name).stat()
+        return {"name": str(Path(self.name).resolve()), "size": stat.st_size, "changed": stat.st_mtime_ns}
+
+
+@dataclass(frozen=True)
+class S3File:
+    """An object in S3, read in ranges; one that changes meanwhile is an error of the service, not other data."""
+
+    client: Any = field(repr=False)
+    bucket: str
+    key: str
+    size: int
+    etag: str
+
+    @property
+    def name(self) -> str:
+        """Its URL."""
+        return f"s3://{self.bucket}/{self.key}"
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        """Open it at an offset; nothing is asked for before it is read."""
+        stream = io.BufferedReader(_Ranges(self), S3_BLOCK)
+        stream.seek(offset)
+        return cast("IO[bytes]", stream)
+
+    def look(self, offset: int = 0) -> IO[bytes]:
+        """Open it at an offset."""
+        return self.open(offset)
+
+    def identity(self) -> dict[str, Any]:
+        """Name, size and ETag."""
+        return {"name": self.name, "size": self.size, "etag": self.etag}
+
+
+class _Ranges(io.RawIOBase):
+    """An object of S3 as a raw stream: each read is one request for a range."""
+
+    def __init__(self, file: S3File) -> None:
+        self._file = file
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._file.size)
+        if self._at >= end:
+            return 0
+        answer = self._file.client.get_object(
+            Bucket=self._file.bucket,
+            Key=self._file.key,
+            Range=f"bytes={self._at}-{end - 1}",
+            IfMatch=self._file.etag,
+        )
+        with answer["Body"] as body:
+            content = body.read()
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+class StandardInput:
+    """What is piped in: read once; its first bytes are kept, so that they can be looked at."""
+
+    name = "-"
+    size = None
+
+    def __init__(self, stream: IO[bytes] | None = None) -> None:
+        self._stream = stream or sys.stdin.buffer
+
+    @cached_property
+    def _head(self) -> bytes:
+        return self._stream.read(_HEAD)
+
+    def open(self, offset: int = 0) -> IO[bytes]:
+        """Give all of it, once."""
+        assert not offset
+        return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
+
+    def look(self, offset: int = 0) -> IO[bytes]:
+        """Give its first megabyte."""
+        return io.BytesIO(self._head[offset:])
+
+    def identity(self) -> dict[str, Any]:
+        """Its first bytes stand for it: who resumes a load pipes the same in again."""
+        return {"name": self.name, "begins": self._head[:1024].hex()}
+
+
+class _Joined(io.RawIOBase):
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head = memoryview(head)
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        content: Any = self._head[: len(buffer)]
+        self._head = self._head[len(content) :]
+        if not content:
+            content = self._rest.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+
+def compression(file: File) -> str | None:
+    """Say how a file is compressed, by its first bytes: ``gzip``, ``zstd`` or None."""
+    with file.look() as stream:
+        start = stream.read(4)
+    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
+    """Give the stream of what a compressed stream holds; closing that is the caller's."""
+    if method is None:
+        return stream
+    if method == "gzip":
+        return cast("IO[bytes]", gzip.open(stream))
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415
+
+        return cast("IO[bytes]", zstd.open(stream))
+    try:
+        import zstandard  # noqa: PLC0415 - of the load extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError('reading zstd needs the package zstandard: pip install "shardkit[load]"') from error
+    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
+    return cast("IO[bytes]", io.BufferedReader(reader, BLOCK))
+
+
+def find_files(where: str, s3: Any = None) -> list[File]:
+    """List the files of a name, a folder (all below it), a pattern or an S3 prefix, in the order of their names.
+
+    Args:
+        where: A path, a pattern (``*``, ``?``, ``**``), ``-`` for standard input, or ``s3://bucket/key-or-prefix``.
+        s3: A boto3 S3 client; made from the environment where it is needed and not given.
+
+    Raises:
+        ConfigurationError: There is no such file.
+
+    Cost: one listing; of S3 a ListObjectsV2 for every 1,000 objects.
+    """
+    if where == "-":
+        return [StandardInput()]
+    files: list[File] = list(_in_s3(where, s3) if where.startswith("s3://") else _on_disk(where))
+    if not files:
+        raise ConfigurationError(f"there is no file at {where!r}; give a file, a folder, a pattern, s3://… or '-'")
+    return files
+
+
+def _on_disk(where: str) -> Iterator[LocalFile]:
+    path = Path(where)
+    if path.is_file():
+        return iter([LocalFile(where)])
+    found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
+    names = map(str, found) if path.is_dir() else glob.iglob(where, recursive=True)  # noqa: PTH207 - absolute patterns
+    return (LocalFile(name) for name in sorted(names) if Path(name).is_file())
+
+
+def _in_s3(where: str, client: Any) -> Iterator[S3File]:
+    if client is None:
+        import boto3  # noqa: PLC0415 - most sources are not in S3
+
+        client = boto3.client("s3")
+    bucket, prefix = urlsplit(where).netloc, where.removeprefix("s3://").partition("/")[2]
+    # "orders" is the object of that name or all below "orders/", never "orders-old.csv".
+    fixed = prefix.partition("*")[0]
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=fixed)
+    listed = {one["Key"]: one for page in pages for one in page.get("Contents", ()) if one["Size"]}
+    folder = prefix if not prefix or prefix.endswith("/") else f"{prefix}/"
+    if fixed != prefix:
+        chosen = [key for key in listed if fnmatchcase(key, prefix)]
+    elif prefix in listed:
+        chosen = [prefix]
+    else:
+        chosen = [key for key in listed if key.startswith(folder) and _is_data(key.removeprefix(folder).split("/"))]
+    return (S3File(client, bucket, key, listed[key]["Size"], listed[key]["ETag"]) for key in sorted(chosen))
+
+
+def _is_data(parts: Any) -> bool:
+    return not any(part.startswith(_BESIDE) for part in parts)

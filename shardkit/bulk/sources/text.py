@@ -1,0 +1,251 @@
+"""Files of lines as sections: cut where one primary key ends and no quote is open, sampled where it is cheap."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import IO, Any
+
+from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.sources.files import File, compression, decompressed
+from shardkit.bulk.sources.lines import Format, Skip
+from shardkit.errors import ConfigurationError
+
+__all__ = ["Layout", "TextFile", "TextSection", "sample"]
+
+_LINE_BYTES = 8 * 1024 * 1024  # an item of 400 KB whose every character is escaped has 2.4 MB
+_COUNT_BYTES = 1024 * 1024
+_SHIFTS = 100_000  # more than a window holds: what settles is still known
+_APART = 500
+_SPOTS = 32
+
+Begin = Callable[[Iterator[bytes], str], Format]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How files of one kind are read.
+
+    Attributes:
+        begin: Takes a file's first lines (a header) and its name, and gives the format of the others.
+        quotes: Whether cells can hold a line's end, within quotes.
+    """
+
+    begin: Begin
+    quotes: bool = False
+
+
+class _Lines:
+    """The lines of a stream from an offset to another; ``at`` is where the next one begins, ``taken`` how many were."""
+
+    def __init__(self, stream: IO[bytes], name: str, at: int = 0, end: int | None = None) -> None:
+        self._stream = stream
+        self._name = name
+        self._end = end
+        self.at = at
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        line = b"" if self._end is not None and self.at >= self._end else self._stream.readline(_LINE_BYTES)
+        if not line:
+            raise StopIteration
+        if len(line) == _LINE_BYTES and not line.endswith(b"\n"):
+            raise ConfigurationError(
+                f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}; an item has "
+                "400 KB at the most: give one record a line"
+            )
+        first = not self.at
+        self.at += len(line)
+        self.taken += 1
+        return line.removeprefix(b"\xef\xbb\xbf") if first else line
+
+
+class TextFile:
+    """A file of lines, perhaps compressed, and how it is laid out."""
+
+    def __init__(self, file: File, layout: Layout) -> None:
+        self.file = file
+        self.layout = layout
+
+    @cached_property
+    def compression(self) -> str | None:
+        """How it is compressed."""
+        return compression(self.file)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it can be opened at any byte."""
+        return self.file.size is not None and self.compression is None
+
+    def sections(self, count: int, keys: Sequence[str]) -> list[TextSection]:
+        """Divide it into so many sections at most; all records of one primary key that follow each other are in one."""
+        if count < 2 or not self.divisible:  # noqa: PLR2004
+            return [TextSection(self)]
+        starts = list(self._cuts(count, keys))
+        ends = [start for start, _ in starts[1:]] + [self.file.size]
+        return [
+            TextSection(self, start if number else 0, end, line)
+            for number, ((start, line), end) in enumerate(zip(starts, ends, strict=True))
+        ]
+
+    @cached_property
+    def begun(self) -> tuple[Format, int, int]:
+        """Its format, and where its first record begins: the byte and the lines before it."""
+        with self.file.look() as raw, decompressed(raw, self.compression) as stream:
+            lines = _Lines(stream, self.file.name)
+            format_ = self.layout.begin(lines, self.file.name)
+            return format_, lines.at, lines.taken
+
+    def _cuts(self, count: int, keys: Sequence[str]) -> Iterator[tuple[int, int | None]]:
+        format_, begin, before = self.begun
+        size = self.file.size or 0
+        yield begin, before
+        cut, at, line, inside = begin, begin, before, 0
+        for target in (begin + (size - begin) * part // count for part in range(1, count)):
+            if target <= cut:
+                continue
+            start = self._line_start(target)
+            if self.layout.quotes:
+                quotes, newlines = self._count(at, start)
+                inside, line, at = (inside + quotes) % 2, line + newlines, start
+            with self.file.open(start) as stream:
+                lines = _Lines(stream, self.file.name, start)
+                while inside:  # at the file's end too a quote is taken for closed
+                    inside = (inside + next(lines, b'"').count(b'"')) % 2
+                found = _key_changes(lines, format_, keys)
+            if found is None:
+                return
+            cut, taken = found
+            yield cut, line + taken if self.layout.quotes else None
+            # What lies between the line and the cut is whole records: no quote is open.
+            at, line = cut, line + taken
+
+    def _line_start(self, offset: int) -> int:
+        with self.file.open(offset - 1) as stream:
+            return offset - 1 + len(stream.readline())
+
+    def _count(self, start: int, end: int) -> tuple[int, int]:
+        quotes = newlines = 0
+        with self.file.open(start) as stream:
+            while start < end and (block := stream.read(min(_COUNT_BYTES, end - start))):
+                quotes += block.count(b'"')
+                newlines += block.count(b"\n")
+                start += len(block)
+        return quotes, newlines
+
+    def spot(self, offset: int, count: int) -> list[Record]:
+        """Read some records from an offset on; what is cut off at either end is left out."""
+        format_, begin, _ = self.begun
+        start = begin if offset <= begin or not self.divisible else self._line_start(offset)
+        records: list[Record] = []
+        with self.file.look(start if self.divisible else 0) as raw:
+            stream = decompressed(raw, self.compression)
+            lines = _Lines(stream, self.file.name, start if self.divisible else 0)
+            if not self.divisible:
+                self.layout.begin(lines, self.file.name)
+            # Of standard input only the first bytes are looked at: a compressed stream breaks off there.
+            with suppress(EOFError):
+                for _, _, record in format_.records(lines):
+                    records.append(record)
+                    if len(records) == count:
+                        break
+        return records
+
+
+def _key_changes(lines: _Lines, format_: Format, keys: Sequence[str]) -> tuple[int, int] | None:
+    """Give the byte, and the lines taken before it, of the first record whose primary key is not that before it."""
+    last: list[Any] | None = None
+    end = lines.at, lines.taken
+    for _, _, record in format_.records(lines):
+        if not isinstance(record, BadRecord):
+            key = [record.get(name) for name in keys]
+            if last is not None and key != last:
+                return end
+            last = key
+        end = lines.at, lines.taken
+    return None
+
+
+class TextSection:
+    """Lines from one byte of a file to another."""
+
+    def __init__(self, text: TextFile, start: int = 0, end: int | None = None, line: int | None = 0) -> None:
+        self._text = text
+        self.start = start
+        self._end = end
+        self._line = line
+        self._open: IO[bytes] | None = None
+        self._read = 0
+        self._shifts: deque[tuple[int, int]] = deque(maxlen=_SHIFTS)
+
+    @property
+    def bytes_read(self) -> int:
+        """How many of its bytes are read, of a compressed file as they are stored."""
+        return self._read if self._open is None else self._open.tell() - self.start
+
+    def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
+        """Read its records; a header is read and is none."""
+        file = self._text.file
+        with file.open(self.start) as raw:
+            self._open = raw
+            stream = decompressed(raw, self._text.compression)
+            lines = _Lines(stream, file.name, self.start, self._end)
+            format_ = self._text.begun[0] if self.start else self._text.layout.begin(lines, file.name)
+            if not self.start:
+                self._line = lines.taken
+            shift = 0
+            try:
+                for number, at, record in format_.records(lines, skip):
+                    if at - number != shift:
+                        shift = at - number
+                        self._shifts.append((number, shift))
+                    yield number, record
+            finally:
+                self._read, self._open = raw.tell() - self.start, None
+
+    def where(self, number: int) -> str:
+        """Give file and line; where the lines before the section are not counted, from its first byte on."""
+        name = self._text.file.name
+        if len(self._shifts) == _SHIFTS and number < self._shifts[0][0]:
+            return f"{name}, record {number + 1} after byte {self.start:,}"
+        place = bisect_right(self._shifts, (number, inf))
+        line = number + 1 + (self._shifts[place - 1][1] if place else 0)
+        if self._line is None:
+            return f"{name}, line {line} after byte {self.start:,}"
+        return f"{name}, line {self._line + line}"
+
+
+def sample(files: Sequence[TextFile]) -> list[list[Record]]:
+    """Read records that follow each other at places spread evenly over the files.
+
+    Returns:
+        At most 32 lists of at most 500 records.
+
+    Cost: an opening and some hundred KB a place.
+    """
+    sizes = [text.file.size or 0 for text in files]
+    total = sum(sizes)
+    spots: dict[tuple[int, int], None] = {}
+    for number in range(_SPOTS):
+        at, which = total * number // _SPOTS, 0
+        while which < len(files) - 1 and at >= sizes[which]:
+            at, which = at - sizes[which], which + 1
+        spots[which, at if files[which].divisible else 0] = None
+    return [files[which].spot(at, _APART) for which, at in spots]
+
+
+def keys_apart(spots: Sequence[Sequence[Record]], name: str) -> list[tuple[Any, Any]]:
+    """Give the partition key of the first and the last record of each list of a sample that is not too short."""
+    return [
+        (spot[0].get(name), spot[-1].get(name))
+        for spot in ([one for one in records if isinstance(one, Mapping)] for records in spots)
+        if len(spot) > _APART // 2
+    ]
