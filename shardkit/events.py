@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
+from botocore.exceptions import IncompleteReadError
 
 from shardkit.codec import encode
 from shardkit.errors import ConfigurationError
@@ -232,7 +233,8 @@ class _Handlers:
             return
         try:
             body = orjson.loads(response_dict["body"])
-        except orjson.JSONDecodeError:
+        except orjson.JSONDecodeError as error:
+            _refuse_cut(response_dict, error)
             return
         if isinstance(body, dict):
             # As botocore's parser, which drops what is null and what the model does not know.
@@ -270,6 +272,17 @@ class _Handlers:
         # Last in, first out: who asked last takes out first.
         for observer in reversed(self.observers):
             observer.after(call, parsed)
+
+
+def _refuse_cut(response: Mapping[str, Any], error: Exception) -> None:
+    """Refuse an answer whose connection was cut.
+
+    botocore does not look at the length, and would take it for an empty one: the items of a page, and items that were
+    left unprocessed, would be lost without a word.
+    """
+    length, body = response["headers"].get("content-length"), response["body"]
+    if length is not None and len(body) < int(length):
+        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=length) from error
 
 
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
