@@ -204,9 +204,11 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
     def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
             try:
-                return call.response(getattr(client, xform_name(request.operation))(**visible(request.params)))
+                returned = getattr(client, xform_name(request.operation))(**visible(request.params))
+                answer: Answer = request.answer(call.response(returned))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
                 return error
+            return answer
 
     return send
 
@@ -217,8 +219,10 @@ def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Cal
     async def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
             try:
-                return call.response(await getattr(client, xform_name(request.operation))(**visible(request.params)))
+                returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
+                answer: Answer = request.answer(call.response(returned))
             except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
                 return error
+            return answer
 
     return send

@@ -31,12 +31,19 @@ Answer = Response | Exception
 class Send:
     """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
 
-    ``paced``: the machine decides what a throttle means, and sees the first; botocore does not retry it.
+    ``paced``: the machine decides what a throttle means, and sees the first; botocore does not retry it. ``read``: a
+    pure function that makes of the response what the machine wants of it, called where the response comes in, so that
+    its wire form, the largest there is, does not wait for the machine's turn.
     """
 
     operation: str
     params: Mapping[str, Any]
     paced: bool = False
+    read: Callable[[Response], Any] | None = None
+
+    def answer(self, response: Response) -> Any:
+        """Give the answer that the machine wants of a response."""
+        return response if self.read is None else self.read(response)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ class Merge:
         self._runs: list[list[Entry]] = [[] for _ in range(shards)]
         self._silent = set(range(shards))
         self._frontiers: dict[int, Place] = {}
+        # Only a page of the shard that is the bound moves it: every other shard was read beyond it.
+        self._bound: Place | None = None
+        self._moved = True
+        self._handed_out = False
         self.brought = [0] * shards
         """How many items each shard has brought."""
         self.count = 0
@@ -39,7 +43,9 @@ class Merge:
 
     def add(self, number: int, entries: Sequence[Entry], frontier: Place | None) -> None:
         """Take a page of a shard in its order; a frontier of None says that the shard has ended."""
-        self._silent.discard(number)
+        if number in self._silent or self._bound is None or self._bound[1] == number:
+            self._silent.discard(number)
+            self._moved = True
         self._runs[number] += entries
         self.brought[number] += len(entries)
         self.count += len(entries)
@@ -90,8 +96,11 @@ class Merge:
 
     def bound(self) -> Place | None:
         """Give the frontier that holds the others back; None: nobody does, all have ended."""
-        places = self._frontiers.values()
-        return (max(places) if self._descending else min(places)) if places else None
+        if self._moved:
+            places = self._frontiers.values()
+            self._bound = (max(places) if self._descending else min(places)) if places else None
+            self._moved = self._handed_out = False
+        return self._bound
 
     def up_to(self, places: Sequence[Place]) -> list[int]:
         """Count, for each place, the items held at or before it."""
@@ -102,14 +111,15 @@ class Merge:
 
     def release(self, limit: int | None = None) -> list[Entry]:
         """Hand out, in order, at most ``limit`` of the items whose turn has come."""
-        if self._silent:
-            return []
         bound = self.bound()
-        turns = [self._turn(run, bound) for run in self._runs]
+        if self._silent or self._handed_out:
+            return []
+        turns = [self._turn(number, bound) for number in range(len(self._runs))]
         ready = self._ordered(
             [entry for run, turn in self._in_order([*zip(self._runs, turns, strict=True)]) for entry in run[:turn]]
         )
-        if limit is not None and len(ready) > limit:
+        self._handed_out = limit is None or len(ready) <= limit
+        if limit is not None and not self._handed_out:
             del ready[limit:]
             of_shard = Counter(entry[1] for entry in ready)
             turns = [of_shard[number] for number in range(len(self._runs))]
@@ -118,14 +128,20 @@ class Merge:
         self.count -= len(ready)
         return ready
 
-    def _turn(self, run: list[Entry], bound: Place | None) -> int:
-        """Count the items at the front of a run whose turn has come."""
-        if bound is None or not run or self.not_after(run[-1][:2], bound):
+    def _turn(self, number: int, bound: Place | None) -> int:
+        """Count the items at the front of a shard's run whose turn has come."""
+        run = self._runs[number]
+        if bound is None or not run:
             return len(run)
-        low, high = 0, len(run) - 1
+        sort_key, last = bound
+        if not self._descending:
+            cut = bisect_right if number <= last else bisect_left
+            return cut(run, sort_key, key=_sort_key)
+        low, high = 0, len(run)
         while low < high:
             middle = (low + high) // 2
-            if self.not_after(run[middle][:2], bound):
+            there = run[middle][0]
+            if there > sort_key or (number >= last and there == sort_key):
                 low = middle + 1
             else:
                 high = middle

@@ -70,7 +70,7 @@ class Timed:
             self.now = min(comes, until)
             if comes <= until:
                 _, _, send, answer = heappop(self._under_way)
-                machine.receive(send, answer, self.now)
+                machine.receive(send, answer if isinstance(answer, Exception) else send.answer(answer), self.now)
 
 
 def throttled(*limits: str) -> ClientError:

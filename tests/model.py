@@ -230,6 +230,7 @@ class Carrier:
         if number in self.failing:
             return self.failing[number]
         try:
-            return self.table.answer(send)
+            answer = self.table.answer(send)
+            return answer if isinstance(answer, Exception) else send.answer(answer)
         except ClientError as error:
             return error

@@ -19,10 +19,11 @@ from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
 from shardkit.errors import ShardQueryError
 from shardkit.faults import code_of, is_throttle, throttled_scope
-from shardkit.machine import Answer, Send, Wait
+from shardkit.machine import Response, Send, Wait
 from shardkit.merge import Entry, Merge
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan
+from shardkit.operations.shard_page import ShardPage
 from shardkit.operations.shares import ItemSizes
 
 __all__ = ["Gather"]
@@ -44,6 +45,8 @@ class Gather:
         self._draw = draw
         self._to_ask = deque(range(len(plan.shards)))
         self._asked: dict[Send, int] = {}
+        self._busy = set(self._to_ask)
+        """To be asked, asked, or put off."""
         self._answers = [0] * len(plan.shards)
         self._read_to: dict[int, dict[str, Any]] = {}
         self._tries = [0] * len(plan.shards)
@@ -51,7 +54,7 @@ class Gather:
         self._paused_until = 0.0
         self._deadline: float | None = None
 
-    def receive(self, send: Send, answer: Answer, now: float) -> None:
+    def receive(self, send: Send, answer: Any, now: float) -> None:
         """Take a shard's page, or its failure."""
         number = self._asked.pop(send, None)
         if number is None:
@@ -59,21 +62,19 @@ class Gather:
         if isinstance(answer, Exception):
             self._refused(number, answer, now)
             return
+        self._busy.discard(number)
         self._answers[number] += 1
         self._tries[number] = 0
-        self.scanned += answer.get("ScannedCount", 0)
-        if consumed := answer.get("ConsumedCapacity"):
-            self.consumed = add_consumed(self.consumed, consumed)
-        self.metadata = self.metadata or answer.get("ResponseMetadata", {})
-        frontier = None
-        last = answer.get("LastEvaluatedKey")
-        if last and not self.plan.ends_at(last):
-            self._read_to[number] = self.plan.rest(last)
-            frontier = self.plan.place(last, number)
-        items = answer.get("Items", [])
-        if self.plan.whole:
-            self._sizes.learn(items)
-        self.merge.add(number, self.plan.entries(number, items), frontier)
+        self.scanned += answer.scanned
+        if answer.consumed:
+            self.consumed = add_consumed(self.consumed, answer.consumed)
+        self.metadata = self.metadata or answer.metadata
+        self._read_to[number] = answer.read_to
+        self._sizes.learn(answer.sizes)
+        self.merge.add(number, answer.entries, answer.frontier)
+
+    def _read(self, number: int, response: Response) -> ShardPage:
+        return ShardPage.of(self.plan, number, response)
 
     def _refused(self, number: int, error: Exception, now: float) -> None:
         self._tries[number] += 1
@@ -87,6 +88,7 @@ class Gather:
             self._paused_until = max(self._paused_until, until)
 
     def _failed(self, number: int, error: Exception) -> None:
+        self._busy.discard(number)
         self.errors[self.plan.shards[number]] = error
         self.merge.add(number, (), None)
 
@@ -99,18 +101,23 @@ class Gather:
         full = len(self._asked) >= self._fan_out.concurrency
         if full or now < self._paused_until or self._gave_up:
             return None
-        for _ in range(len(self._to_ask)):
-            number = self._to_ask.popleft()
+        while self._to_ask:
+            number = self._to_ask[0]
             size = limit(number)
             if size == 0:
-                self._to_ask.append(number)
-                continue
-            send = self.plan.request(number, self._read_to.get(number), size)
+                return None
+            self._to_ask.popleft()
+            send = self.plan.request(number, self._read_to.get(number), size, self._read)
             if send is not None:
                 self._asked[send] = number
                 return send
+            self._busy.discard(number)
             self.merge.add(number, (), None)
         return None
+
+    def _must_ask(self, number: int) -> None:
+        self._to_ask.append(number)
+        self._busy.add(number)
 
     def _wait(self, now: float) -> Wait | None:
         """Wait for what is under way or put off; None: nothing is, and all that was asked for is there."""

@@ -44,7 +44,8 @@ class PageOfShards(Gather):
             behind = self._behind()
             if not behind:
                 return Done(self)
-            self._to_ask.extend(behind)
+            for number in behind:
+                self._must_ask(number)
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:

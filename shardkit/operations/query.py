@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
@@ -28,7 +28,7 @@ from shardkit.expressions import (
     project,
     replace_key_condition,
 )
-from shardkit.machine import Send
+from shardkit.machine import Response, Send
 from shardkit.merge import Entry, Place
 from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import KeySchema, Sharding
@@ -178,7 +178,9 @@ class Plan:
             return lambda key: key[name]["S"]
         return lambda key: comparable(key[name])
 
-    def request(self, number: int, after: WireItem | None, limit: int | None) -> Send | None:
+    def request(
+        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[int, Response], Any]
+    ) -> Send | None:
         """Give the request for a shard's next page; None: no more of its items can match."""
         shard = self.shards[number]
         condition = self.condition
@@ -192,7 +194,7 @@ class Plan:
             params["ExclusiveStartKey"] = self._stored(after, shard)
         if limit is not None:
             params["Limit"] = limit
-        return Send("Query", params, paced=True)
+        return Send("Query", params, paced=True, read=partial(read, number))
 
     def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
         """Give the parameters with a key condition on one shard."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from shardkit.capacity.sizes import item_size
-from shardkit.codec import WireItem
 from shardkit.merge import Merge
 
 __all__ = ["BLOCK_BYTES", "ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
 
 BLOCK_BYTES = 4096
-_SAMPLES = 4
 _MEMORY = 256
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block
@@ -32,11 +29,10 @@ class ItemSizes:
         self._variance = 0.0
         self._seen = 0
 
-    def learn(self, items: Sequence[WireItem]) -> None:
-        """Take note of some of a page's items."""
+    def learn(self, sizes: Sequence[int]) -> None:
+        """Take note of the sizes of some items."""
         mean, variance = self.mean, self._variance
-        for item in items[:: max(1, len(items) // _SAMPLES)]:
-            size = item_size(item)
+        for size in sizes:
             self._seen = min(self._seen + 1, _MEMORY)
             off = size - (size if mean is None else mean)
             mean = size - off + off / self._seen

@@ -28,7 +28,7 @@ def learnt(*sizes: int) -> ItemSizes:
     """Sizes of items seen, one page each."""
     made = ItemSizes()
     for size in sizes:
-        made.learn([{"a": {"S": "x" * (size - 1)}}])
+        made.learn([size])
     return made
 
 
@@ -118,7 +118,7 @@ class Table:
                 return machine, rounds
             rounds += 1
             for send in sends:
-                machine.receive(send, self.answer(send), 0.0)
+                machine.receive(send, send.answer(self.answer(send)), 0.0)
 
     def floor(self, limit: int, start: int = 0) -> float:
         """What an oracle would pay that knew each shard's part of the answer, and the one item past it."""
