@@ -1,7 +1,7 @@
 """The command line: ``shardkit …``. One file a command; this one only puts them together.
 
 Importing this module needs nothing but the standard library: the command line's own dependencies are
-in the ``demo`` extra, and are looked for when a command is run.
+in the ``demo`` and ``load`` extras, and are looked for when a command is run.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def build_app() -> typer.Typer:
     import typer
 
     from shardkit.cli.demo import demo
+    from shardkit.cli.load import load
 
     app = typer.Typer(
         name="shardkit",
@@ -45,6 +46,7 @@ def build_app() -> typer.Typer:
         pass
 
     app.command()(demo)
+    app.command()(load)
     return app
 
 

@@ -113,5 +113,11 @@ class IterableSource:
 
 
 def as_source(items: Source | Iterable[Item]) -> Source:
-    """Give a source as it is, and any other iterable of items as one."""
-    return items if isinstance(items, Source) else IterableSource(items)
+    """Give a source as it is, and a frame (Arrow, pandas, polars) or any iterable of items as one with one cursor."""
+    if isinstance(items, Source):
+        return items
+    if hasattr(items, "__arrow_c_stream__"):
+        from shardkit.bulk.sources.opening import open_source  # noqa: PLC0415 - frames need the load extra
+
+        return open_source(items)
+    return IterableSource(items)

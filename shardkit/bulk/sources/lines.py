@@ -67,21 +67,26 @@ class JsonLines:
 
 
 class DynamoDBJson(JsonLines):
-    """An item a line in wire values, plain or as ``{"Item": {…}}``, the form of DynamoDB's exports to S3."""
+    """An item a line in wire values, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, and dead letters."""
 
     name = "dynamodb"
 
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
             raise InvalidValueError("the line is of an incremental export, which has deletions too; give a full export")
-        wire = parsed["Item"] if parsed.keys() == {"Item"} and not _is_wire(parsed["Item"]) else parsed
+        wire = parsed["Item"] if _wraps(parsed) else parsed
         return from_wire_item(wire)
 
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
     """Whether an object that JSON Lines would read as it stands is an item in wire values."""
-    item = record["Item"] if record.keys() == {"Item"} and isinstance(record["Item"], dict) else record
+    item = record["Item"] if _wraps(record) else record
     return bool(item) and all(map(_is_wire, item.values()))
+
+
+def _wraps(record: dict[str, Any]) -> bool:
+    """Whether what stands under Item is an item, and not the value of an attribute of that name."""
+    return isinstance(record.get("Item"), dict) and not _is_wire(record["Item"])
 
 
 def _is_wire(value: Any) -> bool:

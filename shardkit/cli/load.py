@@ -1,0 +1,247 @@
+"""``shardkit load``: files into a table, spread, mixed and resumable.
+
+Exit codes: 0 all is written · 1 some items failed, the others are written · 2 wrong use, nothing is written ·
+3 stopped before its end (Ctrl-C, no access, an account's limit), the same command with --journal goes on.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from boto3.session import Session
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+
+from shardkit import CalculatedSuffix, ShardedTable, Strategy, Unsharded, bulk_load
+from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.report import BulkReport
+from shardkit.bulk.sources import Place, open_source
+from shardkit.bulk.sources.base import Done, Record, Source
+from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli.load_estimate import estimate, rate_of
+from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
+from shardkit.errors import BulkLoadError, ConfigurationError, ShardkitError
+
+__all__ = ["load"]
+
+FAILED, WRONG_USE, STOPPED = 1, 2, 3
+_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
+
+Formats = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
+
+
+def load(
+    source: Annotated[str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")],
+    table: Annotated[str, typer.Option(help="The table to load into.")],
+    shards: Annotated[int | None, typer.Option(min=1, help="Shards of a partition key, with --by.")] = None,
+    by: Annotated[str | None, typer.Option(help="Attributes (A or A,B) that the shard is calculated from.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
+    ] = None,
+    format: Annotated[Formats | None, typer.Option(help="What the files hold; by their names if not given.")] = None,  # noqa: A002
+    types: Annotated[str | None, typer.Option(help="Types of columns: Total:N,Gift:BOOL,Raw:B.")] = None,
+    columns: Annotated[str | None, typer.Option(help="Columns of a CSV file without a header: Date,OrderId.")] = None,
+    delimiter: Annotated[str | None, typer.Option(help="What stands between two cells.")] = None,
+    absent: Annotated[list[str] | None, typer.Option(help="A cell that means no value, as NA; repeatable.")] = None,
+    empty_strings: Annotated[bool, typer.Option("--empty-strings", help="Keep empty cells as empty strings.")] = False,
+    cursors: Annotated[str, typer.Option(help="At how many places the source is read in turn.")] = "auto",
+    write_units: Annotated[str | None, typer.Option(help="Write units a second, or a share: 500, 80%.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Batches on their way at once; 10 if not given.")] = None,
+    window: Annotated[int, typer.Option(min=1, help="Items that wait to be interleaved.")] = WINDOW,
+    on_error: Annotated[
+        Literal["collect", "raise"], typer.Option(help="collect: write the others; raise: end at the first failure.")
+    ] = "collect",
+    max_failures: Annotated[int | None, typer.Option(min=0, help="Failed items that end the load.")] = None,
+    duplicates: Annotated[
+        Literal["last", "first", "error"], typer.Option(help="Which of the writes of one key stays.")
+    ] = "last",
+    journal: Annotated[str | None, typer.Option(help="A file that makes the load resumable.")] = None,
+    dead_letters: Annotated[str | None, typer.Option(help="A file for the items that fail.")] = None,
+    region: Annotated[str | None, typer.Option(help="The AWS region.")] = None,
+    profile: Annotated[str | None, typer.Option(help="The profile of the AWS configuration.")] = None,
+    endpoint_url: Annotated[str | None, typer.Option(help="Another DynamoDB than the region's.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written; write nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    progress: Annotated[bool, typer.Option(help="Show how far it is, on standard error.")] = True,
+) -> None:
+    """Load files into a table: every partition busy, nothing lost, nothing twice.
+
+    Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (with --journal, the same
+    command goes on).
+    """
+    told = Console(stderr=True, highlight=False)
+    with ExitStack() as stack:
+        try:
+            target = _table(stack, table, _strategy(shards, by, strategy), workers, region, profile, endpoint_url)
+            csv.field_size_limit(_CELL_BYTES)
+            opened = open_source(
+                source,
+                table=target,
+                format=format,
+                types=types,
+                columns=columns.split(",") if columns else None,
+                delimiter=delimiter,
+                absent=absent or (),
+                empty_strings=empty_strings,
+                cursors=_cursors(cursors),
+                s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
+            )
+            units = float(write_units) if write_units and not write_units.endswith("%") else write_units
+            rate = rate_of(units, target)
+            show_plan(told, source, opened, target)
+            if dry_run:
+                guess = estimate(opened, target, rate)
+                if as_json:
+                    print(json.dumps(guess.to_dict()))
+                else:
+                    show_estimate(Console(highlight=False), guess)
+                raise typer.Exit(FAILED if guess.failed else 0)
+            code, report, problem = _load(
+                target,
+                opened,
+                told if progress else None,
+                workers=workers,
+                window=window,
+                write_units=units,
+                max_failures=0 if on_error == "raise" else max_failures,
+                duplicates=duplicates,
+                journal=journal,
+                dead_letters=dead_letters,
+            )
+        except (BotoCoreError, ClientError, OSError, ShardkitError, ValueError) as error:
+            told.print(f"not begun: {error}", markup=False, soft_wrap=True)
+            raise typer.Exit(WRONG_USE) from None
+    if problem is not None:
+        told.print(str(problem), markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(to_json(report, code)))
+    else:
+        show_report(Console(highlight=False), report, dead_letters)
+    if code == STOPPED:
+        again = f"the same command goes on from {journal}" if journal else "with --journal it could be resumed"
+        told.print(f"stopped before its end: {again}", markup=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def _load(
+    table: ShardedTable, source: SectionedSource, told: Console | None, **options: Any
+) -> tuple[int, BulkReport, Exception | None]:
+    """Load, until the end or the second Ctrl-C; the exit code, the report, and what stopped it."""
+    stopping = Stopping(source)
+    with Progress(told, source) as shown, _interrupted(stopping, told):
+        try:
+            report = bulk_load(table, stopping, on_error="collect", progress=shown.update, **options)
+        except BulkLoadError as error:
+            if error.report is None:
+                raise
+            return STOPPED, error.report, None if stopping.stopped else error
+        except KeyboardInterrupt:
+            return STOPPED, shown.report, None
+    return (FAILED if report.failed else 0), report, None
+
+
+class Stopping:
+    """A source that can be ended from outside."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.stopped = False
+
+    @property
+    def total(self) -> int | None:
+        """The source's."""
+        return self._source.total
+
+    @property
+    def bytes_total(self) -> int | None:
+        """The source's."""
+        return self._source.bytes_total
+
+    @property
+    def bytes_read(self) -> int:
+        """The source's."""
+        return self._source.bytes_read
+
+    def identity(self) -> dict[str, Any]:
+        """Give the source's."""
+        return self._source.identity()
+
+    def where(self, place: Place) -> str | int:
+        """Give what the source says."""
+        return self._source.where(place)
+
+    def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
+        """Read the source until it is stopped."""
+        for pair in self._source.read(done):
+            if self.stopped:
+                raise ShardkitError("it was interrupted")
+            yield pair
+
+
+@contextmanager
+def _interrupted(source: Stopping, told: Console | None) -> Iterator[None]:
+    """The first Ctrl-C ends the source, so that what was taken is written; the second is an interrupt as ever."""
+
+    def stop(*_: object) -> None:
+        source.stopped = True
+        signal.signal(signal.SIGINT, before)
+        if told is not None:
+            told.print("stopping: what was read is being written; Ctrl-C once more stops now")
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
+    if form is not None:
+        if shards is not None or by is not None:
+            raise ConfigurationError("give --strategy, or --shards and --by, not both")
+        try:
+            return Strategy.from_dict(json.loads(form))
+        except json.JSONDecodeError as error:
+            raise ConfigurationError(f"--strategy {form!r:.200} is no JSON: {error}") from error
+    if (shards is None) != (by is None):
+        raise ConfigurationError(
+            "give both --shards and --by, or neither; a random suffix is "
+            '--strategy \'{"type": "RandomSuffix", "shards": 10}\''
+        )
+    if shards is None or by is None:
+        return Unsharded()
+    names = tuple(by.split(","))
+    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
+
+
+def _cursors(text: str) -> int | Literal["auto"]:
+    return int(text) if text.isascii() and text.isdigit() else cast("Literal['auto']", text)
+
+
+def _table(
+    stack: ExitStack,
+    name: str,
+    strategy: Strategy,
+    workers: int | None,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+) -> ShardedTable:
+    resource = Session(profile_name=profile, region_name=region).resource(
+        "dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=max(10, workers or 0))
+    )
+    stack.callback(resource.meta.client.close)
+    return ShardedTable(resource.Table(name), strategy)
+
+
+def _s3(stack: ExitStack, region: str | None, profile: str | None) -> Any:
+    client = Session(profile_name=profile, region_name=region).client("s3")
+    stack.callback(client.close)
+    return client

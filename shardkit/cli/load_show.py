@@ -1,0 +1,222 @@
+"""What ``shardkit load`` shows: the plan before, the rate meanwhile, the report after."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table as Grid
+from rich.text import Text
+
+from shardkit import ShardedTable
+from shardkit.bulk.report import BulkReport, ShardTally
+from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli.load_estimate import KEY_UNITS, Estimate
+
+__all__ = ["Progress", "show_estimate", "show_plan", "show_report", "to_json"]
+
+MOST_SHARDS = 20
+MOST_FAILURES = 10
+_LIVE_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+_SMOOTH_SECONDS = 5.0
+_KILO = 1000
+
+
+class Progress:
+    """Shows how far a load is: a live display on a terminal, else a line every ten seconds; nothing without a console.
+
+    ``report`` is the last that it was given.
+    """
+
+    def __init__(
+        self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.report = BulkReport()
+        self._console = console
+        self._source = source
+        self._clock = clock
+        self._began = self._shown = clock()
+        self._before: list[tuple[float, int, float]] = []
+        self._opened = ExitStack()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self needs Python 3.11
+        if self._console is not None and self._console.is_terminal:
+            live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = self._opened.enter_context(live)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def update(self, report: BulkReport) -> None:
+        """Take a report, and show it if the last is old enough."""
+        self.report = report
+        now = self._clock()
+        if self._console is None or now - self._shown < (_LINE_SECONDS if self._live is None else _LIVE_SECONDS):
+            return
+        self._shown = now
+        self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [(self._began, 0, 0.0)]
+        since, items, units = self._before[0]
+        self._before.append((now, report.written, report.write_units))
+        seconds = now - since
+        items, units = report.written - items, report.write_units - units
+        rates = f"{items / seconds:,.0f} items/s, {units / seconds:,.0f} units/s"
+        if self._live is None:
+            parts = [f"{report.written:,} written", rates, *_troubles(report), *self._left(now)]
+            self._console.print(", ".join(parts), markup=False, soft_wrap=True)
+        else:
+            self._live.update(self._display(report, rates, now), refresh=True)
+
+    def _share(self) -> float | None:
+        """How much of the source has its result; what waits was read, and counts for nothing yet."""
+        report, source = self.report, self._source
+        settled = report.written + report.failed + report.duplicates + report.resumed
+        if source.total:
+            return settled / source.total
+        taken = report.items + report.resumed
+        return source.bytes_read / source.bytes_total * settled / taken if source.bytes_total and taken else None
+
+    def _left(self, now: float) -> list[str]:
+        share = self._share()
+        if not share:
+            return []
+        return [f"{share:.0%}", f"about {_duration((now - self._began) * (1 - share) / share)} left"]
+
+    def _display(self, report: BulkReport, rates: str, now: float) -> RenderableType:
+        share = self._share()
+        top = Grid.grid(padding=(0, 1))
+        left = ", ".join(self._left(now)) or f"{_duration(now - self._began)} so far"
+        top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
+        lines: list[RenderableType] = [top, Text(f"{report.written:,} written, {rates}")]
+        if troubles := _troubles(report):
+            lines.append(Text(", ".join(troubles), style="yellow"))
+        lines.append(_heat(report.per_shard, self._console.encoding if self._console else "utf-8"))
+        return Group(*lines)
+
+
+def _troubles(report: BulkReport) -> list[str]:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.throttles_by_reason.items())
+    throttles = [f"{report.throttles:,} throttles" + (f" ({reasons})" if reasons else "")] if report.throttles else []
+    return [*throttles, *([f"{report.failed:,} failed"] if report.failed else [])]
+
+
+def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
+    """A bar for each shard, the hottest ones if there are many."""
+    grid = Grid(box=None, padding=(0, 2, 0, 0))
+    for heading in ("shard", "items", "write units", ""):
+        grid.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    most = max((tally.write_units for tally in shards.values()), default=0.0) or 1.0
+    hottest = sorted(shards, key=lambda shard: -shards[shard].write_units)[:MOST_SHARDS]
+    block = "█" if encoding.lower().startswith("utf") else "#"
+    for shard in sorted(hottest, key=lambda one: -1 if one is None else one):
+        tally = shards[shard]
+        bar = block * max(1, round(30 * tally.write_units / most))
+        grid.add_row("-" if shard is None else str(shard), f"{tally.items:,}", f"{tally.write_units:,.0f}", bar)
+    if len(shards) > MOST_SHARDS:
+        grid.add_row("…" if block == "█" else "...", "", "", f"and {len(shards) - MOST_SHARDS} cooler shards")
+    return grid
+
+
+def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
+    """Say what will be read how, and written where."""
+    several = f", {source.cursors} cursors" if source.cursors > 1 else ""
+    size = f", {_size(source.bytes_total)}" if source.bytes_total else ""
+    console.print(
+        f"{where} ({source.format}{size}{several}) into {table.table.name} with {table.strategy!r}", markup=False
+    )
+    if source.types:
+        console.print(
+            "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()),
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def show_report(console: Console, report: BulkReport, dead_letters: str | None) -> None:
+    """Say what became of it."""
+    console.print(str(report), markup=False, soft_wrap=True)
+    if report.per_shard:
+        console.print(_heat(report.per_shard, console.encoding))
+    if report.throttles_by_reason:
+        grid = Grid(box=box.SIMPLE, title="Throttles by reason", title_justify="left")
+        grid.add_column("reason")
+        grid.add_column("requests", justify="right")
+        for reason, count in report.throttles_by_reason.items():
+            grid.add_row(Text(str(reason)), f"{count:,}")
+        console.print(grid)
+    for key, count in sorted(report.hot_keys.items(), key=lambda entry: -entry[1])[:MOST_FAILURES]:
+        console.print(f"hot key: {key}, throttled {count:,} times", markup=False, soft_wrap=True)
+    for advice in report.advice:
+        console.print(f"advice: {advice}", markup=False, soft_wrap=True)
+    _show_failures(console, [(one.place, str(one.error)) for one in report.failures[:MOST_FAILURES]], report.failed)
+    if report.failed:
+        kept = f"all of them are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
+        console.print(kept, markup=False, soft_wrap=True)
+
+
+def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int) -> None:
+    for place, reason in failures:
+        console.print(f"failed: {place}: {reason}", markup=False, soft_wrap=True)
+    if count > len(failures):
+        console.print(f"and {count - len(failures):,} more failures", markup=False, soft_wrap=True)
+
+
+def show_estimate(console: Console, guess: Estimate) -> None:
+    """Say what would be written where, and what that takes."""
+    good = guess.items - guess.failed
+    console.print(f"{guess.items:,} items: {good:,} would be written, {guess.failed:,} would fail")
+    console.print(f"{_size(guess.bytes)}, {guess.write_units:,} write units of the table; its indexes take their own")
+    if guess.seconds is not None:
+        console.print(f"at {guess.rate:,.0f} write units a second: {_duration(guess.seconds)}")
+    if guess.hottest is not None:
+        key, units = guess.hottest
+        console.print(
+            f"hottest key: {key}, {units:,} write units: {_duration(units / KEY_UNITS)} at the least, for a key takes "
+            f"{KEY_UNITS:,} a second",
+            markup=False,
+            soft_wrap=True,
+        )
+    if guess.per_shard:
+        console.print(_heat(guess.per_shard, console.encoding))
+    _show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
+
+
+def to_json(report: BulkReport, code: int) -> dict[str, Any]:
+    """Give a report for machines: at most a hundred failures, the dead letters have them all."""
+    plain = ("items", "written", "failed", "duplicates", "resumed", "retried", "requests", "throttles", "write_units")
+    return {
+        "exit_code": code,
+        **{name: getattr(report, name) for name in plain},
+        "seconds": report.seconds,
+        "keys_in_flight": report.keys_in_flight,
+        "throttles_by_reason": {str(reason): count for reason, count in report.throttles_by_reason.items()},
+        "hot_keys": [{"key": str(key), "throttles": count} for key, count in report.hot_keys.items()],
+        "per_shard": [
+            {"shard": shard, "items": tally.items, "write_units": tally.write_units}
+            for shard, tally in report.per_shard.items()
+        ],
+        "advice": list(report.advice),
+        "failures": [{"place": one.place, "reason": str(one.error)} for one in report.failures[:100]],
+    }
+
+
+def _size(count: float) -> str:
+    if count < _KILO:
+        return f"{count:,.0f} bytes"
+    power = min(4, int(math.log(count, _KILO)))
+    return f"{count / _KILO**power:,.1f} {' KMGT'[power]}B"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min" if minutes else f"{seconds:.1f} s"
