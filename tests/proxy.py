@@ -32,6 +32,7 @@ Fault = Literal[
     "throttle key",
     "throttle table",
     "unprocessed",
+    "unprocessed cut",
     "all unprocessed",
     "expired",
     "account",
@@ -76,12 +77,14 @@ class Proxy:
     Attributes:
         endpoint: The proxy's URL.
         counts: How many requests met each fault.
+        writes: How many puts and deletes came.
     """
 
     def __init__(
         self, upstream: str, schedule: Iterable[Fault] = (), watch: Callable[[int, Stage], object] = lambda *_: None
     ) -> None:
         self.counts: Counter[Fault] = Counter()
+        self.writes = 0
         self._schedule = iter(schedule)
         self._watch = watch
         self._lock = threading.Lock()
@@ -137,13 +140,14 @@ class Proxy:
             fault: Fault = next(self._schedule, "none")
             self.counts[fault] += 1
             number = self.counts.total()
+            self.writes += sum(map(len, json.loads(body)["RequestItems"].values()))
         self._watch(number, "came")
         if fault == "delay":
             self._closing.wait(DELAY_SECONDS)
         left: dict[str, Any] = {}
         if "unprocessed" in fault:
-            body, left = _parted(body, keep=0.5 if fault == "unprocessed" else 0.0)
-        carried_out = fault in {"none", "delay", "cut", "unprocessed"} or fault.endswith("after")
+            body, left = _parted(body, keep=0.0 if fault == "all unprocessed" else 0.5)
+        carried_out = fault in {"none", "delay"} or fault.endswith(("after", "cut", "unprocessed"))
         answer = self._passed_on(request, body) if carried_out and body else (200, {}, b"{}")
         if carried_out:
             self._watch(number, "carried out")
@@ -154,12 +158,10 @@ class Proxy:
             request.close_connection = True
         elif fault in _REFUSALS:
             self._answer(request, *_refusal(fault, body))
-        elif left:
-            self._answer(
-                request, answer[0], {}, json.dumps({**json.loads(answer[2]), "UnprocessedItems": left}).encode()
-            )
         else:
-            self._answer(request, *answer, half=fault == "cut")
+            if left:
+                answer = 200, {}, json.dumps({**json.loads(answer[2]), "UnprocessedItems": left}).encode()
+            self._answer(request, *answer, half=fault.endswith("cut"))
         self._watch(number, "answered")
 
     def _passed_on(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
