@@ -155,11 +155,11 @@ class Journal:
         pairs = list(map(tuple, places))  # orjson writes no subclass of tuple
         if not pairs:
             return
-        self._add(pairs)
-        line = self._line(pairs)
-        self._appended += len(line)
         try:
+            line = self._line(pairs)
             write(self._file, line)
+            self._add(pairs)
+            self._appended += len(line)
             if self._appended > self._most:
                 self._rewrite()
             elif (now := self._clock()) - self._synced >= _SYNC_SECONDS:

@@ -68,13 +68,15 @@ def reopened(path: Path, copy: Path) -> set[Place]:
     return done(journal)
 
 
-@given(some=batches(), appended_bytes=st.sampled_from([1, 100, 1_000_000]))
-def test_what_was_recorded_is_done_and_nothing_else(some: Batches, appended_bytes: int) -> None:
+@given(some=batches(), killed=st.integers(0, 12), appended_bytes=st.sampled_from([1, 100, 1_000_000]))
+def test_what_was_recorded_is_done_and_nothing_else(some: Batches, killed: int, appended_bytes: int) -> None:
     """At every moment, for the journal at work and for one that is opened after a kill."""
     with folder() as work:
         journal = Journal.open(work / "a", HEADER, appended_bytes=appended_bytes)
         for count, batch in enumerate(some):
-            assert done(journal) == reopened(work / "a", work / "b") == all_of(some[:count])
+            assert done(journal) == all_of(some[:count])
+            if count == killed:
+                assert reopened(work / "a", work / "b") == done(journal)
             journal.record(batch)
         journal.close()
         assert done(journal) == reopened(work / "a", work / "b") == all_of(some)
@@ -260,6 +262,12 @@ def test_one_load_at_a_time(path: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be opened: .*No such file"):
         Journal.open(tmp_path / "nowhere" / "orders.journal", HEADER)
+
+
+@pytest.mark.parametrize("path", [os.devnull, os.curdir])
+def test_what_is_no_file(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="is a folder, a device or a pipe"):
+        Journal.open(path, HEADER)
 
 
 @pytest.mark.parametrize("appended_bytes", [1, 1_000_000])
