@@ -171,6 +171,7 @@ class _Joined(io.RawIOBase):
     def __init__(self, head: bytes, rest: IO[bytes]) -> None:
         self._head = memoryview(head)
         self._rest = rest
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -181,7 +182,11 @@ class _Joined(io.RawIOBase):
         if not content:
             content = self._rest.read(len(buffer))
         buffer[: len(content)] = content
+        self._at += len(content)
         return len(content)
+
+    def tell(self) -> int:
+        return self._at
 
 
 def compression(file: File) -> str | None:

@@ -1,0 +1,196 @@
+"""Sources where they really are: objects in S3 over HTTP, and real flights in every format."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from shardkit import CalculatedSuffix, ShardedTable, Unsharded, bulk_load
+from shardkit.bulk.sources import open_source
+from shardkit.cli.flights import read_flights
+from shardkit.codec import to_wire_item
+from tests.tables import make_table
+
+moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
+pytest.importorskip("flask")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+zstandard = pytest.importorskip("zstandard")
+
+ROWS = 1500
+
+
+@pytest.fixture(scope="module")
+def flights() -> list[dict[str, Any]]:
+    return list(read_flights(ROWS))
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(endpoint: str) -> Iterator[Any]:
+    """S3 over HTTP, with an empty bucket."""
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    client.create_bucket(Bucket="shardkit")  # of the same name again: S3 says that it is there
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def unasked() -> ShardedTable:
+    """A table that is never asked for anything: what moto mocks in process, its server would lose."""
+    keys = {"Date": "HASH", "Flight": "RANGE"}
+    schema = {
+        "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in keys],
+    }
+    return ShardedTable(
+        boto3.resource("dynamodb", region_name="us-east-1").Table("Flights"), Unsharded(), key_schema=schema
+    )
+
+
+@pytest.fixture
+def table(resource: Any) -> ShardedTable:
+    return ShardedTable(make_table(resource, ("Date", "S"), ("Flight", "S")), CalculatedSuffix("Flight", shards=5))
+
+
+def as_csv(items: list[dict[str, Any]]) -> bytes:
+    names = list(dict.fromkeys(name for item in items for name in item))
+    file = io.StringIO()
+    writer = csv.DictWriter(file, names, restval="")
+    writer.writeheader()
+    writer.writerows(items)
+    return file.getvalue().encode()
+
+
+def as_parquet(items: list[dict[str, Any]]) -> bytes:
+    names = list(dict.fromkeys(name for item in items for name in item))
+    numbers = {name for item in items for name, value in item.items() if isinstance(value, int | Decimal)}
+    columns = {
+        name: [float(item[name]) if name in numbers and name in item else item.get(name) for item in items]
+        for name in names
+    }
+    file = io.BytesIO()
+    pq.write_table(pa.table(columns), file, row_group_size=100)
+    return file.getvalue()
+
+
+def as_json(items: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps(item, default=str).encode() + b"\n" for item in items)
+
+
+def as_dynamodb(items: list[dict[str, Any]]) -> bytes:
+    return b"".join(json.dumps({"Item": to_wire_item(item)}).encode() + b"\n" for item in items)
+
+
+FORMATS: dict[str, Any] = {
+    "flights.csv": as_csv,
+    "flights.csv.gz": lambda items: gzip.compress(as_csv(items)),
+    "flights.csv.zst": lambda items: zstandard.compress(as_csv(items)),
+    "flights.jsonl": as_json,
+    "export.json.gz": lambda items: gzip.compress(as_dynamodb(items)),
+    "flights.parquet": as_parquet,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("cursors", [1, 7])
+def test_real_flights_are_the_same_in_every_format(
+    name: str, cursors: int, flights: list[dict[str, Any]], tmp_path: Path, table: ShardedTable
+) -> None:
+    (tmp_path / name).write_bytes(FORMATS[name](flights))
+    source = open_source(tmp_path / name, table=table, cursors=cursors)
+    assert sorted((record for _, record in source.read()), key=lambda item: (item["Date"], item["Flight"])) == sorted(
+        flights, key=lambda item: (item["Date"], item["Flight"])
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_s3(name: str, flights: list[dict[str, Any]], s3: Any, unasked: ShardedTable) -> None:
+    s3.put_object(Bucket="shardkit", Key=f"one/{name}", Body=FORMATS[name](flights))
+    source = open_source(f"s3://shardkit/one/{name}", table=unasked, cursors=5, s3=s3)
+    pairs = list(source.read())
+    in_order = [record for _, record in sorted(pairs, key=lambda pair: pair[0])]
+    assert in_order == flights
+    assert str(source.where(pairs[0][0])).startswith(f"s3://shardkit/one/{name}, ")
+
+
+def test_s3_prefixes_and_patterns(s3: Any) -> None:
+    for key in ("many/a.jsonl", "many/b.jsonl", "many/_SUCCESS", "many-others.jsonl"):
+        s3.put_object(Bucket="shardkit", Key=key, Body=json.dumps({"key": key}).encode() + b"\n")
+
+    def keys(where: str) -> list[str]:
+        return [record["key"] for _, record in open_source(where, s3=s3).read()]  # type: ignore[index,misc]
+
+    assert keys("s3://shardkit/many") == keys("s3://shardkit/many/") == ["many/a.jsonl", "many/b.jsonl"]
+    assert keys("s3://shardkit/many/b.jsonl") == ["many/b.jsonl"]
+    assert keys("s3://shardkit/many*.jsonl") == ["many-others.jsonl", "many/a.jsonl", "many/b.jsonl"]
+
+
+def test_s3_is_read_in_ranges_each_once(s3: Any, flights: list[dict[str, Any]], unasked: ShardedTable) -> None:
+    body = as_json(flights) * 12  # several megabytes
+    s3.put_object(Bucket="shardkit", Key="ranges.jsonl", Body=body)
+    asked: list[tuple[int, int]] = []
+
+    def look(params: Any, **_: Any) -> None:
+        first, last = params["Range"].removeprefix("bytes=").split("-")
+        asked.append((int(first), int(last) + 1))
+
+    source = open_source("s3://shardkit/ranges.jsonl", table=unasked, cursors=4, s3=s3)
+    s3.meta.events.register("provide-client-params.s3.GetObject", look)
+    try:
+        assert sum(1 for _ in source.read()) == ROWS * 12
+    finally:
+        s3.meta.events.unregister("provide-client-params.s3.GetObject", look)
+    # Each of the four reads at most one block beyond its end.
+    assert len(body) <= sum(end - start for start, end in asked) <= len(body) + 4 * 1024 * 1024
+    assert all(end - start <= 1024 * 1024 for start, end in asked)
+
+
+def test_an_object_that_changes_meanwhile_ends_the_reading(s3: Any) -> None:
+    s3.put_object(Bucket="shardkit", Key="changing.jsonl", Body=b'{"a": 1}\n' * 200_000)
+    records = open_source("s3://shardkit/changing.jsonl", s3=s3).read()
+    next(records)
+    s3.put_object(Bucket="shardkit", Key="changing.jsonl", Body=b'{"a": 2}\n' * 200_000)
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        list(records)
+
+
+def test_a_load_of_a_source_says_where_what_failed_stands(tmp_path: Path, table: ShardedTable) -> None:
+    path = tmp_path / "flights.csv"
+    path.write_text("Date,Flight,Delay\nd,f1,1\nd,,2\nd,f3,late\nd,f4,4\n", encoding="utf-8")
+    report = bulk_load(table, open_source(path, table=table, types="Delay:N"), on_error="collect")
+    assert (report.items, report.written, report.failed) == (4, 2, 2)
+    assert {failure.place: str(failure.error) for failure in report.failures}.keys() == {
+        f"{path}, line 3",
+        f"{path}, line 4",
+    }
+    assert {item["Flight"]: item["Delay"] for item in table.table.scan()["Items"]} == {"f1": 1, "f4": 4}
+
+
+def test_a_resumed_load_reads_what_is_left(tmp_path: Path, table: ShardedTable) -> None:
+    path = tmp_path / "flights.jsonl"
+    path.write_bytes(b"".join(json.dumps({"Date": "d", "Flight": f"f{n:03}"}).encode() + b"\n" for n in range(60)))
+    journal = tmp_path / "journal"
+    source = open_source(path, table=table, cursors=4)
+    first = bulk_load(table, source, journal=journal, dead_letters=tmp_path / "dead")
+    assert first.written == 60
+    again = bulk_load(table, open_source(path, table=table, cursors=4), journal=journal)
+    assert (again.items, again.resumed) == (0, 60)

@@ -1,0 +1,164 @@
+"""Parquet and frames: rows as items, row groups as what cursors are spread over."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit import ShardedTable, Unsharded
+from shardkit.bulk.sources import BadRecord, as_source, open_source
+from shardkit.errors import ConfigurationError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+SCHEMA: dict[str, Any] = {
+    "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "Date", "AttributeType": "S"},
+        {"AttributeName": "OrderId", "AttributeType": "N"},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def orders() -> ShardedTable:
+    """A table that is never asked for anything."""
+    table = boto3.resource("dynamodb", region_name="us-east-1").Table("Orders")
+    return ShardedTable(table, Unsharded(), key_schema=SCHEMA)
+
+
+keys = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1)), max_size=30).flatmap(
+    lambda made: st.sampled_from([made, sorted(made)])
+)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "frame"])
+@given(made=keys, group=st.integers(1, 7), cursors=st.integers(1, 9), done=st.sets(st.integers(0, 29)))
+def test_every_row_once(
+    kind: str, made: list[Any], group: int, cursors: int, done: set[int], tmp_path: Path, orders: ShardedTable
+) -> None:
+    table = pa.table(
+        {
+            "Date": pa.array([date for date, _ in made], pa.string()),
+            "OrderId": pa.array([order for _, order in made], pa.int64()),
+            "Row": pa.array(range(len(made)), pa.int64()),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=group)
+
+    def opened() -> Any:
+        return open_source(table if kind == "frame" else tmp_path / "a.parquet", table=orders, cursors=cursors)
+
+    source = opened()
+    pairs = list(source.read())
+    in_order = sorted(pairs, key=lambda pair: pair[0])
+    assert [record for _, record in in_order] == [
+        {"Date": date, "OrderId": order, "Row": row} for row, (date, order) in enumerate(made)
+    ]
+    assert source.total == len(made)
+    for (first, one), (second, other) in pairwise(in_order):
+        if (one["Date"], one["OrderId"]) == (other["Date"], other["OrderId"]):
+            assert first.cursor == second.cursor
+    for place, record in pairs:
+        assert source.where(place).endswith(f", row {record['Row'] + 1}")
+    again = opened()
+    assert again.identity() == source.identity()
+    places = {place for number, (place, _) in enumerate(in_order) if number in done}
+    left = sorted(again.read(places.__contains__), key=lambda pair: pair[0])
+    assert left == [pair for pair in in_order if pair[0] not in places]
+
+
+UTC_NOON = dt.datetime(2014, 7, 9, 12, tzinfo=dt.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([True, None]), True),
+        (pa.array([2**63 - 1, None]), 2**63 - 1),
+        (pa.array([0.1, None], pa.float32()), Decimal("0.1")),
+        (pa.array([0.1, None]), Decimal("0.1")),
+        (pa.array([1e-7, None]), Decimal("1e-7")),
+        (pa.array([Decimal("12.50"), None]), Decimal("12.50")),
+        (pa.array(["x", None]), "x"),
+        (pa.array(["x", None]).dictionary_encode(), "x"),
+        (pa.array([0.5, None]).dictionary_encode(), Decimal("0.5")),
+        (pa.array([b"\x00", None]), b"\x00"),
+        (pa.array([dt.date(2014, 7, 9), None]), "2014-07-09"),
+        (pa.array([dt.time(1, 2, 3), None]), "01:02:03.000000"),
+        (pa.array([dt.datetime(2014, 7, 9, 12), None], pa.timestamp("s")), "2014-07-09T12:00:00"),  # noqa: DTZ001
+        (pa.array([1404907200000000001, None], pa.timestamp("ns")), "2014-07-09T12:00:00.000000001"),
+        (pa.array([UTC_NOON, None], pa.timestamp("s", "Europe/Berlin")), "2014-07-09T12:00:00Z"),
+        (pa.array([[1, 2], None]), [1, 2]),
+        (pa.array([[0.1, None], None]), [Decimal("0.1"), None]),
+        (pa.array([{"a": 0.5, "b": None}, None]), {"a": Decimal("0.5")}),
+        (pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), {"a": 1}),
+        (pa.array([[dt.date(2014, 7, 9)], None]), ["2014-07-09"]),
+    ],
+    ids=str,
+)
+def test_values(column: Any, expected: Any) -> None:
+    table = pa.table({"Date": pa.array(["d", "e"]), "Value": column})
+    pairs = list(open_source(table).read())
+    assert [record for _, record in pairs] == [{"Date": "d", "Value": expected}, {"Date": "e"}]
+    value: Any = pairs[0][1]
+    assert type(value["Value"]) is type(expected)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.array([float("nan")]),
+        pa.array([float("-inf")]),
+        pa.array([[float("nan")]]),
+        pa.array([{"a": {"b": float("inf")}}]),
+        pa.array([dt.timedelta(1)]),
+        pa.array([[(1, "x")]], pa.map_(pa.int64(), pa.string())),
+    ],
+    ids=str,
+)
+def test_what_dynamodb_cannot_hold_is_a_bad_record(value: Any) -> None:
+    ((_, record),) = open_source(pa.table({"Date": ["d"], "Value": value})).read()
+    assert isinstance(record, BadRecord)
+    assert "column 'Value' holds" in str(record.error)
+    assert "cannot hold" in str(record.error)
+
+
+def test_frames_of_others() -> None:
+    expected = [{"Date": "d", "Total": 1}, {"Date": "e", "Total": 2}]
+    polars = pytest.importorskip("polars")
+    frames = [polars.DataFrame({"Date": ["d", "e"], "Total": [1, 2]}), pa.table({"Date": ["d", "e"], "Total": [1, 2]})]
+    for frame in frames:
+        assert [record for _, record in as_source(frame).read()] == expected
+
+
+def test_missing_values_of_pandas_are_left_out() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"Date": ["d", None], "Total": [1.5, float("nan")]})
+    assert [record for _, record in open_source(frame).read()] == [{"Date": "d", "Total": Decimal("1.5")}, {}]
+
+
+def test_auto_looks_at_row_groups(tmp_path: Path, orders: ShardedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardkit.bulk.sources.opening._SMALL", 0)
+    rows = range(40_000)
+    mixed = [number * 7919 % 40_000 for number in rows]
+    for order, expected in ((rows, 40), (mixed, 1)):
+        days = [f"day-{number // 2000:03}" for number in order]
+        table = pa.table({"Date": days, "OrderId": list(rows)})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=1000)
+        assert open_source(tmp_path / "a.parquet", table=orders).cursors == expected
+        assert open_source(table, table=orders).cursors == (64 if expected > 1 else 1)
+
+
+def test_a_key_column_must_be_there(orders: ShardedTable) -> None:
+    with pytest.raises(ConfigurationError, match="no column 'OrderId'"):
+        open_source(pa.table({"Date": ["d"]}), table=orders)
