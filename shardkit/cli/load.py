@@ -34,47 +34,91 @@ __all__ = ["load"]
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 _CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
 
+# How --help groups the options.
+SPREAD, SOURCE, PACE, SAFETY, AWS, OUTPUT = "Spread", "Source", "Pace", "Failures and resuming", "AWS", "Output"
+
 Formats = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 
 
 def load(
     source: Annotated[str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")],
     table: Annotated[str, typer.Option(help="The table to load into.")],
-    shards: Annotated[int | None, typer.Option(min=1, help="Shards of a partition key, with --by.")] = None,
-    by: Annotated[str | None, typer.Option(help="Attributes (A or A,B) that the shard is calculated from.")] = None,
-    strategy: Annotated[
-        str | None, typer.Option(help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
+    shards: Annotated[
+        int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
     ] = None,
-    format: Annotated[Formats | None, typer.Option(help="What the files hold; by their names if not given.")] = None,  # noqa: A002
-    types: Annotated[str | None, typer.Option(help="Types of columns: Total:N,Gift:BOOL,Raw:B.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Columns of a CSV file without a header: Date,OrderId.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="What stands between two cells.")] = None,
-    absent: Annotated[list[str] | None, typer.Option(help="A cell that means no value, as NA; repeatable.")] = None,
-    empty_strings: Annotated[bool, typer.Option("--empty-strings", help="Keep empty cells as empty strings.")] = False,
-    cursors: Annotated[str, typer.Option(help="At how many places the source is read in turn.")] = "auto",
-    write_units: Annotated[str | None, typer.Option(help="Write units a second, or a share: 500, 80%.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Batches on their way at once; 10 if not given.")] = None,
-    window: Annotated[int, typer.Option(min=1, help="Items that wait to be interleaved.")] = WINDOW,
+    by: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=SPREAD, help="Attributes (A or A,B) that the shard is calculated from."),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
+    ] = None,
+    format: Annotated[  # noqa: A002
+        Formats | None, typer.Option(rich_help_panel=SOURCE, help="What the files hold; by their names if not given.")
+    ] = None,
+    types: Annotated[
+        str | None, typer.Option(rich_help_panel=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(rich_help_panel=SOURCE, help="Columns of a CSV file without a header: Date,OrderId.")
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(rich_help_panel=SOURCE, help="What stands between two cells.")
+    ] = None,
+    absent: Annotated[
+        list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, as NA; repeatable.")
+    ] = None,
+    empty_strings: Annotated[
+        bool, typer.Option("--empty-strings", rich_help_panel=SOURCE, help="Keep empty cells as empty strings.")
+    ] = False,
+    cursors: Annotated[
+        str, typer.Option(rich_help_panel=SOURCE, help="At how many places the source is read in turn.")
+    ] = "auto",
+    write_units: Annotated[
+        str | None, typer.Option(rich_help_panel=PACE, help="Write units a second, or a share: 500, 80%.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Batches on their way at once; 10 if not given.")
+    ] = None,
+    window: Annotated[
+        int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
+    ] = WINDOW,
     on_error: Annotated[
-        Literal["collect", "raise"], typer.Option(help="collect: write the others; raise: end at the first failure.")
+        Literal["collect", "raise"],
+        typer.Option(rich_help_panel=SAFETY, help="collect: write the others; raise: end at the first failure."),
     ] = "collect",
-    max_failures: Annotated[int | None, typer.Option(min=0, help="Failed items that end the load.")] = None,
+    max_failures: Annotated[
+        int | None, typer.Option(rich_help_panel=SAFETY, min=0, help="Failed items that end the load.")
+    ] = None,
     duplicates: Annotated[
-        Literal["last", "first", "error"], typer.Option(help="Which of the writes of one key stays.")
+        Literal["last", "first", "error"],
+        typer.Option(rich_help_panel=SAFETY, help="Which of the writes of one key stays."),
     ] = "last",
-    journal: Annotated[str | None, typer.Option(help="A file that makes the load resumable.")] = None,
-    dead_letters: Annotated[str | None, typer.Option(help="A file for the items that fail.")] = None,
-    region: Annotated[str | None, typer.Option(help="The AWS region.")] = None,
-    profile: Annotated[str | None, typer.Option(help="The profile of the AWS configuration.")] = None,
-    endpoint_url: Annotated[str | None, typer.Option(help="Another DynamoDB than the region's.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written; write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    progress: Annotated[bool, typer.Option(help="Show how far it is, on standard error.")] = True,
+    journal: Annotated[
+        str | None, typer.Option(rich_help_panel=SAFETY, help="A file that makes the load resumable.")
+    ] = None,
+    dead_letters: Annotated[
+        str | None, typer.Option(rich_help_panel=SAFETY, help="A file for the items that fail.")
+    ] = None,
+    region: Annotated[str | None, typer.Option(rich_help_panel=AWS, help="The AWS region.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(rich_help_panel=AWS, help="The profile of the AWS configuration.")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(rich_help_panel=AWS, help="Another DynamoDB than the region's.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Say what would be written; write nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the report as JSON.")] = False,
+    progress: Annotated[
+        bool, typer.Option(rich_help_panel=OUTPUT, help="Show how far it is, on standard error.")
+    ] = True,
 ) -> None:
     """Load files into a table: every partition busy, nothing lost, nothing twice.
 
-    Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (with --journal, the same
-    command goes on).
+    Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
     told = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
@@ -93,7 +137,7 @@ def load(
                 cursors=_cursors(cursors),
                 s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
             )
-            units = float(write_units) if write_units and not write_units.endswith("%") else write_units
+            units = _units(write_units)
             rate = rate_of(units, target)
             show_plan(told, source, opened, target)
             if dry_run:
@@ -115,7 +159,7 @@ def load(
                 journal=journal,
                 dead_letters=dead_letters,
             )
-        except (BotoCoreError, ClientError, OSError, ShardkitError, ValueError) as error:
+        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             told.print(f"not begun: {error}", markup=False, soft_wrap=True)
             raise typer.Exit(WRONG_USE) from None
     if problem is not None:
@@ -144,6 +188,8 @@ def _load(
             return STOPPED, error.report, None if stopping.stopped else error
         except KeyboardInterrupt:
             return STOPPED, shown.report, None
+        except OSError as error:  # the journal or the dead letters cannot be written
+            return STOPPED, shown.report, error
     return (FAILED if report.failed else 0), report, None
 
 
@@ -223,6 +269,14 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
 
 def _cursors(text: str) -> int | Literal["auto"]:
     return int(text) if text.isascii() and text.isdigit() else cast("Literal['auto']", text)
+
+
+def _units(text: str | None) -> float | str | None:
+    """Give a number as one; a share, and what is neither, is read by the load itself."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _table(

@@ -1,0 +1,265 @@
+"""``shardkit load``: what it writes, shows, and exits with."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
+from shardkit.bulk.sources import open_source
+from shardkit.cli import build_app
+from tests.tables import make_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from mypy_boto3_dynamodb.service_resource import Table
+
+rich_console = pytest.importorskip("rich.console")
+typer_testing = pytest.importorskip("typer.testing")
+show: Any = importlib.import_module("shardkit.cli.load_show")
+
+SHARDED = ("--table", "Orders", "--shards", "4", "--by", "OrderId")
+
+
+@pytest.fixture
+def table(resource: DynamoDBServiceResource) -> Table:
+    return make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Orders")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*args: str) -> Any:
+    return typer_testing.CliRunner().invoke(build_app(), ["load", *args], env={"COLUMNS": "80"})
+
+
+def orders_csv(folder: Path, count: int, *more: str) -> list[dict[str, Any]]:
+    rows = [f"2014-07-{number % 9 + 1:02},A{number:03},{number}.5," for number in range(count)]
+    (folder / "orders.csv").write_text("\n".join(["Date,OrderId,Total,Note", *rows, *more, ""]), encoding="utf-8")
+    return [{"Date": row.split(",")[0], "OrderId": row.split(",")[1], "Total": row.split(",")[2]} for row in rows]
+
+
+def stored(table: Table) -> set[tuple[str, ...]]:
+    """What the table holds, under the keys that the application uses."""
+    sharded = ShardedTable(table, CalculatedSuffix("OrderId", shards=4))
+    return {(str(i["Date"]), str(i["OrderId"]), str(i["Total"])) for i in sharded.scan_items()}
+
+
+def keys(items: list[dict[str, Any]]) -> set[tuple[str, ...]]:
+    return {(item["Date"], item["OrderId"], item["Total"]) for item in items}
+
+
+def test_loads_a_file(table: Table, folder: Path) -> None:
+    items = orders_csv(folder, 60)
+    result = invoke("orders.csv", *SHARDED)
+    assert result.exit_code == 0, result.output
+    assert stored(table) == keys(items)
+    assert result.stdout.startswith("60 items: 60 written, 0 failed")
+    # One line a shard, each with a bar.
+    assert sum(line.split()[:1] in [["1"], ["2"], ["3"], ["4"]] for line in result.stdout.splitlines()) == 4
+    assert "types: Date:S, OrderId:S, Total:N, Note:S" in result.stderr
+    assert "\x1b" not in result.output
+
+
+def test_failures_go_to_the_dead_letters_which_can_be_loaded_again(table: Table, folder: Path) -> None:
+    items = orders_csv(folder, 30, "2014-07-09,,1,", "2014-07-09,B1,many,", "2014-07-09,B2,2.5,x")
+    result = invoke("orders.csv", *SHARDED, "--dead-letters", "dead.json", "--types", "Total:N")
+    assert result.exit_code == 1
+    assert stored(table) == {*keys(items), ("2014-07-09", "B2", "2.5")}
+    assert "failed: orders.csv, line 32: " in result.stdout
+    assert "failed: orders.csv, line 33: column 'Total' holds 'many'" in result.stdout
+    letters = [json.loads(line) for line in (folder / "dead.json").read_text(encoding="utf-8").splitlines()]
+    assert {letter["place"] for letter in letters} == {"orders.csv, line 32", "orders.csv, line 33"}
+    (folder / "mended.json").write_text(
+        "\n".join(json.dumps(letter).replace('"OrderId":', '"Id":') for letter in letters if "Item" in letter)
+        + '\n{"Item": {"Date": {"S": "2014-07-09"}, "OrderId": {"S": "B1"}, "Total": {"N": "7"}}, "place": "here"}\n',
+        encoding="utf-8",
+    )
+    again = invoke("mended.json", *SHARDED, "--format", "dynamodb", "--json")
+    assert again.exit_code == 1  # the other one still has no key
+    assert json.loads(again.stdout)["written"] == 1
+    assert ("2014-07-09", "B1", "7") in stored(table)
+
+
+def test_json(table: Table, folder: Path) -> None:
+    orders_csv(folder, 30, "2014-07-09,,1,")
+    result = invoke("orders.csv", *SHARDED, "--json")
+    report = json.loads(result.stdout)
+    assert result.exit_code == report["exit_code"] == 1
+    assert (report["items"], report["written"], report["failed"]) == (31, 30, 1)
+    assert sum(shard["items"] for shard in report["per_shard"]) == 30
+    assert report["failures"][0]["place"] == "orders.csv, line 32"
+
+
+def test_a_strategy_in_text_form(table: Table, folder: Path) -> None:
+    orders_csv(folder, 40)
+    result = invoke("orders.csv", "--table", "Orders", "--strategy", '{"type": "RandomSuffix", "shards": 3}')
+    assert result.exit_code == 0, result.output
+    assert {str(item["Date"]).rpartition(".")[2] for item in table.scan()["Items"]} == {"1", "2", "3"}
+
+
+def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: Path) -> None:
+    items = orders_csv(folder, 20)
+    assert invoke("orders.csv", "--table", "Orders").exit_code == 0
+    assert {item["Date"] for item in table.scan()["Items"]} == {item["Date"] for item in items}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"), "Nowhere"),
+        (("missing.csv", *SHARDED), "there is no file"),
+        (("orders.csv", "--table", "Orders", "--shards", "4"), "both --shards and --by"),
+        (("orders.csv", *SHARDED, "--strategy", "{}"), "not both"),
+        (("orders.csv", "--table", "Orders", "--strategy", "{"), "no JSON"),
+        (("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'), "no known type"),
+        (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column"),
+        (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
+        (("orders.csv", *SHARDED, "--cursors", "some"), "cursors"),
+        (("orders.csv", *SHARDED, "--profile", "no-such-profile"), "no-such-profile"),
+        (("empty.csv", *SHARDED), "no items to load"),
+    ],
+)
+def test_wrong_use_exits_2_and_writes_nothing(
+    arguments: tuple[str, ...], says: str, table: Table, folder: Path
+) -> None:
+    orders_csv(folder, 5)
+    (folder / "empty.csv").write_text("Date,OrderId\n", encoding="utf-8")
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.output
+    assert table.scan()["Count"] == 0
+
+
+def test_ctrl_c_writes_what_was_read_and_the_journal_goes_on(
+    table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = orders_csv(folder, 400)
+    update = show.Progress.update
+
+    def interrupt(self: Any, report: BulkReport) -> None:
+        update(self, report)
+        monkeypatch.setattr(show.Progress, "update", update)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(show.Progress, "update", interrupt)
+    before = signal.getsignal(signal.SIGINT)
+    options = (*SHARDED, "--window", "50", "--workers", "1", "--journal", "journal", "--json")
+    result = invoke("orders.csv", *options)
+    assert result.exit_code == 3, result.output
+    assert "stopping: what was read is being written" in result.stderr
+    assert "the same command goes on from journal" in result.stderr
+    assert signal.getsignal(signal.SIGINT) is before
+    first = json.loads(result.stdout)
+    assert first["items"] == first["written"] == len(stored(table)) < 400
+    again = invoke("orders.csv", *options)
+    assert again.exit_code == 0, again.output
+    second = json.loads(again.stdout)
+    assert (second["resumed"], second["written"]) == (first["written"], 400 - first["written"])
+    assert stored(table) == keys(items)
+
+
+def test_the_second_ctrl_c_stops_now(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = orders_csv(folder, 400)
+    update = show.Progress.update
+
+    def interrupt(self: Any, report: BulkReport) -> None:
+        update(self, report)
+        signal.raise_signal(signal.SIGINT)
+
+    options = (*SHARDED, "--window", "200", "--workers", "1", "--journal", "journal")
+    with monkeypatch.context() as patched:
+        patched.setattr(show.Progress, "update", interrupt)
+        result = invoke("orders.csv", *options)
+    assert result.exit_code == 3, result.output
+    assert 0 < len(stored(table)) < 200
+    assert invoke("orders.csv", *options).exit_code == 0
+    assert stored(table) == keys(items)
+
+
+def test_dry_run_says_what_a_load_does(table: Table, folder: Path) -> None:
+    orders_csv(folder, 50, f"2014-07-09,B1,1,{'x' * 2000}", "2014-07-09,,1,")
+    guess = invoke("orders.csv", *SHARDED, "--dry-run", "--json", "--write-units", "20")
+    assert guess.exit_code == 1
+    assert table.scan()["Count"] == 0
+    estimate = json.loads(guess.stdout)
+    assert (estimate["items"], estimate["failed"]) == (52, 1)
+    # 2 units for the long one: 2,000 bytes and its names.
+    assert (estimate["write_units"], estimate["seconds"]) == (52, 2.6)
+    report = json.loads(invoke("orders.csv", *SHARDED, "--json").stdout)
+    assert [(s["shard"], s["items"]) for s in estimate["per_shard"]] == [
+        (s["shard"], s["items"]) for s in report["per_shard"]
+    ]
+    shown = invoke("orders.csv", *SHARDED, "--dry-run", "--write-units", "20").stdout
+    assert "52 items: 51 would be written, 1 would fail" in shown
+    assert "at 20 write units a second: 2.6 s" in shown
+    assert "hottest key: 2014-07-" in shown
+
+
+# -- what is shown meanwhile -------------------------------------------------------------------------------------------
+
+PER_SHARD: dict[int | None, ShardTally] = {shard: ShardTally(500, 1000.0 / shard) for shard in (1, 2)}
+REPORT = BulkReport(
+    items=1200,
+    written=1000,
+    failed=2,
+    throttles=5,
+    throttles_by_reason={"TableWriteKeyRangeThroughputExceeded": 5},
+    write_units=2000.0,
+    per_shard=PER_SHARD,
+)
+
+
+@pytest.fixture
+def half_read(folder: Path) -> Any:
+    (folder / "orders.jsonl").write_text('{"n": 1}\n' * 9, encoding="utf-8")
+    source = open_source("orders.jsonl")
+    source.total = 2004
+    return source
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_progress(terminal: bool, half_read: Any) -> None:
+    file = io.StringIO()
+    console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
+    now = [0.0]
+    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
+        progress.update(REPORT)
+        assert "written" not in file.getvalue()
+        now[0] = 10.0
+        progress.update(REPORT)
+        shown = file.getvalue()
+    for text in (
+        "1,000 written",
+        "100 items/s, 200 units/s",
+        "5 throttles (TableWriteKeyRangeThroughputExceeded 5)",
+        "2 failed",
+        "50%, about 10.0 s left",
+    ):
+        assert text in shown
+    assert ("write units" in shown) is terminal
+    assert progress.report is REPORT
+
+
+def test_no_progress_without_a_console(half_read: Any) -> None:
+    with show.Progress(None, half_read) as progress:
+        progress.update(REPORT)
+    assert progress.report is REPORT
+
+
+def test_many_shards_are_shown_by_the_hottest(capsys: pytest.CaptureFixture[str]) -> None:
+    shards: dict[int | None, ShardTally] = {shard: ShardTally(shard, float(shard)) for shard in range(1, 201)}
+    show.show_report(rich_console.Console(width=80), BulkReport(per_shard=shards), None)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if line.lstrip()[:1].isdigit()][1:] == [str(n) for n in range(181, 201)]
+    assert "and 180 cooler shards" in lines[-1]
