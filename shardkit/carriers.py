@@ -65,7 +65,11 @@ class Carrier(_Carrier):
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""
-        return self.driver(Steps(program)).run()
+        driver = self.driver(Steps(program))
+        try:
+            return driver.run()
+        finally:
+            driver.close()
 
 
 class AsyncCarrier(_Carrier):

@@ -61,7 +61,9 @@ class Cursor:
         except (AttributeError, TypeError, ValueError) as error:
             raise CursorError(damaged) from error
         if made != purpose:
-            raise CursorError(f"the cursor was made for another key, table or index than {what}; start the read again")
+            raise CursorError(
+                f"the cursor was made for another key, Shard=, table or index than {what}; start the read again"
+            )
         return cls(shard, key)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from shardkit.carriers import Carrier
 from shardkit.forwarded import ForwardingTable
-from shardkit.operations.fan_out import MAX_BUFFER_BYTES, FanOut
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.operations.rows import Rows
 from shardkit.streams import QueryItems
@@ -16,6 +17,7 @@ from shardkit.streams import QueryItems
 __all__ = ["ReadingTable"]
 
 T = TypeVar("T", bound="ReadingTable")
+_KEPT: Any = object()  # of a view: as in the table that it is made from
 
 
 class ReadingTable(ForwardingTable):
@@ -28,12 +30,12 @@ class ReadingTable(ForwardingTable):
     def with_options(  # noqa: PYI019 - typing.Self needs Python 3.11
         self: T,
         *,
-        timeout: float | None = None,
-        on_shard_error: Literal["raise", "partial"] = "raise",
+        timeout: float | None = _KEPT,
+        on_shard_error: Literal["raise", "partial"] = _KEPT,
         max_concurrency: int | None = None,
-        max_buffer_bytes: int = MAX_BUFFER_BYTES,
+        max_buffer_bytes: int = _KEPT,
     ) -> T:
-        """Give a view of the same table whose merged reads have other options.
+        """Give a view of the same table whose merged reads have other options; those not given stay as they are.
 
         Example::
 
@@ -44,7 +46,8 @@ class ReadingTable(ForwardingTable):
 
         Args:
             timeout: Seconds for a whole fan-out, waits for throttled shards included; None: no end but botocore's own.
-                In ``query_items`` it is what each wait for the next items may take.
+                In ``query_items`` it is what each wait for the next items may take. A request that hangs keeps its
+                thread until botocore gives it up: set ``Config(read_timeout=…, retries=…)`` accordingly.
             on_shard_error: ``"raise"``: a shard that fails raises :class:`ShardQueryError` with the others' items;
                 ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
                 missing. When all shards fail, the error is raised in any case.
@@ -60,10 +63,15 @@ class ReadingTable(ForwardingTable):
         Cost: none. A view with another ``max_concurrency`` has a pool of threads of its own: keep it.
         """
         view = copy(self)
+        given: dict[str, Any] = {
+            "timeout": timeout,
+            "on_shard_error": on_shard_error,
+            "max_buffer_bytes": max_buffer_bytes,
+        }
+        options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view._carrier = Carrier(self.meta.client, self._requests, max_concurrency)  # noqa: SLF001 - a view of this class
-        concurrency = view._carrier.concurrency  # noqa: SLF001 - as above
-        view._fan_out = FanOut(concurrency, timeout, on_shard_error, max_buffer_bytes)  # noqa: SLF001 - as above
+            view.__dict__["_carrier"] = Carrier(self.meta.client, self._requests, max_concurrency)
+        view.__dict__["_fan_out"] = replace(self._fan_out, concurrency=view.carrier.concurrency, **options)
         return view
 
     def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 3. When a shard fails, nothing more is asked; the failure is raised when all answers are in, with the others' items.
    Where no shard answered and all failed alike, the service's own error is raised. With ``on_shard_error="partial"``
    the others are read on without it.
-4. When the deadline is over, what has not answered has failed.
+4. When the deadline is over, what has not answered has failed; of a partial answer only what holds everything back.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ class Gather:
         self._delayed: dict[int, float] = {}
         self._paused_until = 0.0
         self._deadline: float | None = None
+        self._late = False
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
         """Take a shard's page, or its failure."""
@@ -78,8 +79,9 @@ class Gather:
 
     def _refused(self, number: int, error: Exception, now: float) -> None:
         self._tries[number] += 1
-        scope = throttled_scope(error) if is_throttle(error) else "account"
-        if scope == "account" or self._tries[number] >= ATTEMPTS:
+        scope = throttled_scope(error)
+        again = is_throttle(error) and scope != "account" and self._tries[number] < ATTEMPTS
+        if not again:
             self._failed(number, error)
             return
         until = now + backoff_seconds(self._tries[number], self._draw())
@@ -128,6 +130,7 @@ class Gather:
             return None
         if self._deadline is not None and now >= self._deadline:
             self._time_is_over()
+            self._deadline = None
             return None
         untils = [] if self._deadline is None else [self._deadline]
         if put_off:
@@ -137,13 +140,22 @@ class Gather:
         return Wait(min(untils) if untils else None)
 
     def _time_is_over(self) -> None:
-        waiting = [*self._asked.values(), *self._delayed, *self._to_ask]
-        self._asked.clear()
-        self._delayed.clear()
-        self._to_ask.clear()
-        for number in waiting:
-            shard = self.plan.shards[number]
-            self._failed(number, TimeoutError(f"shard {shard} did not answer within {self._fan_out.timeout} seconds"))
+        self._late = True
+        for number in [
+            number for number in self._busy if self._fan_out.on_shard_error == "raise" or self._needed(number)
+        ]:
+            asked = next((send for send, one in self._asked.items() if one == number), None)
+            if asked is not None:
+                del self._asked[asked]
+            self._delayed.pop(number, None)
+            what = "was not asked" if asked is None and not self._tries[number] else "did not answer"
+            shard, seconds = self.plan.shards[number], self._fan_out.timeout
+            self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
+        self._to_ask = deque(number for number in self._to_ask if number in self._busy)
+
+    def _needed(self, number: int) -> bool:
+        """Say whether nothing can be handed out before a shard answers."""
+        raise NotImplementedError
 
     @property
     def _gave_up(self) -> bool:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from math import ceil
 from typing import Any
 
 from shardkit.machine import Done, Step
@@ -63,8 +62,9 @@ class PageOfShards(Gather):
             return None
         fair = limit / len(self.plan.shards)
         if self.plan.filtered:
-            # ``Limit`` counts what is evaluated, and the page is one round: no margin.
-            return ceil(fair)
+            # ``Limit`` counts what is evaluated, and the page is one round; but the rest of a block is free, and a page
+            # that ends at the first of so many places would hardly advance with fewer.
+            return first_share(fair, self._sizes)
         if number in self._wanted:
             share = refill_share(self._wanted[number], self._sizes)
         else:
@@ -75,13 +75,17 @@ class PageOfShards(Gather):
         """Say which shards must be read further before the page may end."""
         bound = self.merge.bound()
         limit = self.plan.limit
-        if bound is None or len(self.items) == limit:
+        if bound is None or self._late or len(self.items) == limit:
             return []
-        if limit is None or self._one_round:
+        if self._one_round:
             start = self.plan.start_place
             return [] if start is None else self.merge.behind(start)
+        assert limit is not None
         self._wanted = refills(self.merge, limit - len(self.items), self._handed_out)
         return list(self._wanted)
+
+    def _needed(self, number: int) -> bool:
+        return not self._answers[number]
 
     def _partial(self) -> list[Entry]:
         return self.items + self.merge.held

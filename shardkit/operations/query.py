@@ -117,7 +117,9 @@ class Plan:
             shards=shards,
             fanned=fanned,
             sort=sort,
-            purpose=made_for(sharding.table, wire.get("IndexName"), condition.equals),
+            purpose=made_for(
+                sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard])
+            ),
             counting=False,
             limit=limit,
             hidden=frozenset(),

@@ -42,11 +42,13 @@ class Rows:
         """Give out the next item; StopIteration where there is none."""
         if self._ended or not self._entries:
             raise StopIteration
-        entry = self._last = self._entries.popleft()
+        assert self.plan is not None
+        entry = self._entries.popleft()
+        # A copy: the item is the caller's from now on.
+        self._last = entry[0], entry[1], {name: entry[2].get(name) for name in self.plan.key_names}
         if self._left is not None:
             self._left -= 1
             self._ended = self._left == 0
-        assert self.plan is not None
         item = self.plan.shown(entry)
         return (item, self.plan.shard_shown(entry)) if self._return_shards else item
 

@@ -5,7 +5,7 @@
    shard that ran dry comes first.
 3. What is held, was handed out last, and is under way stays below the byte budget, as bytes of memory. One item of
    every shard is needed to go on: so much is held whatever the budget.
-4. With ``max_items`` shards are asked for their share of what is missing, and nothing is read ahead.
+4. With ``max_items`` nothing is read ahead; without a filter shards are asked for their share of what is missing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from shardkit.operations.shares import first_share, refill_share, refills, whole
 __all__ = ["StreamOfShards"]
 
 _FIRST_PAGE_BYTES = 64 * 1024
-_UNKNOWN_ITEM_BYTES = 256
-_MAX_ITEM_BYTES = 400 * 1024
+_UNKNOWN_ITEM_BYTES = 1024
 _GROWTH = 4
 _PAGE_BYTES = 2**20
 # What a byte over the wire takes in memory (measured: 2.7 and 9, items of ten attributes and 350 bytes).
@@ -40,6 +39,7 @@ class StreamOfShards(Gather):
             raise UnsupportedExpressionError("query_items() yields items: Select='COUNT' cannot be given; use query()")
         shards = len(self.plan.shards)
         self._missing = max_items
+        self._shared = max_items is not None and not self.plan.filtered
         self._wanted: dict[int, float] = {}
         self._handed_out = [0] * shards
         self._last_page = [0] * shards
@@ -95,24 +95,26 @@ class StreamOfShards(Gather):
         if not released:
             return
         self._ready += released
-        if self._missing is None:
-            self._touched.update({entry[1] for entry in released})
-            return
-        self._missing -= len(released)
-        for entry in released:
-            self._handed_out[entry[1]] += 1
+        self._touched.update({entry[1] for entry in released})
+        if self._missing is not None:
+            self._missing -= len(released)
+            for entry in released:
+                self._handed_out[entry[1]] += 1
 
     def _line_up(self) -> None:
         """Say which shards are to be asked next, and which may be."""
-        if self._missing is None:
+        if self._missing == 0:
+            return
+        if not self._shared:
             for number in self._touched - self._busy:
                 held = self.merge.held_by(number)
                 if not held and self.merge.goes_on(number):
                     self._must_ask(number)
-                elif held <= self._last_page[number] // 2:
+                elif self._missing is None and held <= self._last_page[number] // 2:
                     self._ahead.append(number)
             self._touched.clear()
-        elif not (self._missing == 0 or self._ready or self._asked or self._delayed or self.merge.silent):
+        elif not (self._ready or self._asked or self._delayed or self.merge.silent):
+            assert self._missing is not None
             self._wanted = refills(self.merge, self._missing, self._handed_out)
             self._to_ask.clear()
             for number in self._wanted:
@@ -135,21 +137,29 @@ class StreamOfShards(Gather):
         room = self._room
         if _UNDER_WAY * self._bytes_of_page(wanted) <= room:
             return wanted
-        if self._asked:
+        if self._asked and self._answers[number]:
             return 0
-        # Nothing is under way: this one is needed to go on, whatever it takes.
+        # Without it nothing goes on, whatever it takes.
         return max(1, int(room / (_UNDER_WAY * self._bytes_an_item)))
 
     def _wanted_items(self, number: int) -> int | None:
         shards = len(self.plan.shards)
-        if (limit := self._missing if self._missing is not None else self.plan.limit) is not None:
-            if number in self._wanted:
-                return min(limit, refill_share(self._wanted[number], self._sizes))
-            return min(limit, first_share(limit / shards, self._sizes))
+        most = self.plan.limit
+        if self._shared:
+            assert self._missing is not None
+            wanted = self._wanted.get(number)
+            share = (
+                first_share(self._missing / shards, self._sizes)
+                if wanted is None
+                else refill_share(wanted, self._sizes)
+            )
+            return min(self._missing, share, self._missing if most is None else most)
+        if most is not None:
+            return min(most, first_share(most / shards, self._sizes))
         size = min(_FIRST_PAGE_BYTES * _GROWTH ** min(self._answers[number], 3), self._most_bytes)
         if size >= _PAGE_BYTES:
             return None
-        an_item = self._sizes.mean or (self._bytes_an_item if self._evaluated else _UNKNOWN_ITEM_BYTES)
+        an_item = self._sizes.mean or self._bytes_an_item
         return whole_blocks(max(1.0, size // an_item), self._sizes)
 
     def _bytes_of_page(self, items: int | None) -> float:
@@ -158,7 +168,7 @@ class StreamOfShards(Gather):
     @property
     def _bytes_an_item(self) -> float:
         """What an item that is evaluated brings over the wire."""
-        return max(1.0, self._wire_bytes / self._evaluated) if self._evaluated else _MAX_ITEM_BYTES
+        return max(1.0, self._wire_bytes / self._evaluated) if self._evaluated else _UNKNOWN_ITEM_BYTES
 
     @property
     def _room(self) -> float:
@@ -166,6 +176,9 @@ class StreamOfShards(Gather):
         items = self.merge.count + len(self._ready) + self._with_caller
         held = _HELD * items * self._wire_bytes / self._items if self._items else 0.0
         return self._fan_out.max_buffer_bytes - held - sum(self._reserved.values())
+
+    def _needed(self, number: int) -> bool:
+        return not self.merge.held_by(number)
 
     def _partial(self) -> list[Entry]:
         return self._ready + self.merge.held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
-from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedParameterError
+from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedParameterError
 from tests.fakes import timeless
 from tests.wire import THROTTLE, Service, error, serving
 
@@ -183,6 +184,74 @@ def test_a_stream_that_failed_goes_on_from_its_cursor() -> None:
         assert list(stream) == []
         rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
         assert found + sort_keys(rest) == list(range(40))
+
+
+def test_the_items_are_the_callers() -> None:
+    """What the caller does to an item does not move the cursor."""
+    with orders(most=3) as (table, *_):
+        stream = table.query_items(KeyConditionExpression=K)
+        item = [next(stream) for _ in range(5)][-1]
+        item["sk"] = 30
+        item.pop("pk")
+        rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
+        assert sort_keys(rest) == list(range(5, 40))
+
+
+def test_an_interrupted_stream_gives_no_more() -> None:
+    """Ctrl-C while an answer is taken must not lose it: the stream has ended, and the cursor goes on."""
+    with orders(most=3) as (table, *_):
+        interrupting = threading.Event()
+
+        def clock() -> float:
+            if interrupting.is_set():
+                raise KeyboardInterrupt
+            return 0.0
+
+        table.carrier.clock = clock
+        stream = table.query_items(KeyConditionExpression=K)
+        found = [next(stream)["sk"] for _ in range(4)]
+        interrupting.set()
+        with pytest.raises(KeyboardInterrupt):
+            found.extend(item["sk"] for item in stream)
+        interrupting.clear()
+        assert list(stream) == []
+        rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
+        assert found + [item["sk"] for item in rest] == list(range(40))
+
+
+def test_threads_share_a_stream() -> None:
+    """Each item goes to one of them, and all of them end."""
+    with orders(most=3) as (table, *_):
+        stream = table.query_items(KeyConditionExpression=K)
+        with ThreadPoolExecutor(4) as pool:
+            found = [item["sk"] for part in pool.map(lambda _: list(stream), range(4)) for item in part]
+        assert sorted(found) == list(range(40))
+
+
+def test_a_stream_is_a_context_manager() -> None:
+    """Nothing is read after the block."""
+    with orders(most=3) as (table, *_), table.query_items(KeyConditionExpression=K) as stream:
+        assert next(stream)["sk"] == 0
+    assert list(stream) == []
+
+
+def test_a_cursor_of_one_shard_is_not_one_of_all() -> None:
+    """The others' items before it would be left out."""
+    with orders(most=3) as (table, *_):
+        one = table.query(KeyConditionExpression=K, Shard=3)["LastEvaluatedKey"]
+        with pytest.raises(CursorError, match="Shard="):
+            table.query(KeyConditionExpression=K, ExclusiveStartKey=one)
+        assert table.query(KeyConditionExpression=K, Shard=3, ExclusiveStartKey=one)["Count"] == 3
+        merged = table.query(KeyConditionExpression=K)["LastEvaluatedKey"]
+        with pytest.raises(CursorError, match="Shard="):
+            table.query(KeyConditionExpression=K, Shard=3, ExclusiveStartKey=merged)
+
+
+def test_a_view_of_a_view_keeps_its_options() -> None:
+    """Only what is given changes."""
+    with orders(lambda shard, _: error("InternalServerError") if shard == 2 else None) as (table, *_):
+        view = table.with_options(on_shard_error="partial").with_options(max_buffer_bytes=10**6).with_options(timeout=9)
+        assert view.query(KeyConditionExpression=K)["ShardErrors"].keys() == {2}
 
 
 def test_a_view_is_the_same_table() -> None:

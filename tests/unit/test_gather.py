@@ -16,6 +16,7 @@ from shardkit.machine import Done, Send, Wait
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
 from shardkit.operations.rows import Rows
+from shardkit.operations.shares import ItemSizes
 from shardkit.sharding import Sharding
 from shardkit.suffix import RandomSuffix
 from tests.machines import page_machine, stream_machine
@@ -116,6 +117,27 @@ class TestPages:
         assert page.last_evaluated_key
         assert len(table.asked) == 2
         assert page.scanned == table.evaluated
+
+    def test_a_filtered_page_advances_by_blocks(self) -> None:
+        """A Limit of as many items as there are shards does not make pages of one item each."""
+        table = ModelTable(many(4))
+        for number in range(400):
+            table.put({"pk": "k", "sk": number, "keep": number == 399}, 1 + number % 4)
+        params: dict[str, Any] = {
+            "FilterExpression": "keep = :yes",
+            "ExpressionAttributeValues": {":yes": True},
+            "Limit": 4,
+        }
+        page_sizes = ItemSizes()
+        start, pages = None, 0
+        while True:
+            page = Carrier(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
+            assert len(page.items) <= 4
+            pages += 1
+            start = page.last_evaluated_key
+            if start is None:
+                break
+        assert pages <= 20
 
     def test_a_filter_among_equal_index_keys_ends_its_page(self) -> None:
         """A page that starts among many equal sort keys need not read all of them: its own key goes on."""
@@ -268,8 +290,8 @@ class TestStreams:
         assert found == list(range(1100))
         assert table.evaluated == 1100
         assert carrier.run(stream) == []
-        # 256 items a shard while their size is not known, then whole blocks of more and more of them.
-        assert [params["Limit"] for params in table.asked[:4]] == [256, 256, 256, 256]
+        # 64 items a shard while their size is not known, then whole blocks of more and more of them.
+        assert [params["Limit"] for params in table.asked[:4]] == [64, 64, 64, 64]
         assert table.asked[4]["Limit"] * item_size(table.items[0]) > 220 * 1024
 
     def test_memory_is_shards_times_page(self) -> None:

@@ -172,6 +172,44 @@ class TestDeadline:
         assert min(rest) == len(found)
 
 
+class TestLate:
+    """A deadline of a partial answer."""
+
+    def test_a_page_ends_where_it_stood(self) -> None:
+        """A shard that hangs when it is asked again has not failed: the page is short, and its cursor goes on."""
+        hot = ModelTable(many(SHARDS))
+        for number in range(60):
+            hot.put({"pk": "k", "sk": number}, 1 if number < 40 else 1 + number % SHARDS)
+        service = Service(lambda shard, nth: (60.0, ValueError()) if (shard, nth) == (1, 2) else None)
+        service.table = hot
+        page = service.run(page_machine(plan(Limit=50), timeout=0.5, on_shard_error="partial"))
+        assert page.errors == {}
+        assert sort_keys(page.items) == list(range(len(page.items)))
+        assert 0 < len(page.items) < 40
+        rest = Service(lambda *_: None)
+        rest.table = hot
+        start = Plan.of(many(SHARDS), {"KeyConditionExpression": K, "ExclusiveStartKey": page.last_evaluated_key})
+        assert sort_keys(page.items) + sort_keys(rest.run(page_machine(start)).items) == list(range(60))
+
+    @pytest.mark.parametrize("budget", [1000, 64 * 2**20])
+    def test_a_small_buffer_does_not_keep_the_others_from_being_asked(self, budget: int) -> None:
+        """One shard hangs, and only its items are missing."""
+        service = Service(lambda shard, _: (60.0, ValueError()) if shard == 1 else None)
+        stream = stream_machine(plan(), timeout=0.5, on_shard_error="partial", max_buffer_bytes=budget)
+        found: list[int] = []
+        drain(service, stream, found)
+        assert stream.errors.keys() == {1}
+        assert found == [number for number in range(40) if number % SHARDS]
+
+    def test_what_was_not_asked_says_so(self) -> None:
+        """Two connections, both hang: the other shards were not asked."""
+        service = Service(lambda *_: (60.0, ValueError()))
+        with pytest.raises(ShardQueryError) as caught:
+            service.run(page_machine(plan(), timeout=0.5, concurrency=2))
+        said = ["was not asked" in str(error) for _, error in sorted(caught.value.errors.items())]
+        assert said == [False, False, True, True]
+
+
 class TestPartial:
     def test_the_others_are_read_to_their_end(self) -> None:
         """A shard that fails counts as ended: pages go on without it, and say what is missing."""

@@ -18,7 +18,7 @@ from shardkit.operations.query import Plan
 from shardkit.operations.shares import BLOCK_BYTES
 from shardkit.operations.stream import StreamOfShards
 from tests.machines import Timed, stream_machine
-from tests.model import many
+from tests.model import Carrier, ModelTable, many
 
 K = Key("pk").eq("k")
 KB = 1024
@@ -96,7 +96,7 @@ def test_pages_start_small_and_grow_to_the_services_own() -> None:
         pass
     limits = [send.params.get("Limit") for _, send in service.sent]
     size = item_size(service.stored["k.1"][0])
-    assert limits[0] == 256
+    assert limits[0] == 64
     assert 250 * KB < (limits[1] or 0) * size < 258 * KB
     assert set(limits[2:]) == {None}
 
@@ -118,7 +118,7 @@ def test_what_is_held_stays_below_the_budget(
     service = Shards(shards, items, hot=hot, seed=seed)
     stream = service.stream(max_buffer_bytes=budget, concurrency=concurrency, max_items=max_items)
     size = 3 * 300
-    first_pages = 256 * size * min(concurrency, shards)  # items whose size is not known yet
+    first_pages = 64 * size * min(concurrency, shards)  # items whose size is not known yet
     sizes = {_sort_key(item): item_size(item) for run in service.stored.values() for item in run}
     found: list[int] = []
     with_caller = 0
@@ -127,7 +127,7 @@ def test_what_is_held_stays_below_the_budget(
         service.unread_bytes -= with_caller
         with_caller = sum(3 * sizes[int(item["sk"])] for _, _, item in entries)
         if max_items is None:
-            unknown = first_pages if len(found) < 256 * shards else 0
+            unknown = first_pages if len(found) < 64 * shards else 0
             assert service.unread_bytes <= max(budget, unknown) + 2 * shards * size
     assert found == list(range(items))[:max_items]
 
@@ -152,3 +152,32 @@ def test_max_items_reads_its_share() -> None:
         count += len(entries)
     assert count == 100
     assert service.units <= 12.0
+
+
+def test_max_items_with_a_filter_reads_pages_not_items() -> None:
+    """How many items a filter lets through is not known: pages grow as without ``max_items``."""
+    table = ModelTable(many(4))
+    for number in range(2000):
+        table.put({"pk": "k", "sk": number, "keep": number >= 1990}, 1 + number % 4)
+    params = {
+        "KeyConditionExpression": K,
+        "FilterExpression": "keep = :yes",
+        "ExpressionAttributeValues": {":yes": True},
+    }
+    stream = stream_machine(Plan.of(table.sharding, params), max_items=5)
+    carrier = Carrier(table)
+    found: list[int] = []
+    while entries := carrier.run(stream):
+        found += [int(item["sk"]) for _, _, item in entries]
+    assert found == [1990, 1991, 1992, 1993, 1994]
+    assert len(table.asked) <= 4 * 3
+
+
+def test_max_items_and_limit() -> None:
+    """``Limit`` is the most of a page, also with ``max_items``."""
+    service = Shards(2, 2000)
+    plan = Plan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 7})
+    stream = stream_machine(plan, max_items=50)
+    while service.run(stream):
+        pass
+    assert max(send.params["Limit"] for _, send in service.sent) <= 7
