@@ -310,7 +310,7 @@ class TestCursors:
     def test_a_cursor_of_another_query(self, orders: ShardedTable) -> None:
         """It is refused before anything is sent."""
         cursor = orders.query(KeyConditionExpression=DAY, Limit=1)["LastEvaluatedKey"]
-        with recording(orders.meta.client) as wire, pytest.raises(CursorError, match="another key, Shard=, table or index"):
+        with recording(orders.meta.client) as wire, pytest.raises(CursorError, match="another key, Shard="):
             orders.query(KeyConditionExpression=Key("pk").eq("2014-07-10"), ExclusiveStartKey=cursor)
         assert wire.requests == []
 
