@@ -1,4 +1,4 @@
-"""A proxy in front of an engine that loses, delays, cuts and refuses, each BatchWriteItem by its turn in a schedule."""
+"""A proxy in front of an engine that loses, delays, cuts and refuses, each request by its turn in a schedule."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ Fault = Literal[
     "expired",
     "account",
 ]
-"""What becomes of a BatchWriteItem; ``after``: it is carried out, and its answer does not arrive.
+"""What becomes of a request; ``after``: it is carried out, and its answer does not arrive.
 
-``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer.
+``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer. What is
+``unprocessed`` and an ``account`` are of BatchWriteItem only.
 """
 PASSING: tuple[Fault, ...] = tuple(fault for fault in get_args(Fault) if fault not in {"expired", "account"})
 """Those after which the same request may succeed."""
@@ -71,22 +72,29 @@ class Proxy:
 
     Args:
         upstream: The engine's URL.
-        schedule: What becomes of each BatchWriteItem; those beyond it are passed on.
-        watch: Called with each BatchWriteItem's number, from 1, at each stage that it comes to.
+        schedule: What becomes of each request of the operation; those beyond it are passed on.
+        watch: Called with each such request's number, from 1, at each stage that it comes to.
+        operation: The operation's name; the requests of others are passed on.
 
     Attributes:
         endpoint: The proxy's URL.
         counts: How many requests met each fault.
-        writes: How many puts and deletes came.
+        writes: How many puts and deletes came in batches.
     """
 
     def __init__(
-        self, upstream: str, schedule: Iterable[Fault] = (), watch: Callable[[int, Stage], object] = lambda *_: None
+        self,
+        upstream: str,
+        schedule: Iterable[Fault] = (),
+        watch: Callable[[int, Stage], object] = lambda *_: None,
+        *,
+        operation: str = "BatchWriteItem",
     ) -> None:
         self.counts: Counter[Fault] = Counter()
         self.writes = 0
         self._schedule = iter(schedule)
         self._watch = watch
+        self._operation = operation
         self._lock = threading.Lock()
         self._closing = threading.Event()
         parts = urlsplit(upstream)
@@ -133,14 +141,14 @@ class Proxy:
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request as its turn says."""
         body = request.rfile.read(int(request.headers["Content-Length"]))
-        if not request.headers["X-Amz-Target"].endswith(".BatchWriteItem"):
+        if not request.headers["X-Amz-Target"].endswith(f".{self._operation}"):
             self._answer(request, *self._passed_on(request, body))
             return
         with self._lock:
             fault: Fault = next(self._schedule, "none")
             self.counts[fault] += 1
             number = self.counts.total()
-            self.writes += sum(map(len, json.loads(body)["RequestItems"].values()))
+            self.writes += sum(map(len, json.loads(body).get("RequestItems", {}).values()))
         self._watch(number, "came")
         if fault == "delay":
             self._closing.wait(DELAY_SECONDS)

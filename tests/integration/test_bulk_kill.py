@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,9 @@ from tests.proxy import Proxy, Stage
 
 KILLS = 13  # of each of four loads: 52 in all
 LINES = 3000
+INTERRUPTIONS = 3
+
+Endpoint = Callable[[EngineName], str]
 
 # A process of its own, forked off one that has imported all and has no threads: it starts in 20 ms.
 processes = multiprocessing.get_context("forkserver")
@@ -24,16 +29,20 @@ processes.set_forkserver_preload(["tests.loading"])
 
 
 class Killer:
-    """Ends the process that it is given with SIGKILL, when the proxy has come to a moment that it draws."""
+    """Sends signals to a load, when the proxy has come to a moment that it draws."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, signals: tuple[int, ...] = (signal.SIGKILL,)) -> None:
         self._rng = Random(seed)
+        self._signals = signals
         self._lock = threading.Lock()
         self._requests = 0
         self.process: multiprocessing.process.BaseProcess | None = None
 
-    def start(self, job: Job, *, spared: bool = False) -> int | None:
-        """Run a load until it is killed or, ``spared``, ends; gives its exit code."""
+    def start(self, job: Job, *, spared: bool = False, early: float = 0.0) -> int | None:
+        """Run a load until it is killed or, ``spared``, ends; gives its exit code.
+
+        ``early`` is how often it is killed, with SIGKILL, at a random time and not at a request.
+        """
         rng = self._rng
         process = processes.Process(target=job.run)
         self._number = 0 if spared else rng.randint(1, 8)
@@ -43,7 +52,7 @@ class Killer:
             self._requests = 0
             self.process = process
             process.start()
-        if not spared and rng.random() < 0.2:
+        if not spared and rng.random() < early:
             # Before its first request, most likely: while it opens the journal.
             process.join(rng.random() / 4)
             process.kill()
@@ -56,9 +65,13 @@ class Killer:
             process = self.process
             self._requests += stage == "came"
             its_time = 0 < self._number <= self._requests and stage == self._stage
-        if its_time and process is not None:
+            if its_time:
+                self._number = 0
+        if its_time and process is not None and process.pid is not None:
             threading.Event().wait(self._delay)
-            process.kill()
+            for number in self._signals:
+                os.kill(process.pid, number)
+                threading.Event().wait(self._delay)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,7 @@ class Killer:
 )
 def test_kill(
     engine_name: EngineName,
-    engine_endpoint: Callable[[EngineName], str],
+    engine_endpoint: Endpoint,
     tmp_path: Path,
     strategy: Strategy,
     again: float,
@@ -83,7 +96,7 @@ def test_kill(
     killer = Killer(LINES)
     with Proxy(endpoint, watch=killer.watch) as proxy:
         job = Job(proxy.endpoint, make_orders(endpoint), strategy, tmp_path, cursors)
-        codes = [killer.start(job) for _ in range(KILLS)]
+        codes = [killer.start(job, early=0.2) for _ in range(KILLS)]
         assert codes == [-9] * KILLS
         assert killer.start(job, spared=True) == 0
         sent = proxy.counts.total()
@@ -93,3 +106,19 @@ def test_kill(
     assert job.dead == bad
     assert (report.items, report.resumed) == (0, LINES)
     assert proxy.writes <= LINES - len(bad) + KILLS * WORKERS * 25
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_ctrl_c(engine_name: EngineName, engine_endpoint: Endpoint, tmp_path: Path, again: int) -> None:
+    """Interrupted once, a load finishes what is in flight: nothing is sent twice. Twice, it ends there and then."""
+    endpoint = engine_endpoint(engine_name)
+    wanted, bad = write_orders(tmp_path / "orders.jsonl", 1000)
+    killer = Killer(again, (signal.SIGINT,) * (1 + again))
+    with Proxy(endpoint, watch=killer.watch) as proxy:
+        job = Job(proxy.endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path)
+        codes = [killer.start(job) for _ in range(INTERRUPTIONS)]
+        assert codes == [1] * INTERRUPTIONS, "each ends in a KeyboardInterrupt"
+        assert killer.start(job, spared=True) == 0
+    assert stored(endpoint, job.table, job.strategy) == wanted
+    assert job.dead == bad
+    assert proxy.writes <= len(wanted) + again * INTERRUPTIONS * WORKERS * 25

@@ -1,0 +1,106 @@
+"""Loads through a proxy that loses, delays, cuts and refuses: nothing is lost, nothing is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, repeat
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, Strategy
+from tests.engines import EngineName
+from tests.loading import Job, make_orders, stored, write_orders
+from tests.proxy import PASSING, Fault, Proxy, some_faults
+
+LINES = 2000
+
+Endpoint = Callable[[EngineName], str]
+
+
+@pytest.fixture
+def job(engine_name: EngineName, engine_endpoint: Endpoint, tmp_path: Path) -> Job:
+    """A load straight to the engine, into a table of its own."""
+    endpoint = engine_endpoint(engine_name)
+    return Job(endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "again"),
+    [(RandomSuffix(10), 0.0), (CalculatedSuffix("OrderId", 10), 0.2)],
+    ids=["random", "calculated"],
+)
+def test_faults_of_every_kind(job: Job, strategy: Strategy, again: float) -> None:
+    """Half of the requests meet one; each key is stored once, by its last line; what failed is in the dead letters."""
+    wanted, bad = write_orders(job.folder / "orders.jsonl", LINES, again=again)
+    with Proxy(job.endpoint, some_faults(Random(LINES), 300)) as proxy:
+        report = replace(job, endpoint=proxy.endpoint, strategy=strategy).run()
+    assert proxy.counts.keys() == set(PASSING)
+    assert stored(job.endpoint, job.table, strategy) == wanted
+    assert job.dead == bad
+    assert report.items == LINES == report.written + report.failed + report.duplicates
+    assert report.failed == len(bad)
+    assert report.throttles > 0 < report.retried
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["unprocessed cut", "all unprocessed", "throttle", "throttle key", "throttle table", "drop after", "500 after"],
+)
+def test_a_storm_of_one_kind(job: Job, fault: Fault) -> None:
+    """Six requests in a row, and then every second one."""
+    wanted, bad = write_orders(job.folder / "orders.jsonl", 500)
+    with Proxy(job.endpoint, [*[fault] * 6, *["none", fault] * 30]) as proxy:
+        report = replace(job, endpoint=proxy.endpoint).run()
+    assert proxy.counts[fault] >= 6
+    assert stored(job.endpoint, job.table, job.strategy) == wanted
+    assert job.dead == bad
+    assert report.written == 500 - len(bad)
+
+
+@pytest.mark.parametrize(("fault", "code"), [("expired", "ExpiredTokenException"), ("account", "RequestLimitExceeded")])
+def test_what_ends_a_load_and_its_resumption(job: Job, fault: Fault, code: str) -> None:
+    """The load stops, says how to go on, and goes on: nothing of what failed for that reason is in the dead letters."""
+    wanted, bad = write_orders(job.folder / "orders.jsonl", LINES)
+    with Proxy(job.endpoint, chain(["none"] * 40, repeat(fault))) as proxy:
+        with pytest.raises(BulkLoadError, match=code) as raised:
+            replace(job, endpoint=proxy.endpoint).run()
+        assert 0 < proxy.counts[fault] <= 8
+    stopped = raised.value.report
+    assert stopped is not None
+    assert stopped.written == 40 * 25
+    report = job.run()
+    assert stored(job.endpoint, job.table, job.strategy) == wanted
+    assert job.dead == bad
+    assert report.written == LINES - len(bad) - stopped.written
+    assert report.items + report.resumed == LINES
+
+
+def test_an_engine_that_is_gone(job: Job) -> None:
+    """A load whose network is lost stops; the one that follows writes the rest."""
+    wanted, bad = write_orders(job.folder / "orders.jsonl", 1000)
+    with Proxy(job.endpoint, chain(["none"] * 10, repeat("drop"))) as proxy, pytest.raises(BulkLoadError):
+        replace(job, endpoint=proxy.endpoint).run()
+    assert 0 < len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
+    job.run()
+    assert stored(job.endpoint, job.table, job.strategy) == wanted
+    assert job.dead == bad
+
+
+def test_a_disk_that_is_full(job: Job) -> None:
+    """Where the dead letters cannot be written, the journal does not hold them as done: the next load finds them."""
+    resource = pytest.importorskip("resource", reason="the platform has no limits on files")
+    wanted, bad = write_orders(job.folder / "orders.jsonl", 1000, bad=0.3)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            job.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert 0 < len(job.dead) < len(bad)
+    job.run()
+    assert stored(job.endpoint, job.table, job.strategy) == wanted
+    assert job.dead == bad
