@@ -8,12 +8,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
-from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.cursor import Cursor, made_for
 from shardkit.errors import (
     ConfigurationError,
-    CursorError,
-    InvalidKeyError,
-    ShardUnknownError,
     UnsupportedExpressionError,
     UnsupportedParameterError,
 )
@@ -30,6 +27,7 @@ from shardkit.expressions import (
 )
 from shardkit.machine import Response, Send
 from shardkit.merge import Entry, Place
+from shardkit.operations.start_key import read_start
 from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
@@ -132,7 +130,7 @@ class Plan:
         else:
             projected, hidden = project(wire, plan.key_names)
             plan = replace(plan, params=projected, hidden=hidden)
-        return plan if given is None else replace(plan, start=plan.read_cursor(given))
+        return plan if given is None else replace(plan, start=read_start(plan, given))
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
@@ -244,7 +242,7 @@ class Plan:
 
     def ends_at(self, key: WireItem) -> bool:
         """Say whether nothing behind a key can match (a narrowed condition lets in the excluded end of ``< b``)."""
-        return self._single or not self._within(key)
+        return self._single or not self.within(key)
 
     def rest(self, key: WireItem) -> WireItem:
         """Give a key without what its shard tells."""
@@ -282,51 +280,6 @@ class Plan:
     def _split(self, stored: Any) -> tuple[WireValue, int | None]:
         return self.sharding.logical(to_wire_item({"": stored})[""])
 
-    def read_cursor(self, given: Any) -> Cursor:
-        """Read a cursor, or a primary key made by hand."""
-        what = f"{self.sharding.table!r}" + (f", index {self.index!r}" if self.index else "") + ", key "
-        what += repr(from_wire_item(self.condition.equals))
-        cursor = Cursor.read(given, self.purpose, what) if is_token(given) else self._by_hand(given, what)
-        if set(cursor.key) != set(self.key_names):
-            raise CursorError(f"the cursor is damaged: it does not stand on a key of {what}; start the read again")
-        try:
-            for name, value in cursor.key.items():
-                self.sharding.checked(name, value, "cursor")
-        except InvalidKeyError as error:
-            raise CursorError(f"the cursor is damaged: {error}; start the read again") from error
-        if cursor.shard not in self.shards:
-            raise CursorError(
-                f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
-            )
-        if not self._within(cursor.key):
-            raise CursorError(f"the cursor stands outside the key condition of this Query on {what}")
-        return cursor
-
-    def _by_hand(self, given: Any, what: str) -> Cursor:
-        names = tuple(dict.fromkeys(self.schema.names + self.sharding.keys.names))
-        if not isinstance(given, Mapping) or set(given) != set(names):
-            raise CursorError(
-                f"ExclusiveStartKey {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
-                "pass LastEvaluatedKey as it came"
-            )
-        key: WireItem = {name: self.sharding.checked(name, given[name], "cursor") for name in names}
-        for name, value in self.condition.equals.items():
-            if comparable(key[name]) != comparable(value):
-                raise CursorError(f"ExclusiveStartKey {from_wire_item(key)!r:.200} is not of {what}")
-        try:
-            shard = self.sharding.shard_of(key[self.sharding.partition_key], from_wire_item(key))
-            known = shard is not None or isinstance(self.sharding.strategy, Unsharded)
-        except ShardUnknownError:
-            shard, known = None, False
-        if not known:
-            raise CursorError(
-                f"ExclusiveStartKey {from_wire_item(key)!r:.200} was made by hand, and the shard of an item cannot be "
-                "calculated from its key here; pass LastEvaluatedKey as it came"
-            )
-        if self.fanned:
-            return Cursor(shard, self.rest(key))
-        return Cursor(None, self.sharding.stored(key, shard))
-
     def _stored(self, key: WireItem, shard: int | None) -> WireItem:
         if not self.fanned:
             return key
@@ -347,7 +300,8 @@ class Plan:
         value = self.condition.equals.get(self.sort[0])
         return None if value is None else SortCondition("=", (value,))
 
-    def _within(self, key: WireItem) -> bool:
+    def within(self, key: WireItem) -> bool:
+        """Say whether a key meets the sort key's condition."""
         condition = self._sort_condition
         return condition is None or matches(condition, key[self.sort[0]])
 
@@ -393,7 +347,7 @@ class Plan:
         assert self.start_place is not None
         place = self.place(item, number)
         later = place < self.start_place if self.descending else place > self.start_place
-        return later and self._within(item)
+        return later and self.within(item)
 
 
 def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:

@@ -1,0 +1,64 @@
+"""Where a page of a merged Query starts: ExclusiveStartKey, read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shardkit.codec import WireItem, from_wire_item
+from shardkit.cursor import Cursor, is_token
+from shardkit.errors import CursorError, InvalidKeyError, ShardUnknownError
+from shardkit.expressions import comparable
+from shardkit.suffix import Unsharded
+
+if TYPE_CHECKING:
+    from shardkit.operations.query import Plan
+
+__all__ = ["read_start"]
+
+
+def read_start(plan: Plan, given: Any) -> Cursor:
+    """Read a cursor, or a primary key made by hand."""
+    what = f"{plan.sharding.table!r}" + (f", index {plan.index!r}" if plan.index else "") + ", key "
+    what += repr(from_wire_item(plan.condition.equals))
+    cursor = Cursor.read(given, plan.purpose, what) if is_token(given) else _by_hand(plan, given, what)
+    if set(cursor.key) != set(plan.key_names):
+        raise CursorError(f"the cursor is damaged: it does not stand on a key of {what}; start the read again")
+    try:
+        for name, value in cursor.key.items():
+            plan.sharding.checked(name, value, "cursor")
+    except InvalidKeyError as error:
+        raise CursorError(f"the cursor is damaged: {error}; start the read again") from error
+    if cursor.shard not in plan.shards:
+        raise CursorError(
+            f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
+        )
+    if not plan.within(cursor.key):
+        raise CursorError(f"the cursor stands outside the key condition of this Query on {what}")
+    return cursor
+
+
+def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
+    names = tuple(dict.fromkeys(plan.schema.names + plan.sharding.keys.names))
+    if not isinstance(given, Mapping) or set(given) != set(names):
+        raise CursorError(
+            f"ExclusiveStartKey {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
+            "pass LastEvaluatedKey as it came"
+        )
+    key: WireItem = {name: plan.sharding.checked(name, given[name], "cursor") for name in names}
+    for name, value in plan.condition.equals.items():
+        if comparable(key[name]) != comparable(value):
+            raise CursorError(f"ExclusiveStartKey {from_wire_item(key)!r:.200} is not of {what}")
+    try:
+        shard = plan.sharding.shard_of(key[plan.sharding.partition_key], from_wire_item(key))
+        known = shard is not None or isinstance(plan.sharding.strategy, Unsharded)
+    except ShardUnknownError:
+        shard, known = None, False
+    if not known:
+        raise CursorError(
+            f"ExclusiveStartKey {from_wire_item(key)!r:.200} was made by hand, and the shard of an item cannot be "
+            "calculated from its key here; pass LastEvaluatedKey as it came"
+        )
+    if plan.fanned:
+        return Cursor(shard, plan.rest(key))
+    return Cursor(None, plan.sharding.stored(key, shard))
