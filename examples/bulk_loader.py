@@ -1,159 +1,100 @@
-"""Load a CSV or JSON lines file into a table, round-robin over its partition keys.
+"""A nightly load, as a job runs it: files into a sharded table, resumable, at a rate, with a log.
 
-    python examples/bulk_loader.py orders.csv --table Orders --shards 200 --by OrderId --number Total
-    python examples/bulk_loader.py orders.jsonl --table Orders --shards 200 --by OrderId --failures failed.jsonl
+    python examples/bulk_loader.py orders/*.csv --table Orders --shards 200 --by OrderId --types Total:N
+    python examples/bulk_loader.py s3://exports/orders --table Orders --shards 200 --by OrderId --write-units 80%
 
-Without --shards and --by the keys are written as they are. Items that were not written go to the file of --failures,
-one JSON line each, with the line of the source and the reason. Exit code: 0 all written, 1 some items not, 2 not begun.
+Beside the job's name (--job, in the current folder) stand its journal and its dead letters. A job that was ended (kill,
+power, expired credentials) is started again with the same arguments and goes on; one that came to its end removes its
+journal, so that the next night begins anew. Items that were not written are in the dead letters with line and reason:
+mended, that file is a source itself. Exit code: 0 all written, 1 some items not, 2 not begun or to be started again.
 
-With a calculated suffix the load can be repeated as a whole: the same items go to the same places.
+`shardkit load` does the same from a shell; this is where to begin for a loader with needs of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal, InvalidOperation
+import logging
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from shardkit import (
-    BulkLoadError,
-    BulkReport,
-    BulkResult,
-    CalculatedSuffix,
-    ShardedTable,
-    ShardkitError,
-    streaming_bulk,
-)
+from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ShardedTable, ShardkitError, bulk_load
+from shardkit.bulk.sources import open_source
+
+LOG = logging.getLogger("loader")
+LOG_SECONDS = 30.0
 
 
-class Row(dict[str, Any]):
-    """An item that knows where it came from, so that a failure can say it."""
+class Log:
+    """Writes a line of progress now and then."""
 
-    def __init__(self, item: dict[str, Any], line: int, source: Any) -> None:
-        super().__init__(item)
-        self.line = line
-        self.source = source
+    def __init__(self) -> None:
+        self.last = time.monotonic()
 
-
-Refuse = Callable[[int, Any, Exception], None]
-
-
-def cells(source: dict[Any, Any], numbers: Sequence[str]) -> dict[str, Any]:
-    """Give the item of a line of CSV: cells are text, those of ``numbers`` are numbers, empty ones are left out."""
-    if None in source or None in source.values():
-        raise ValueError("the line has more or fewer cells than the header")
-    return {name: Decimal(cell) if name in numbers else cell for name, cell in source.items() if cell != ""}
+    def tell(self, report: BulkReport) -> None:
+        """Take a report, and write it if the last one is old enough."""
+        if time.monotonic() - self.last >= LOG_SECONDS:
+            self.last = time.monotonic()
+            LOG.info("%s", report)
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """Give the item of a line of JSON; numbers stay exact."""
-    item = json.loads(text, parse_float=Decimal)
-    if not isinstance(item, dict):
-        raise TypeError(f"the line is a JSON {type(item).__name__}, not an object")
-    return item
-
-
-def csv_rows(file: IO[str], numbers: Sequence[str], refuse: Refuse) -> Iterator[Row]:
-    """Read a CSV file with a header."""
-    reader = csv.DictReader(file)
-    for source in reader:
-        try:
-            row = Row(cells(source, numbers), reader.line_num, source)
-        except (InvalidOperation, ValueError) as error:  # noqa: PERF203 - a line that is wrong must not stop the others
-            refuse(reader.line_num, list(source.values()), error)
-        else:
-            yield row
-
-
-def json_rows(file: IO[str], refuse: Refuse) -> Iterator[Row]:
-    """Read JSON lines, an object each."""
-    for line, text in enumerate(file, 1):
-        source = text.strip()
-        if not source:
-            continue
-        try:
-            row = Row(parsed(source), line, source)
-        except (TypeError, ValueError) as error:
-            refuse(line, source, error)
-        else:
-            yield row
-
-
-def load(table: Any, path: Path, numbers: Sequence[str], workers: int | None, failures: IO[str]) -> int:
-    """Load a file; the number of items that were not written."""
-    failed = 0
-    report = BulkReport()
-
-    def refuse(line: int, source: Any, error: Exception) -> None:
-        nonlocal failed
-        failed += 1
-        failures.write(json.dumps({"line": line, "error": f"{type(error).__name__}: {error}", "source": source}) + "\n")
-
-    def refused(result: BulkResult) -> None:
-        assert isinstance(result.item, Row)
-        assert result.error is not None
-        refuse(result.item.line, result.item.source, result.error)
-
-    def progress(so_far: BulkReport) -> None:
-        nonlocal report
-        report = so_far
-        if sys.stderr.isatty():
-            print(f"\r{so_far.written:,} written, {so_far.failed:,} failed", end="", file=sys.stderr, flush=True)
-
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv_rows(file, numbers, refuse) if path.suffix == ".csv" else json_rows(file, refuse)
-        try:
-            for result in streaming_bulk(table, rows, workers=workers, on_error="collect", progress=progress):
-                if not result.ok:
-                    refused(result)
-        except BulkLoadError as error:  # the load could not go on (no access), or the file could not be read
-            print(error, file=sys.stderr)
-            failed = max(failed, 1)
-    print(report)
-    for shard, tally in report.per_shard.items():
-        print(f"  shard {shard}: {tally.items:,} items, {tally.write_units:,.1f} write units")
-    return failed
+def load(table: ShardedTable, path: str, job: Path, *, types: str, write_units: float | str | None) -> BulkReport:
+    """Load what is at one path; what was done of it before is left out."""
+    source = open_source(path, table=table, types=types or None, absent=["NA", "NULL"])
+    LOG.info("%s: %s, %d cursors, %s", path, source.format, source.cursors, source.types or "typed by itself")
+    journal = job.with_suffix(".journal")
+    report = bulk_load(
+        table,
+        source,
+        write_units=write_units,
+        on_error="collect",
+        journal=journal,
+        dead_letters=job.with_suffix(".dead.jsonl"),
+        progress=Log().tell,
+    )
+    journal.unlink()
+    LOG.info("%s: %s", path, report)
+    for failure in report.failures[:20]:
+        LOG.warning("%s: %s", failure.place, failure.error)
+    for advice in report.advice:
+        LOG.info("advice: %s", advice)
+    return report
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the loader; the exit code."""
-    parser = argparse.ArgumentParser(description="Load a CSV or JSON lines file into a DynamoDB table.")
-    parser.add_argument("source", type=Path, help="a .csv file with a header, or a file of JSON lines")
+    """Run the job; the exit code."""
+    parser = argparse.ArgumentParser(description="Load files into a sharded DynamoDB table.")
+    parser.add_argument("source", nargs="+", help="files, folders, patterns or s3:// prefixes")
     parser.add_argument("--table", required=True)
-    parser.add_argument("--shards", type=int, help="shards of a partition key")
-    parser.add_argument("--by", nargs="+", help="the attribute (or several) that suffixes are calculated from")
-    parser.add_argument("--number", nargs="+", default=[], help="columns of a CSV file that are numbers")
-    parser.add_argument("--workers", type=int, help="batches on their way at once (default: 10)")
-    parser.add_argument("--failures", type=Path, default=Path("failures.jsonl"), help="default: failures.jsonl")
+    parser.add_argument("--shards", type=int, required=True, help="shards of a partition key")
+    parser.add_argument("--by", required=True, help="the attribute that suffixes are calculated from")
+    parser.add_argument("--types", default="", help="types of CSV columns, for example Total:N,Gift:BOOL")
+    parser.add_argument("--write-units", help="write units a second, or a share of the table's, for example 80%%")
+    parser.add_argument("--job", type=Path, default=Path("load"), help="where journals and dead letters stand")
     options = parser.parse_args(arguments)
-    if (options.shards is None) != (options.by is None):
-        parser.error("give both --shards and --by, or neither")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
-    resource = boto3.resource("dynamodb", config=Config(max_pool_connections=max(10, options.workers or 0)))
-    table: Any = resource.Table(options.table)
+    units: str | None = options.write_units
+    resource = boto3.resource("dynamodb", config=Config(max_pool_connections=25))
+    failed = 0
     try:
-        if options.by is not None:
-            by = options.by[0] if len(options.by) == 1 else tuple(options.by)
-            table = ShardedTable(table, CalculatedSuffix(by, shards=options.shards))
-        with options.failures.open("w", encoding="utf-8") as failures:
-            failed = load(table, options.source, options.number, options.workers, failures)
-    except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        print(f"not begun: {error}", file=sys.stderr)
+        table = ShardedTable(resource.Table(options.table), CalculatedSuffix(options.by, shards=options.shards))
+        for number, path in enumerate(options.source):
+            job = options.job.with_name(f"{options.job.name}-{number}")
+            rate = float(units) if units and not units.endswith("%") else units
+            failed += load(table, path, job, types=options.types, write_units=rate).failed
+    except BulkLoadError:
+        LOG.exception("ended before its time: start it again with the same arguments, and it goes on")
         return 2
-    if failed:
-        print(f"{failed:,} not written, see {options.failures}", file=sys.stderr)
-        return 1
-    options.failures.unlink()
-    return 0
+    except (BotoCoreError, ClientError, OSError, ShardkitError):
+        LOG.exception("not begun")
+        return 2
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from decimal import Decimal
@@ -13,6 +15,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.awsrequest import AWSResponse
@@ -90,97 +93,96 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def failures(folder: Path, name: str = "failures.jsonl") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / name).read_text(encoding="utf-8").splitlines()]
+JOB = ("--table", "Orders", "--shards", "5", "--by", "OrderId", "--job", "night")
 
 
-def test_bulk_loader_csv(table: Table, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [f"{DAY},A{number:02},{number}.50," for number in range(60)]
+def letters(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "night-0.dead.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def orders_csv(folder: Path, count: int) -> list[dict[str, Any]]:
+    lines = [f"{DAY},A{number:03},{number}.50," for number in range(count)]
     (folder / "orders.csv").write_text("\n".join(["Date,OrderId,Total,Note", *lines]), encoding="utf-8")
-    arguments = ["--table", "Orders", "--shards", "5", "--by", "OrderId", "--number", "Total"]
-    assert bulk_loader.main(["orders.csv", *arguments]) == 0
-    items = [{"Date": DAY, "OrderId": f"A{number:02}", "Total": Decimal(f"{number}.5")} for number in range(60)]
+    return [{"Date": DAY, "OrderId": f"A{number:03}", "Total": Decimal(f"{number}.5")} for number in range(count)]
+
+
+def test_bulk_loader(table: Table, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    items = orders_csv(folder, 60)
+    (folder / "more").mkdir()
+    (folder / "more" / "a.jsonl").write_text(json.dumps({"Date": DAY, "OrderId": "B1"}), encoding="utf-8")
+    assert bulk_loader.main(["orders.csv", "more", *JOB, "--write-units", "10000"]) == 0
+    items.append({"Date": DAY, "OrderId": "B1"})
     assert stored(table) == expected(items, 5)
-    output = capsys.readouterr().out
-    assert "60 items: 60 written, 0 failed" in output
-    assert len([line for line in output.splitlines() if line.startswith("  shard ")]) == 5
-    assert not (folder / "failures.jsonl").exists()
+    assert "60 items: 60 written, 0 failed" in caplog.text
+    assert "'Total': 'N'" in caplog.text
+    # A job that came to its end begins anew the next night.
+    assert not list(folder.glob("*.journal"))
 
 
-def test_bulk_loader_json_lines_with_failures(table: Table, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    good = [{"Date": DAY, "OrderId": f"A{number}", "Total": number} for number in range(3)]
-    lines = [json.dumps(item) for item in good]
-    no_key = '{"Date": "2014-07-09", "Total": 1.10}'
-    lines[1:1] = [no_key, "not JSON", "", "[1, 2]"]
-    (folder / "orders.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    arguments = ["--table", "Orders", "--shards", "5", "--by", "OrderId", "--failures", "failed.jsonl"]
-    assert bulk_loader.main(["orders.jsonl", *arguments]) == 1
-    assert stored(table) == expected(good, 5)
-    failed = {failure["line"]: failure for failure in failures(folder, "failed.jsonl")}
-    assert failed.keys() == {2, 3, 5}
-    # The source's own text: nothing of it is lost.
-    assert failed[2]["source"] == no_key
-    assert "OrderId" in failed[2]["error"]
-    assert failed[3]["error"].startswith("JSONDecodeError")
-    assert failed[5]["error"] == "TypeError: the line is a JSON list, not an object"
-    assert "3 not written, see failed.jsonl" in capsys.readouterr().err
-
-
-def test_bulk_loader_by_several_attributes(table: Table, folder: Path) -> None:
-    (folder / "orders.csv").write_text(f"Date,OrderId\n{DAY},A1\n", encoding="utf-8")
-    assert bulk_loader.main(["orders.csv", "--table", "Orders", "--shards", "5", "--by", "Date", "OrderId"]) == 0
-    orders = ShardedTable(table, CalculatedSuffix(("Date", "OrderId"), shards=5))
-    assert orders.get_item(Key={"Date": DAY, "OrderId": "A1"})["Item"] == {"Date": DAY, "OrderId": "A1"}
-
-
-def test_bulk_loader_into_a_plain_table_and_bad_cells(table: Table, folder: Path) -> None:
+def test_bulk_loader_keeps_what_failed(table: Table, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     (folder / "orders.csv").write_text(
-        f"Date,OrderId,Total\n{DAY},A1,1\n{DAY},A2,many\n{DAY},A3\n{DAY},A4,4,5\n", encoding="utf-8"
+        f"Date,OrderId,Total\n{DAY},A1,1\n{DAY},A2,many\n{DAY},A3\n{DAY},,4\n{DAY},A5,NA\n", encoding="utf-8"
     )
-    assert bulk_loader.main(["orders.csv", "--table", "Orders", "--number", "Total"]) == 1
-    assert stored(table) == {(DAY, "A1"): {"Date": DAY, "OrderId": "A1", "Total": Decimal(1)}}
-    assert [failure["line"] for failure in failures(folder)] == [3, 4, 5]
-    assert failures(folder)[2]["source"] == [DAY, "A4", "4", ["5"]]
+    assert bulk_loader.main(["orders.csv", *JOB, "--types", "Total:N"]) == 1
+    good: list[dict[str, Any]] = [
+        {"Date": DAY, "OrderId": "A1", "Total": Decimal(1)},
+        {"Date": DAY, "OrderId": "A5"},
+    ]
+    assert stored(table) == expected(good, 5)
+    assert sorted(letter["place"] for letter in letters(folder)) == [f"orders.csv, line {line}" for line in (3, 4, 5)]
+    assert {letter.get("text") for letter in letters(folder)} >= {f"{DAY},A2,many", f"{DAY},A3"}
+    assert "orders.csv, line 5: " in caplog.text
 
 
-def test_bulk_loader_that_cannot_go_on(table: Table, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "orders.csv").write_text(f"Date,OrderId\n{DAY},A1\n{DAY},A2\n", encoding="utf-8")
+def test_bulk_loader_goes_on_where_it_was_ended(
+    table: Table, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO)
+    items = orders_csv(folder, 100)
     error = {"Code": "AccessDeniedException", "Message": "no"}
     denied: Any = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": HTTPStatus.FORBIDDEN}}
     response: Any = AWSResponse("", HTTPStatus.FORBIDDEN, HTTPHeaders(), None)
-    answer: Any = lambda **_: (response, denied)  # noqa: E731 - botocore's types know no handler that answers
-    # A handler that answers a call in place of the service, as botocore's Stubber does.
-    table.meta.client.meta.events.register("before-call.dynamodb.BatchWriteItem", answer)
-    with (folder / "failed.jsonl").open("w", encoding="utf-8") as file:
-        assert bulk_loader.load(table, folder / "orders.csv", (), None, file) == 2
-    assert [failure["line"] for failure in failures(folder, "failed.jsonl")] == [2, 3]
-    assert "the load stopped" in capsys.readouterr().err
+    calls = itertools.count()
+    # A handler that answers a call in place of the service, as botocore's Stubber does: credentials that expire.
+    answer: Any = lambda **_: (response, denied) if next(calls) >= 2 else None  # noqa: E731
+    make = boto3.resource
+
+    def expiring(*arguments: Any, **options: Any) -> Any:
+        resource: Any = make(*arguments, **options)
+        resource.meta.client.meta.events.register("before-call.dynamodb.BatchWriteItem", answer)
+        return resource
+
+    with monkeypatch.context() as patched:
+        patched.setattr(boto3, "resource", expiring)
+        assert bulk_loader.main(["orders.csv", *JOB]) == 2
+    assert "start it again" in caplog.text
+    begun = stored(table)
+    assert 0 < len(begun) < 100
+    caplog.clear()
+    assert letters(folder) == []  # what was not tried to its end has not failed
+    assert bulk_loader.main(["orders.csv", *JOB]) == 0
+    assert stored(table) == expected(items, 5)
 
 
 @pytest.mark.parametrize(
     ("source", "arguments", "says"),
     [
         ("orders.csv", ["--table", "Nowhere"], "ResourceNotFoundException"),
-        ("empty.csv", ["--table", "Orders"], "no items to load"),
-        ("missing.csv", ["--table", "Orders"], "missing.csv"),
-        ("orders.csv", ["--table", "Orders", "--shards", "0", "--by", "OrderId"], "shards"),
-        ("orders.csv", ["--table", "Orders", "--workers", "0"], "workers"),
+        ("empty.csv", [], "no items to load"),
+        ("missing.csv", [], "missing.csv"),
+        ("orders.csv", ["--shards", "0"], "shards"),
+        ("orders.csv", ["--write-units", "0"], "write_units"),
     ],
 )
 @pytest.mark.usefixtures("table")
 def test_bulk_loader_not_begun(
-    source: str, arguments: list[str], says: str, folder: Path, capsys: pytest.CaptureFixture[str]
+    source: str, arguments: list[str], says: str, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (folder / "orders.csv").write_text(f"Date,OrderId\n{DAY},A1\n", encoding="utf-8")
+    orders_csv(folder, 1)
     (folder / "empty.csv").write_text("Date,OrderId\n", encoding="utf-8")
-    assert bulk_loader.main([source, *arguments]) == 2
-    assert says in capsys.readouterr().err
-
-
-def test_bulk_loader_wants_both_or_neither(folder: Path) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bulk_loader.main(["orders.csv", "--table", "Orders", "--shards", "5"])
-    assert ended.value.code == 2
+    assert bulk_loader.main([source, *JOB, *arguments]) == 2
+    assert says in caplog.text
 
 
 # -- fan_out_read.py ---------------------------------------------------------------------------------------------------
