@@ -6,13 +6,13 @@ For now: single puts and gets, merged queries, and bulk loads.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
-from shardkit.bulk.batch import WINDOW, Load
-from shardkit.bulk.finish import raise_failures
-from shardkit.bulk.loader import END, OnError, Progress, check_options, check_source, feed
+from shardkit.bulk.batch import WINDOW, Duplicates
+from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport
+from shardkit.bulk.sources.base import Item, Place, Source
 from shardkit.carriers import AsyncCarrier
 from shardkit.errors import ConfigurationError
 from shardkit.operations.fan_out import FanOut
@@ -105,11 +105,16 @@ class ShardedTable:
 
 async def bulk_load(
     table: ShardedTable,
-    items: Iterable[Mapping[str, Any]] | AsyncIterable[Mapping[str, Any]],
+    items: Iterable[Item] | AsyncIterable[Item] | Source,
     *,
     workers: int | None = None,
     window: int = WINDOW,
+    write_units: float | str | None = None,
     on_error: OnError = "raise",
+    max_failures: int | None = None,
+    duplicates: Duplicates = "last",
+    journal: Path | None = None,
+    dead_letters: Path | None = None,
     progress: Progress | None = None,
 ) -> BulkReport:
     """Write items, interleaved over their partition keys, and report, as :func:`shardkit.bulk_load` does.
@@ -120,55 +125,75 @@ async def bulk_load(
 
     Args:
         table: An async ``ShardedTable``.
-        items: The items, from an iterable or an async one.
+        items: The items, from an iterable, an async one, or a source.
         workers: Batches on their way at once.
-        window: Items that wait to be interleaved.
+        window: As there, like all that follow.
+        write_units: A number, or a share of the table's throughput (``"80%"``).
         on_error: ``"raise"`` or ``"collect"``.
+        max_failures: Failed items that end the load when there are more.
+        duplicates: ``"last"``, ``"first"`` or ``"error"``.
+        journal: A file that makes the load resumable.
+        dead_letters: A file for the items that fail.
         progress: Called with the report so far after every batch.
 
     Returns:
         The report.
 
     Raises:
-        ConfigurationError: An argument cannot work, or there were no items.
+        ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
         BulkLoadError: Items failed (with ``on_error="raise"``); or the load could not go on.
     """
-    check_options(workers, window, on_error)
-    check_source(items)
+    options = Options(
+        workers=workers,
+        window=window,
+        write_units=write_units,
+        on_error=on_error,
+        max_failures=max_failures,
+        duplicates=duplicates,
+        journal=journal,
+        dead_letters=dead_letters,
+        progress=progress,
+    )
+    check_items(items)
     carrier = table.carrier
-    workers = carrier.side_by_side(workers, "workers")
+    side_by_side = carrier.side_by_side(workers, "workers")
     sharding = await carrier.run(carrier.requests.known())
-    load = Load(sharding, workers=workers, draw=carrier.requests.draw, window=window)
-    driver = carrier.driver(load)
-    source = _items(items)
+    with Loading(sharding, items, options, workers=side_by_side, draw=carrier.requests.draw) as loading:
+        load = loading.load
+        driver = carrier.driver(load)
+        awaited = _numbered(items, loading.done) if hasattr(items, "__aiter__") else None
+        records = iter(()) if awaited is not None else loading.records()
+        try:
+            while not load.ended:
+                if load.wants and awaited is None:
+                    loading.fill(records)
+                elif load.wants and awaited is not None:
+                    await _fill(loading, awaited)
+                if await driver.run():
+                    loading.keep()
+                    loading.tell()
+        finally:
+            driver.close()
+    return loading.finish()
+
+
+async def _fill(loading: Loading, records: AsyncIterator[tuple[Place, Item]]) -> None:
+    """Do what ``Loading.fill`` does."""
     try:
-        while not load.ended:
-            while load.wants:
-                await _read(load, source)
-            if await driver.run() and progress is not None:
-                progress(load.report)
-    finally:
-        driver.close()
-    raise_failures(load, collect=on_error == "collect")
-    return load.report
-
-
-async def _read(load: Load, source: AsyncIterator[Mapping[str, Any]]) -> None:
-    try:
-        item = await anext(source, END)
-    except Exception as error:
-        if load.report.items == 0:
-            raise
-        # What was taken is written first, then this is raised.
-        load.close(error)
+        async for place, record in records:
+            loading.put(place, record)
+            if not loading.load.wants:
+                return
+    except Exception as error:  # noqa: BLE001 - the source's own: ``end`` decides
+        loading.end(error)
     else:
-        feed(load, item)
+        loading.end()
 
 
-async def _items(items: Any) -> AsyncIterator[Mapping[str, Any]]:
-    if hasattr(items, "__aiter__"):
-        async for item in items:
-            yield item
-    else:
-        for item in items:
-            yield item
+async def _numbered(items: Any, done: Callable[[Place], bool] | None) -> AsyncIterator[tuple[Place, Item]]:
+    number = 0
+    async for item in items:
+        place = Place(0, number)
+        if done is None or not done(place):
+            yield place, item
+        number += 1

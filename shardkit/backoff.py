@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ATTEMPTS", "backoff_seconds"]
+__all__ = ["ATTEMPTS", "Backoff", "backoff_seconds"]
 
 ATTEMPTS = 10
 """Tries in a row that bring nothing before a request is given up: 13 to 26 seconds with the delays below."""
@@ -19,3 +19,35 @@ def backoff_seconds(attempt: int, draw: float) -> float:
     """
     doublings = min(attempt - 1, 16)  # the bound is reached after nine; an int has none
     return float(min(_MOST_SECONDS, _FIRST_SECONDS * 2**doublings) * (0.5 + draw / 2))
+
+
+class Backoff:
+    """The waits of one thing that is refused again and again: they grow until it succeeds.
+
+    ``until`` is when it may be tried again (seconds). It is hopeless after ``ATTEMPTS`` tries in a row during which
+    nothing at all got on: as long as others do, its turn will come.
+    """
+
+    __slots__ = ("_fruitless", "_progress", "_tries", "until")
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        self._tries = 0
+        self._fruitless = 0
+        self._progress = -1
+
+    def refused(self, now: float, draw: float, progress: int) -> None:
+        """Note a refusal; ``progress`` is any count that grows while something gets on."""
+        self._fruitless = self._fruitless + 1 if progress == self._progress else 1
+        self._progress = progress
+        self._tries += 1
+        self.until = now + backoff_seconds(self._tries, draw)
+
+    def eased(self) -> None:
+        """Note a success: the next wait is a short one."""
+        self._tries = self._fruitless = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether to give up."""
+        return self._fruitless >= ATTEMPTS

@@ -15,7 +15,15 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
-__all__ = ["code_of", "is_fatal", "is_throttle", "is_throttle_code", "is_transient", "throttled_scope"]
+__all__ = [
+    "code_of",
+    "is_fatal",
+    "is_throttle",
+    "is_throttle_code",
+    "is_transient",
+    "throttle_reasons",
+    "throttled_scope",
+]
 
 _THROTTLES = frozenset(
     {
@@ -77,14 +85,19 @@ def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
     A throttle without ``ThrottlingReasons`` is taken to be about the key that was asked for.
     Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
     """
-    response: Mapping[str, Any] = getattr(error, "response", None) or {}
-    reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
-    limits = {str(reason.get("reason", "")) for reason in reasons if isinstance(reason, Mapping)}
+    limits = throttle_reasons(error)
     if any("AccountLimit" in limit for limit in limits):
         return "account"
     if any("ProvisionedThroughput" in limit or "MaxOnDemandThroughput" in limit for limit in limits):
         return "table"
     return "key"
+
+
+def throttle_reasons(error: BaseException) -> frozenset[str]:
+    """Give the reasons that the service says for a throttle (``TableWriteKeyRangeThroughputExceeded``), if it does."""
+    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
+    return frozenset(str(reason.get("reason", "")) for reason in reasons if isinstance(reason, Mapping))
 
 
 def is_transient(error: BaseException) -> bool:

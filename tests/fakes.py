@@ -55,6 +55,14 @@ def lost_connection() -> ConnectionClosedError:
     return ConnectionClosedError(endpoint_url="http://localhost")
 
 
+def throttled(*limits: str) -> ClientError:
+    """What boto3 raises for a throttled write with these reasons (``KeyRangeThroughput``, …)."""
+    error = client_error("ProvisionedThroughputExceededException")
+    reasons: Any = [{"reason": f"TableWrite{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
+    error.response["ThrottlingReasons"] = reasons  # type: ignore[typeddict-unknown-key]
+    return error
+
+
 class Clock:
     """Time that passes when somebody sleeps."""
 
@@ -86,19 +94,32 @@ def timeless(table: ShardedTable) -> Clock:
 class Service:
     """A table of ``pk`` and ``sk`` that takes BatchWriteItem, as strict as DynamoDB, with a fault for each request.
 
-    ``refuses`` says whether an item is one that the service rejects; ``batches`` and ``times`` record the requests.
+    ``alone`` are the answers to single writes: errors, or None for one that is carried out. ``refuses`` says whether an
+    item is one that the service rejects; ``batches`` and ``times`` record the batches, ``singles`` the single writes.
     """
 
-    def __init__(self, faults: Iterable[Fault] = (), refuses: Callable[[Any], bool] = lambda _: False) -> None:
+    def __init__(
+        self,
+        faults: Iterable[Fault] = (),
+        refuses: Callable[[Any], bool] = lambda _: False,
+        alone: Iterable[ClientError | None] = (),
+    ) -> None:
         self.items: dict[Any, Any] = {}
         self.batches: list[list[Any]] = []
+        self.singles: list[Any] = []
         self.times: list[float] = []
         self._faults = iter(faults)
+        self._alone = iter(alone)
         self._refuses = refuses
 
     def answer(self, send: Send, now: float) -> Answer:
         """Answer a request, or say how it failed."""
+        if send.operation == "DescribeTable":
+            return {"Table": {"TableName": "Messages", "ProvisionedThroughput": {"WriteCapacityUnits": 100}}}
+        if send.operation != "BatchWriteItem":
+            return self._single(send)
         ((table, requests),) = send.params["RequestItems"].items()
+        requests = list(requests)
         self.batches.append(requests)
         self.times.append(now)
         keys = [key_of(request) for request in requests]
@@ -115,10 +136,7 @@ class Service:
         if fault.startswith("unprocessed"):
             left, requests = requests[len(requests) // 2 :], requests[: len(requests) // 2]
         for request in requests:
-            if "PutRequest" in request:
-                self.items[key_of(request)] = request["PutRequest"]["Item"]
-            else:
-                self.items.pop(key_of(request), None)
+            self._write(request)
         if fault == "lost after":
             return lost_connection()
         if fault == "500 after":
@@ -128,6 +146,24 @@ class Service:
             "UnprocessedItems": {name: left} if left else {},
             "ConsumedCapacity": [{"TableName": table, "CapacityUnits": float(len(requests))}],
         }
+
+    def _single(self, send: Send) -> Answer:
+        part = "Item" if send.operation == "PutItem" else "Key"
+        request = {"PutRequest" if part == "Item" else "DeleteRequest": {part: send.params[part]}}
+        self.singles.append(request)
+        error = next(self._alone, None)
+        if error is not None:
+            return error
+        if self._refuses(send.params[part]):
+            return client_error("ValidationException")
+        self._write(request)
+        return {"ConsumedCapacity": {"TableName": send.params["TableName"], "CapacityUnits": 1.0}}
+
+    def _write(self, request: Mapping[str, Any]) -> None:
+        if "PutRequest" in request:
+            self.items[key_of(request)] = request["PutRequest"]["Item"]
+        else:
+            self.items.pop(key_of(request), None)
 
 
 def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -141,12 +177,13 @@ def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def drive(load: Load, source: Iterable[Any], service: Service, rng: Random | None = None) -> list[BulkResult]:
+def drive(
+    load: Load, source: Iterable[Any], service: Service, rng: Random | None = None, *, now: float = 0.0
+) -> list[BulkResult]:
     """Run a load over a source; requests are carried out in the order that ``rng`` draws, or first come first."""
     items = iter(source)
     results: list[BulkResult] = []
     under_way: list[Send] = []
-    now = 0.0
     while not load.ended:
         while load.wants:
             put_next(load, items)
@@ -215,6 +252,11 @@ def all_written(count: int) -> list[tuple[int, bool]]:
     return [(place, True) for place in range(count)]
 
 
+def written(results: Iterable[BulkResult]) -> list[int]:
+    """The places of what was written."""
+    return sorted(result.place for result in results if result.ok and not result.superseded)
+
+
 def sent(service: Service) -> list[tuple[Any, ...]]:
     """The keys that were sent, in their order."""
     return [key_of(request) for batch in service.batches for request in batch]
@@ -240,16 +282,19 @@ class Faults:
 
     A fault before the write is answered from ``before-call`` and never reaches the service. For one after it, and for
     what is left unprocessed, the request goes on (shortened), and ``before-parse`` changes the response.
-    ``batches`` records the requests as the service would have got them, in JSON's form.
+    ``alone`` is the schedule of single puts. ``batches`` records the batches as the service would have got them, in
+    JSON's form.
     """
 
-    def __init__(self, client: Any, schedule: Iterable[Fault] = ()) -> None:
+    def __init__(self, client: Any, schedule: Iterable[Fault] = (), *, alone: Iterable[Fault] = ()) -> None:
         self.batches: list[list[Any]] = []
         self._schedule = iter(schedule)
+        self._alone = iter(alone)
         self._lock = threading.Lock()
         self._call = threading.local()  # a call stays on its thread
         client.meta.events.register("before-call.dynamodb.BatchWriteItem", self._before_call)
         client.meta.events.register("before-parse.dynamodb.BatchWriteItem", self._before_parse)
+        client.meta.events.register("before-call.dynamodb.PutItem", self._before_put)
 
     def _before_call(self, model: Any, params: dict[str, Any], **_: Any) -> tuple[AWSResponse, Any] | None:
         body = json.loads(params["body"])
@@ -269,6 +314,10 @@ class Faults:
                 return _answered(model, {"UnprocessedItems": self._call.left}, 200)
             params["body"] = json.dumps({**body, "RequestItems": {table: requests[:kept]}}).encode()
         return None
+
+    def _before_put(self, model: Any, **_: Any) -> tuple[AWSResponse, Any] | None:
+        code = _CODES.get(next(self._alone, "none"))
+        return None if code is None else _answered(model, _error(code), _STATUS[code])
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
         if self._call.fault == "lost after":

@@ -1,72 +1,79 @@
 """A bulk load as a machine: items in, batches of 25 out, one result an item.
 
 1. Items wait in a window, interleaved over their stored partition keys; batches leave it when it is full or closed.
-2. Of two writes of one primary key the second waits until the first is settled: never in one batch (the service
-   refuses that), never overtaken. The last write of the input wins.
-3. What comes back unprocessed, and a request that a throttle, a server error or a lost connection ended, is sent again
-   after a growing, jittered wait; an item is given up after ``ATTEMPTS`` tries in a row that brought its batch nothing.
-   What waits for its next try keeps its place among the ``workers``: a service that is behind gets less new work.
-4. A batch that the service rejects for what is in it is halved until the bad item stands alone.
-5. An error that every further request would meet (no such table, no access) ends the load: nothing more is sent, and
-   all that was taken and not written fails for that reason. So does a service that has not answered at all since an
-   item's first try.
+2. Of two writes of one primary key, what ``duplicates`` says happens while the first waits. One that is in flight is
+   never overtaken: the second waits until it is settled. So the last write of the input wins.
+3. What is throttled goes back to the front of its key's queue. By the service's reason the key rests, or all slow down
+   (``pacing``), or, at the account's limit, the load stops. Items that come back unprocessed carry no reason: their
+   keys rest, and one of the items is written alone at once, to hear it. A key is given up after ``ATTEMPTS`` refusals
+   in a row while nothing at all is written.
+4. A batch that a server error or a lost connection ended is sent again after a growing, jittered wait, as it is, and is
+   given up after ``ATTEMPTS`` tries. Meanwhile it keeps its place among the ``workers``.
+5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
+6. An error that every further request would meet (no such table, no access) ends the load: nothing more is sent, and
+   all that was taken and not written fails for that reason. So does a service that has not answered at all since a
+   batch's first try, and more failures than ``max_failures``.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from math import ceil, inf
-from typing import Any
+from math import inf
+from typing import Any, Literal
+
+import orjson
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.bulk.interleave import Interleave
-from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
-from shardkit.codec import WireItem, WireValue, binary, sized_to_wire_item
-from shardkit.errors import InvalidKeyError, InvalidValueError, ShardkitError, ShardUnknownError
-from shardkit.faults import is_fatal, is_throttle, is_transient
+from shardkit.bulk.pacing import KeyPace, TablePace, units_of
+from shardkit.bulk.report import BulkReport, BulkResult, Encoded
+from shardkit.bulk.tally import Tally
+from shardkit.bulk.writes import EncodedRequests, Identity, Write, Writes
+from shardkit.errors import ShardkitError
+from shardkit.faults import is_fatal, is_throttle, is_transient, throttle_reasons, throttled_scope
 from shardkit.machine import Answer, Done, Send, Step, Wait
-from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
-from shardkit.suffix import Unsharded
 
-__all__ = ["BATCH_ITEMS", "WINDOW", "Load"]
+__all__ = ["BATCH_ITEMS", "WINDOW", "Duplicates", "Load"]
 
 BATCH_ITEMS = 25
 """Puts and deletes in one BatchWriteItem (API reference)."""
 WINDOW = 50_000
 """Items that wait to be interleaved."""
-ITEM_BYTES = 409_600
-"""An item's names and values at the most (API reference: 400 KB)."""
 
-_Key = tuple[Hashable, ...]
+Duplicates = Literal["last", "first", "error"]
 
 
 @dataclass(slots=True, eq=False)
-class _Write:
-    """A put or a delete on its way.
+class _Batch:
+    """Writes on their way; ``tries``: how often that brought nothing, ``since``: when they were first sent."""
 
-    ``tries`` counts the tries in a row that brought its batch nothing; ``since`` is the time of its first try.
-    """
-
-    source: Mapping[str, Any]
-    place: int
-    shard: int | None
-    request: dict[str, Any]
-    identity: _Key
-    units: int
-    same: _Key | None = None
+    writes: list[Write]
     tries: int = 0
     since: float | None = None
+    expected: int = 0
+    alone: bool = False
 
 
 class Load:
     """The machine; ``put``, ``delete`` and ``close`` feed it, each of its results is a list of BulkResult.
 
-    Memory: the window, ``workers`` batches under way and as many that wait for their next try, and what failed.
+    Args:
+        sharding: The table's.
+        workers: Batches in flight at the most.
+        draw: Draws from [0, 1), for the jitter.
+        spread: Gives, for a place, the draw for a random suffix; ``draw`` if not given.
+        where: Says to a reader what a place is.
+        window: Items that wait to be interleaved.
+        write_units: Write units a second, or a share of the table's (``"80%"``).
+        duplicates: Which of two writes of one key stays while both are held.
+        replace_by: Attributes that take the key's place in that.
+        max_failures: Failed items that end the load when there are more.
+
+    Memory: the window, ``workers`` batches in flight and as many that wait for their next try, and what failed.
     """
 
     def __init__(
@@ -75,28 +82,36 @@ class Load:
         *,
         workers: int,
         draw: Callable[[], float],
+        spread: Callable[[Any], float] | None = None,
+        where: Callable[[Any], Any] | None = None,
         window: int = WINDOW,
+        write_units: float | str | None = None,
+        duplicates: Duplicates = "last",
         replace_by: tuple[str, ...] | None = None,
+        max_failures: int | None = None,
     ) -> None:
         self._sharding = sharding
         self._workers = workers
         self._draw = draw
+        self._where = where
         self._window = window
-        self._replace_by = replace_by
-        self._waiting: Interleave[_Write] = Interleave()
-        self._replaceable: dict[_Key, _Write] = {}
-        self._busy: set[_Key] = set()
-        self._halves: deque[list[_Write]] = deque()
-        self._retries: list[tuple[float, list[_Write]]] = []
-        self._asked: dict[Send, list[_Write]] = {}
+        self._duplicates = duplicates
+        self._max_failures = max_failures
+        self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
+        self._waiting: Interleave[Write] = Interleave()
+        self._held: dict[Identity, Write] = {}
+        self._flying: set[Identity] = set()
+        self._keys = KeyPace(draw)
+        self._pace = TablePace(write_units, draw)
+        self._probes = True
+        self._alone: deque[_Batch] = deque()
+        self._halves: deque[_Batch] = deque()
+        self._retries: list[tuple[float, _Batch]] = []
+        self._asked: dict[Send, _Batch] = {}
+        self._described: Send | None = None
         self._results: list[BulkResult] = []
-        self._failures: list[BulkResult] = []
-        self._taken = self._replaced = self._written = self._retried = self._requests = self._throttles = 0
-        self._write_units = 0.0
-        self._shard_items: dict[int | None, int] = {}
-        self._shard_units: dict[int | None, float] = {}
-        self._first: float | None = None
-        self._last = 0.0
+        self._settled: tuple[list[Any], list[tuple[Any, BulkResult]]] = ([], [])
+        self._tally = Tally()
         self._answered = -inf
         self._closed = False
         self.fatal: Exception | None = None
@@ -111,261 +126,356 @@ class Load:
     def ended(self) -> bool:
         """Whether every item has its result."""
         return self._closed and not (
-            len(self._waiting) or self._halves or self._retries or self._asked or self._results
+            len(self._waiting) or self._alone or self._halves or self._retries or self._asked or self._results
         )
 
-    def put(self, item: Mapping[str, Any]) -> None:
-        """Take an item to write; what is wrong with it is its result."""
-        self._take(item, "PutRequest", "Item")
+    @property
+    def report(self) -> BulkReport:
+        """The load so far."""
+        return self._tally.report
 
-    def delete(self, key: Mapping[str, Any]) -> None:
+    def put(self, item: Mapping[str, Any], place: Any = None) -> None:
+        """Take an item to write; what is wrong with it is its result. Its place is its ordinal if none is given."""
+        self._take(self._writes.put, item, place)
+
+    def delete(self, key: Mapping[str, Any], place: Any = None) -> None:
         """Take a key to delete."""
-        self._take(key, "DeleteRequest", "Key")
+        self._take(self._writes.delete, key, place)
+
+    def refuse(self, record: Any, place: Any, error: Exception) -> None:
+        """Take a record that is no item: it fails."""
+        self._tally.items += 1
+        self._result(record, place, None, error if self.fatal is None else self.fatal)
+
+    def skip(self) -> None:
+        """Count an item that is done already."""
+        self._tally.resumed += 1
 
     def close(self, broken: Exception | None = None) -> None:
         """Take no more; ``broken`` is the error that the source ended in, if it did."""
         self._closed = True
         self.broken = broken
 
-    def _take(self, source: Mapping[str, Any], request: str, part: str) -> None:
-        place = self._taken
-        self._taken += 1
+    def settled(self) -> tuple[list[Any], list[tuple[Any, BulkResult]]]:
+        """Give the places settled since the last time: of what is done, and of what failed for good, with its result.
+
+        What fails because the load stops is in neither: it can be loaded another time.
+        """
+        settled, self._settled = self._settled, ([], [])
+        return settled
+
+    def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
+        if place is None:
+            place = self._tally.items
+        self._tally.items += 1
         if self.fatal is not None:
-            self._settle(BulkResult(source, place, None, ok=False, error=self.fatal))
+            self._result(source, place, None, self.fatal)
             return
         try:
-            write = self._prepared(source, place, request, part)
+            write = make(source, place)
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
-            self._settle(BulkResult(source, place, None, ok=False, error=error))
+            self._result(source, place, None, error)
             return
-        if write.same is not None:
-            self._replace(write, write.same)
+        earlier = self._held.get(write.same)
+        if earlier is None or (earlier.sent and self._duplicates == "last"):
+            self._held[write.same] = write
+            self._waiting.add(write.identity[0], write)
+        elif self._duplicates == "last":
+            self._replace(earlier, write)
+        elif self._duplicates == "first":
+            self._superseded(write)
+        else:
+            self._fail([write], _duplicate(self._shown_place(earlier.place)))
+
+    def _replace(self, earlier: Write, write: Write) -> None:
+        if earlier.identity == write.identity:
+            earlier.exchange(write)
+            self._superseded(write)
+            return
+        self._waiting.remove(earlier.identity[0], earlier)
         self._waiting.add(write.identity[0], write)
-
-    def _prepared(self, source: Mapping[str, Any], place: int, request: str, part: str) -> _Write:
-        sharding = self._sharding
-        wire, size = sized_to_wire_item(source)
-        for name, value in wire.items():
-            _refuse_empty_sets(name, value)
-        key = sharding.key_of(wire, kind=part.lower())
-        shard = sharding.shard_of(key[sharding.partition_key], source)
-        if shard is None and not isinstance(sharding.strategy, Unsharded):
-            if part == "Key":
-                raise ShardUnknownError(
-                    f"the shard of {dict(source)!r:.200} cannot be known from its key with {sharding.strategy!r}; "
-                    "use delete_item() with Shard= or locate=True"
-                )
-            shard = drawn_shard(sharding, wire, self._draw())
-        stored = sharding.stored(wire if part == "Item" else key, shard)
-        size += sharding.suffix_bytes(shard)
-        if size > ITEM_BYTES:
-            raise InvalidKeyError(
-                f"the item is of {size:,} bytes, DynamoDB takes {ITEM_BYTES:,} (400 KB); make it smaller"
-            )
-        units = max(1, ceil(size / 1024)) if part == "Item" else 1
-        same = None if self._replace_by is None else tuple(_comparable(wire.get(name)) for name in self._replace_by)
-        return _Write(source, place, shard, {request: {part: stored}}, self._identity(stored), units, same)
-
-    def _replace(self, write: _Write, same: _Key) -> None:
-        earlier = self._replaceable.get(same)
-        if earlier is not None:
-            self._waiting.remove(earlier.identity[0], earlier)
-            self._replaced += 1
-        self._replaceable[same] = write
+        self._held[write.same] = write
+        self._superseded(earlier)
 
     def next(self, now: float) -> Step[list[BulkResult]]:
         """Hand out results, send, ask for more items (an empty result), or wait."""
+        if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
+            self._stop((), _too_many(len(self._tally.failures), self._max_failures))
         if self._results:
             results, self._results = self._results, []
             return Done(results)
-        free = len(self._asked) < self._workers
-        if free and self.fatal is None and (writes := self._batch(now)):
-            return self._send(writes, now)
-        if free and self.wants:
-            return Done([])
-        if self._asked or self._retries:
-            return Wait(self._retries[0][0] if free and self._retries else None)
+        ready = inf
+        if self.fatal is None:
+            if self._described is None and self._pace.asks(now):
+                self._described = Send("DescribeTable", {"TableName": self._sharding.table})
+                return self._described
+            for key in self._keys.rested(now):
+                self._waiting.wake(key)
+            if len(self._asked) < self._workers:
+                ready = inf if self._pace.unknown else self._pace.ready(now)
+                if ready <= now and (batch := self._batch(now)):
+                    return self._send(batch, now)
+                if self.wants:
+                    return Done([])
+        if self._asked or self._described is not None or not self.ended:
+            return Wait(self._until(ready, now))
         return Done([])
 
-    def _batch(self, now: float) -> list[_Write]:
+    def _until(self, ready: float, now: float) -> float | None:
+        if len(self._asked) >= self._workers or self.fatal is not None:
+            return None
+        until = ready if ready > now else min(self._keys.alarm, self._retries[0][0] if self._retries else inf)
+        return None if until == inf else until
+
+    def _batch(self, now: float) -> _Batch | None:
+        if self._alone:
+            return self._alone.popleft()
         if self._halves:
             return self._halves.popleft()
         if self._retries and self._retries[0][0] <= now:
             return self._retries.pop(0)[1]
-        writes: list[_Write] = []
-        resting = sum(len(batch) for _, batch in self._retries) // BATCH_ITEMS
-        if self.wants or len(self._asked) + resting >= self._workers:
-            return writes
-        while len(writes) < BATCH_ITEMS:
-            write = self._waiting.take(lambda one: one.identity not in self._busy)
-            if write is None:
-                break
-            self._busy.add(write.identity)
-            if write.same is not None:
-                del self._replaceable[write.same]
-            writes.append(write)
-        return writes
+        if self.wants or len(self._asked) + len(self._retries) >= self._workers:
+            return None
+        flying, keys = self._flying, self._keys
+        writes: list[Write] = []
 
-    def _send(self, writes: list[_Write], now: float) -> Send:
-        if self._first is None:
-            self._first = self._last = now
-        self._requests += 1
-        for write in writes:
-            if write.since is None:
-                write.since = now
-            else:
-                self._retried += 1
-        send = Send(
-            "BatchWriteItem",
-            {
-                "RequestItems": {self._sharding.table: [write.request for write in writes]},
-                "ReturnConsumedCapacity": "INDEXES",
-            },
-        )
-        self._asked[send] = writes
+        def free(write: Write) -> bool:
+            return write.identity not in flying and keys.free(write.identity[0], now)
+
+        while len(writes) < BATCH_ITEMS and (write := self._waiting.take(free)) is not None:
+            flying.add(write.identity)
+            keys.sent(write.identity[0])
+            write.sent = True
+            writes.append(write)
+        return _Batch(writes) if writes else None
+
+    def _send(self, batch: _Batch, now: float) -> Send:
+        writes = batch.writes
+        self._tally.sent(now, self._keys.mix)
+        if batch.since is None:
+            batch.since = now
+        batch.expected = sum([write.units for write in writes])
+        self._pace.sent(batch.expected, now)
+        table = self._sharding.table
+        if batch.alone:
+            send = _single(table, writes[0])
+        else:
+            requests = EncodedRequests([write.body for write in writes])
+            send = Send(
+                "BatchWriteItem",
+                {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"},
+                paced=True,
+            )
+        self._asked[send] = batch
         return send
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a batch's answer."""
-        self._last = now
-        writes = self._asked.pop(send)
+        """Take a request's answer."""
+        if send is self._described:
+            self._described = None
+            self._follow(answer, now)
+            return
+        self._tally.answered(now)
+        batch = self._asked.pop(send)
         if isinstance(answer, Exception):
-            self._failed(writes, answer, now)
+            self._pace.settled(batch.expected, 0.0, now)
+            self._failed(batch, answer, now)
             return
         self._answered = now
         # Keyed by the table's name or its ARN: one table was written, so all that is there is its.
         unprocessed = {
-            self._identity(part)
+            self._writes.identity(part)
             for requests in answer.get("UnprocessedItems", {}).values()
             for request in requests
             for body in request.values()
             for part in body.values()
         }
-        left = [write for write in writes if write.identity in unprocessed]
-        if len(left) < len(unprocessed):
-            left = writes  # it names what was not sent: all is sent again, which harms no put and no delete
-        resent = {write.identity for write in left}
-        done = [write for write in writes if write.identity not in resent]
-        self._tally(done, sum(one.get("CapacityUnits", 0.0) for one in answer.get("ConsumedCapacity", ())))
-        for write in done:
-            self._settle(BulkResult(write.source, write.place, write.shard, ok=True), write)
+        done, left = batch.writes, []
+        if unprocessed:
+            left = [write for write in done if write.identity in unprocessed]
+            done = [write for write in done if write.identity not in unprocessed]
+            if len(left) < len(unprocessed):
+                # It names what was not sent: all is sent again, which harms no put and no delete.
+                done, left = [], batch.writes
+        total, most = units_of(answer.get("ConsumedCapacity"))
+        self._pace.settled(batch.expected, sum([write.units for write in done]) if most is None else most, now)
+        if done:
+            if batch.alone:
+                self._tally.throttled(())  # it got through, so the reason was not heard
+            self._tally.wrote(done, total)
+            for write in done:
+                self._keys.written(write.identity[0])
+                self._land(write)
+                self._ok(write)
         if left:
-            self._throttles += 1
-            if done:
-                for write in left:
-                    write.tries = 0
-            self._again(
-                left,
-                ShardkitError(
-                    f"the service left the item unprocessed {ATTEMPTS} times in a row: it is short of write units for "
-                    "this key or table; raise them, spread the key over more shards, or load again later"
-                ),
-                now,
-            )
+            self._tally.throttles += 1
+            self._unprocessed(left, now)
 
-    def _failed(self, writes: list[_Write], error: Exception, now: float) -> None:
-        throttle = is_throttle(error)
-        self._throttles += throttle
-        lost = is_transient(error) and not throttle
+    def _follow(self, answer: Answer, now: float) -> None:
+        error = answer if isinstance(answer, Exception) else self._pace.described(answer.get("Table", {}), now)
+        # The first answer is needed; of later ones the last that came holds.
+        if error is not None and self._pace.unknown and self.fatal is None:
+            self._stop((), error)
+
+    def _unprocessed(self, left: list[Write], now: float) -> None:
+        fresh = next((write for write in left if not self._keys.resting(write.identity[0], now)), None)
+        probe = fresh is not None and self._probes and self.fatal is None
+        if probe and fresh is not None:
+            left = [write for write in left if write is not fresh]
+            self._alone.append(_Batch([fresh], since=now, alone=True))
+            self._tally.retried += 1
+            self._keys.throttled(fresh.identity[0], now, self._tally.written)
+            self._tally.hot([fresh.identity[0]])
+        else:
+            self._tally.throttled(())
+        if left:
+            self._rest(left, _unprocessed(), now)
+
+    def _failed(self, batch: _Batch, error: Exception, now: float) -> None:
+        writes = batch.writes
+        lost = is_transient(error) and not is_throttle(error)
         if not lost:
             self._answered = now
-        last_try = any(write.tries + 1 >= ATTEMPTS for write in writes)
-        silent = lost and last_try and all(self._answered < (write.since or 0.0) for write in writes)
-        unwritable = isinstance(error, InvalidValueError)  # a value that JSON cannot write: of one item among them
-        if (is_fatal(error) and not unwritable) or silent:
-            self._give_up(writes, error)
-        elif throttle or lost:
-            self._again(writes, error, now)
+        if is_throttle(error):
+            self._throttled(writes, error, now)
+        elif batch.alone and is_fatal(error):
+            # Single writes may not be allowed; the batches are.
+            self._probes = False
+            self._tally.throttled(())
+            self._rest(writes, error, now)
+        elif is_fatal(error):
+            self._stop(writes, error)
+        elif lost:
+            self._lost(batch, error, now)
         elif len(writes) == 1:
             self._fail(writes, error)
         elif self.fatal is not None:
-            self._give_up(writes, self.fatal)
+            self._fail(writes, self.fatal)
         else:
+            self._tally.retried += len(writes)
             middle = len(writes) // 2
-            self._halves += (writes[:middle], writes[middle:])
+            self._halves += (_Batch(part, batch.tries, batch.since) for part in (writes[:middle], writes[middle:]))
 
-    def _again(self, writes: list[_Write], error: Exception, now: float) -> None:
+    def _lost(self, batch: _Batch, error: Exception, now: float) -> None:
+        batch.tries += 1
+        if batch.tries < ATTEMPTS and self.fatal is None:
+            self._tally.retried += len(batch.writes)
+            at = now + backoff_seconds(batch.tries, self._draw())
+            insort(self._retries, (at, batch), key=lambda retry: retry[0])
+        elif self.fatal is not None or self._answered < (batch.since or 0.0):
+            self._stop(batch.writes, error)
+        else:
+            self._fail(batch.writes, error)
+
+    def _throttled(self, writes: list[Write], error: Exception, now: float) -> None:
+        scope = throttled_scope(error)
+        self._tally.throttles += 1
+        self._tally.throttled(throttle_reasons(error))
+        self._tally.scopes.add(scope)
+        if self.fatal is not None or scope == "account":
+            self._stop(writes, error)
+        elif scope == "key":
+            self._rest(writes, error, now)
+        elif self._pace.throttled(now, self._tally.written):
+            self._fail(writes, error)
+        else:
+            self._put_back(writes)
+
+    def _rest(self, writes: list[Write], error: Exception, now: float) -> None:
+        """Let the keys of what was throttled rest, or give it up."""
         if self.fatal is not None:
-            self._give_up(writes, error)
+            self._fail(writes, self.fatal)
             return
-        for write in writes:
-            write.tries += 1
-        self._fail([write for write in writes if write.tries >= ATTEMPTS], error)
-        if left := [write for write in writes if write.tries < ATTEMPTS]:
-            at = now + backoff_seconds(max(write.tries for write in left), self._draw())
-            insort(self._retries, (at, left), key=lambda retry: retry[0])
+        keys = {write.identity[0] for write in writes}
+        self._tally.hot(keys)
+        hopeless = {key for key in keys if self._keys.throttled(key, now, self._tally.written)}
+        self._fail([write for write in writes if write.identity[0] in hopeless], error)
+        self._put_back([write for write in writes if write.identity[0] not in hopeless])
 
-    def _give_up(self, writes: list[_Write], error: Exception) -> None:
+    def _put_back(self, writes: list[Write]) -> None:
+        for write in reversed(writes):
+            self._land(write)
+            newer = self._held.get(write.same)
+            if newer is not None and newer is not write:
+                self._superseded(write)
+                continue
+            write.sent = False
+            self._held[write.same] = write
+            self._tally.retried += 1
+            self._waiting.put_back(write.identity[0], write)
+
+    def _stop(self, writes: Iterable[Write], error: Exception) -> None:
+        """End the load: all that is not in flight fails."""
         self.fatal = self.fatal or error
         self._closed = True
-        resting = [*self._halves, *(batch for _, batch in self._retries)]
+        resting = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
+        self._alone.clear()
         self._halves.clear()
         self._retries.clear()
-        self._fail([*writes, *(write for batch in resting for write in batch), *self._waiting.drain()], error)
+        self._fail((write for batch in resting for write in batch.writes), self.fatal)
+        self._fail((*writes, *self._waiting.drain()), self.fatal)
 
-    def _fail(self, writes: list[_Write], error: Exception) -> None:
+    def _fail(self, writes: Iterable[Write], error: Exception) -> None:
         for write in writes:
-            self._settle(BulkResult(write.source, write.place, write.shard, ok=False, error=error), write)
+            if write.sent:
+                self._land(write)
+            self._forget(write)
+            self._result(Encoded(write.body, self._sharding), write.place, write.shard, error)
 
-    def _settle(self, result: BulkResult, write: _Write | None = None) -> None:
-        if write is not None:
-            self._busy.discard(write.identity)
-        if result.ok:
-            self._written += 1
-        else:
-            self._failures.append(result)
+    def _land(self, write: Write) -> None:
+        self._flying.discard(write.identity)
+        self._keys.landed(write.identity[0])
+        self._waiting.wake(write.identity[0])
+
+    def _forget(self, write: Write) -> None:
+        if self._held.get(write.same) is write:
+            del self._held[write.same]
+
+    def _ok(self, write: Write, *, superseded: bool = False) -> None:
+        self._forget(write)
+        self._settled[0].append(write.place)
+        given = Encoded(write.body, self._sharding)
+        place = self._shown_place(write.place)
+        self._results.append(BulkResult(given, place, write.shard, ok=True, superseded=superseded))
+
+    def _superseded(self, write: Write) -> None:
+        self._tally.duplicates += 1
+        self._ok(write, superseded=True)
+
+    def _result(self, given: Any, place: Any, shard: int | None, error: Exception) -> None:
+        result = BulkResult(given, self._shown_place(place), shard, ok=False, error=error)
+        if error is not self.fatal:
+            self._settled[1].append((place, result))
+        self._tally.failures.append(result)
         self._results.append(result)
 
-    def _tally(self, done: list[_Write], reported: float) -> None:
-        self._write_units += reported
-        weight = sum(write.units for write in done)
-        for write in done:
-            shard = write.shard
-            self._shard_items[shard] = self._shard_items.get(shard, 0) + 1
-            self._shard_units[shard] = self._shard_units.get(shard, 0.0) + reported * write.units / weight
-
-    def _identity(self, stored: WireItem) -> _Key:
-        return tuple(_comparable(stored[name]) for name in self._sharding.keys.names)
-
-    @property
-    def report(self) -> BulkReport:
-        """The load so far."""
-        shards = sorted(self._shard_items, key=lambda shard: -1 if shard is None else shard)
-        return BulkReport(
-            items=self._taken - self._replaced,
-            written=self._written,
-            failed=len(self._failures),
-            retried=self._retried,
-            requests=self._requests,
-            throttles=self._throttles,
-            write_units=self._write_units,
-            seconds=0.0 if self._first is None else self._last - self._first,
-            per_shard={shard: ShardTally(self._shard_items[shard], self._shard_units[shard]) for shard in shards},
-            failures=tuple(self._failures),
-        )
+    def _shown_place(self, place: Any) -> Any:
+        return place if self._where is None else self._where(place)
 
 
-def _comparable(value: WireValue | None) -> Hashable:
-    """Give what two key values that DynamoDB takes for the same have in common: 1 and 1.0 are one key."""
-    if value is None:
-        return None
-    content: Any
-    ((letter, content),) = value.items()
-    if letter == "S":
-        return str(content)
-    if letter == "N":
-        return Decimal(content)
-    return binary(content) if letter == "B" else repr(value)
+def _single(table: str, write: Write) -> Send:
+    """Write one item by itself: a throttle of it says its reason."""
+    ((request, content),) = orjson.loads(write.body).items()
+    operation = "PutItem" if request == "PutRequest" else "DeleteItem"
+    return Send(operation, {"TableName": table, **content, "ReturnConsumedCapacity": "INDEXES"}, paced=True)
 
 
-def _refuse_empty_sets(name: str, value: WireValue) -> None:
-    """Refuse what boto3 lets pass and the service does not: it would take other items' batches down with it."""
-    ((letter, content),) = value.items()
-    if letter in {"SS", "NS", "BS"} and not content:
-        raise InvalidValueError(f"attribute {name!r} has an empty set, which DynamoDB refuses; leave it out")
-    if letter == "L":
-        for member in content:
-            _refuse_empty_sets(name, member)
-    elif letter == "M":
-        for member in content.values():
-            _refuse_empty_sets(name, member)
+def _unprocessed() -> ShardkitError:
+    return ShardkitError(
+        f"the service left the item unprocessed {ATTEMPTS} times in a row: it is short of write units for this key or "
+        "table; raise them, spread the key over more shards, or load again later"
+    )
+
+
+def _duplicate(place: Any) -> ShardkitError:
+    return ShardkitError(
+        f"the item at place {place!r} has the same primary key, which duplicates='error' refuses; take one of them out "
+        "of the source, or let duplicates= be 'last' or 'first'"
+    )
+
+
+def _too_many(failed: int, most: int) -> ShardkitError:
+    return ShardkitError(
+        f"{failed:,} items failed, and max_failures={most:,} allows no more; look at their reasons, mend the source, "
+        "or give a higher max_failures"
+    )

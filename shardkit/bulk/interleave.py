@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 __all__ = ["Interleave"]
 
@@ -24,12 +24,14 @@ class Interleave(Generic[T]):
             order.add(user, (user, message))
         [order.take() for _ in range(4)]  # U1.1 U2.1 U1.2 U2.2
 
-    Items of one partition key keep their order. Memory: what is held.
+    Items of one partition key keep their order. Cost: O(1) for each item added and taken. Memory: what is held.
     """
 
     def __init__(self) -> None:
-        self._queues: dict[Hashable, deque[T]] = {}
+        # A queue is a ring of [item, next], kept by its last: in a window of 50,000 keys a deque each would take 30 MB.
+        self._lasts: dict[Hashable, list[Any]] = {}
         self._turns: deque[Hashable] = deque()
+        self._resting: set[Hashable] = set()
         self._held = 0
 
     def __len__(self) -> int:
@@ -37,41 +39,71 @@ class Interleave(Generic[T]):
 
     def add(self, key: Hashable, item: T) -> None:
         """Put an item at the end of its partition key's queue."""
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = deque()
+        self._lasts[key] = self._put(key, item)
+
+    def put_back(self, key: Hashable, item: T) -> None:
+        """Put an item at the front of its partition key's queue."""
+        self._put(key, item)
+
+    def _put(self, key: Hashable, item: T) -> list[Any]:
+        entry: list[Any] = [item, None]
+        last = self._lasts.get(key)
+        if last is None:
+            self._lasts[key] = entry[1] = entry
             self._turns.append(key)
-        queue.append(item)
+        else:
+            entry[1], last[1] = last[1], entry
         self._held += 1
+        return entry
 
     def take(self, free: Callable[[T], bool] = lambda _: True) -> T | None:
-        """Take the next item whose turn it is; a key whose first item is not ``free`` loses its turn."""
-        for _ in range(len(self._turns)):
-            key = self._turns.popleft()
-            queue = self._queues[key]
-            if not free(queue[0]):
-                self._turns.append(key)
+        """Take the next item whose turn it is; a key whose first item is not ``free`` rests until it is woken."""
+        turns = self._turns
+        while turns:
+            key = turns[0]
+            last = self._lasts[key]
+            first = last[1]
+            item: T = first[0]
+            if not free(item):
+                self._resting.add(turns.popleft())
                 continue
-            item = queue.popleft()
-            self._held -= 1
-            if queue:
-                self._turns.append(key)
+            if first is last:
+                del self._lasts[turns.popleft()]
             else:
-                del self._queues[key]
+                last[1] = first[1]
+                turns.rotate(-1)
+            first[1] = None  # no rings for the garbage collector
+            self._held -= 1
             return item
         return None
 
+    def wake(self, key: Hashable) -> None:
+        """Let a key that rests have turns again, the next one behind all others."""
+        if key in self._resting:
+            self._resting.remove(key)
+            self._turns.append(key)
+
     def remove(self, key: Hashable, item: T) -> None:
-        """Take an item of this partition key out of turn."""
-        queue = self._queues[key]
-        queue.remove(item)
+        """Take an item of this partition key out of turn; it costs a look at all that are before it."""
+        last = before = self._lasts[key]
+        while before[1][0] != item:
+            before = before[1]
+        entry = before[1]
+        before[1] = entry[1]
+        if entry is before:
+            del self._lasts[key]
+            self._resting.discard(key)
+            if key in self._turns:
+                self._turns.remove(key)
+        elif entry is last:
+            self._lasts[key] = before
+        entry[1] = None
         self._held -= 1
-        if not queue:
-            del self._queues[key]
-            self._turns.remove(key)
 
     def drain(self) -> list[T]:
-        """Take all that is held."""
+        """Take all that is held, also of keys that rest."""
+        for key in tuple(self._resting):
+            self.wake(key)
         items: list[T] = []
         while (item := self.take()) is not None:
             items.append(item)

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-from shardkit.bulk.batch import WINDOW, Load
-from shardkit.bulk.finish import raise_failures
+from shardkit.bulk.batch import WINDOW, Duplicates
+from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport, BulkResult
-from shardkit.drivers import Driver
+from shardkit.bulk.sources.base import Item, Source
+from shardkit.carriers import Carrier
 from shardkit.errors import ConfigurationError
 from shardkit.suffix import Unsharded
 from shardkit.table import ShardedTable
 
-__all__ = ["END", "bulk_load", "check_options", "check_source", "feed", "streaming_bulk"]
-
-OnError = Literal["raise", "collect"]
-Progress = Callable[[BulkReport], object]
-
-END: Any = object()
-"""What a source gives when it has no more items."""
+__all__ = ["bulk_load", "streaming_bulk"]
 
 
 def streaming_bulk(
     table: Any,
-    items: Iterable[Mapping[str, Any]],
+    items: Iterable[Item] | Source,
     *,
     workers: int | None = None,
     window: int = WINDOW,
+    write_units: float | str | None = None,
     on_error: OnError = "raise",
+    max_failures: int | None = None,
+    duplicates: Duplicates = "last",
+    journal: Path | None = None,
+    dead_letters: Path | None = None,
     progress: Progress | None = None,
 ) -> Iterator[BulkResult]:
     """Write items, interleaved over their partition keys, and yield one result an item as they are settled.
@@ -41,35 +41,65 @@ def streaming_bulk(
 
     Args:
         table: A ``ShardedTable``, or a boto3 ``Table`` (whose keys are written as they are).
-        items: The items, each a mapping with its logical key. It is read as there is room.
+        items: The items, each a mapping with its logical key, or a source of them (``open_source``). It is read as
+            there is room.
         workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
             ``max_pool_connections`` if not given.
         window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
+        write_units: Write units a second that the load may take, or a share of the table's provisioned (or warm)
+            throughput, ``"80%"``, which is asked for again every minute; as many as it can if not given.
         on_error: ``"raise"``: BulkLoadError after all else was written; ``"collect"``: results and report say it.
+        max_failures: Failed items that end the load when there are more.
+        duplicates: Of writes of one primary key (as stored) that wait or are on their way together, ``"last"`` or
+            ``"first"`` stays and the others are superseded, or (``"error"``) fail. With ``"last"`` the last of the
+            whole input wins, because none overtakes another.
+        journal: A file that makes the load resumable: what it holds as done is not sent again.
+        dead_letters: A file for the items that fail, with their reasons.
         progress: Called with the report so far after every batch.
 
     Returns:
         An iterator of BulkResult, in the order in which items are settled. Left early, it sends nothing more.
 
     Raises:
-        ConfigurationError: An argument cannot work, or there were no items.
+        ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
         BulkLoadError: Items failed (with ``on_error="raise"``); or the load, or its source, could not go on.
 
-    Cost: one BatchWriteItem for every 25 items and one for every retry; memory: the window, and what failed.
-    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given).
+    Cost: one BatchWriteItem for every 25 items and one for every retry, a PutItem for a key that is throttled without
+    a reason, a DescribeTable a minute for a share. Memory: about 1 KB an item of the window, and what failed.
+    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and no share;
+    without ``dynamodb:PutItem`` reasons stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
-    _, batches = _started(table, items, workers, window, on_error, progress)
-    return (result for results in batches for result in results)
+    carrier, loading = _started(
+        table,
+        items,
+        Options(
+            workers=workers,
+            window=window,
+            write_units=write_units,
+            on_error=on_error,
+            max_failures=max_failures,
+            duplicates=duplicates,
+            journal=journal,
+            dead_letters=dead_letters,
+            progress=progress,
+        ),
+    )
+    return (result for results in _results(carrier, loading) for result in results)
 
 
 def bulk_load(
     table: Any,
-    items: Iterable[Mapping[str, Any]],
+    items: Iterable[Item] | Source,
     *,
     workers: int | None = None,
     window: int = WINDOW,
+    write_units: float | str | None = None,
     on_error: OnError = "raise",
+    max_failures: int | None = None,
+    duplicates: Duplicates = "last",
+    journal: Path | None = None,
+    dead_letters: Path | None = None,
     progress: Progress | None = None,
 ) -> BulkReport:
     """Write items, interleaved over their partition keys, and report.
@@ -83,88 +113,51 @@ def bulk_load(
     Returns:
         The report; its ``failures`` say which items failed and why.
     """
-    load, batches = _started(table, items, workers, window, on_error, progress)
-    for _ in batches:
+    carrier, loading = _started(
+        table,
+        items,
+        Options(
+            workers=workers,
+            window=window,
+            write_units=write_units,
+            on_error=on_error,
+            max_failures=max_failures,
+            duplicates=duplicates,
+            journal=journal,
+            dead_letters=dead_letters,
+            progress=progress,
+        ),
+    )
+    for _ in _results(carrier, loading):
         pass
-    return load.report
+    return loading.load.report
 
 
-def check_options(workers: int | None, window: int, on_error: str) -> None:
-    """Refuse options that cannot work."""
-    for name, value in (("workers", workers), ("window", window)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigurationError(f"{name}={value!r} is not a whole number of at least 1")
-    if on_error not in ("raise", "collect"):
-        raise ConfigurationError(f"on_error={on_error!r} is neither 'raise' nor 'collect'")
-
-
-def check_source(items: Any) -> None:
-    """Refuse what is not a source of items."""
-    if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
-        raise ConfigurationError(
-            f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator"
-        )
-
-
-def feed(load: Load, item: Any) -> None:
-    """Hand on an item or the source's END; a load of nothing is refused.
-
-    No items at all is nearly always a source that was read before, or is not there.
-    """
-    if item is not END:
-        load.put(item)
-        return
-    load.close()
-    if load.report.items == 0:
-        raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
-
-
-def _started(
-    table: Any,
-    items: Iterable[Mapping[str, Any]],
-    workers: int | None,
-    window: int,
-    on_error: OnError,
-    progress: Progress | None,
-) -> tuple[Load, Iterator[list[BulkResult]]]:
-    check_options(workers, window, on_error)
-    check_source(items)
-    if not hasattr(items, "__iter__"):
+def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading]:
+    check_items(items)
+    if not hasattr(items, "__iter__") and not isinstance(items, Source):
         raise ConfigurationError(f"items is a {type(items).__name__}, an async iterable; use shardkit.aio.bulk_load")
+    workers = options.workers
     sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded(), max_concurrency=workers)
     carrier = sharded.carrier
     workers = min(workers or carrier.concurrency, carrier.concurrency)
-    load = Load(carrier.run(carrier.requests.known()), workers=workers, draw=carrier.requests.draw, window=window)
-    return load, _loading(load, carrier.driver(load), iter(items), on_error, progress)
+    sharding = carrier.run(carrier.requests.known())
+    return carrier, Loading(sharding, items, options, workers=workers, draw=carrier.requests.draw)
 
 
-def _loading(
-    load: Load,
-    driver: Driver[list[BulkResult]],
-    source: Iterator[Mapping[str, Any]],
-    on_error: OnError,
-    progress: Progress | None,
-) -> Iterator[list[BulkResult]]:
-    try:
-        while not load.ended:
-            while load.wants:
-                _read(load, source)
-            if results := driver.run():
-                yield results
-                if progress is not None:
-                    progress(load.report)
-    finally:
-        driver.close()
-    raise_failures(load, collect=on_error == "collect")
-
-
-def _read(load: Load, source: Iterator[Mapping[str, Any]]) -> None:
-    try:
-        item = next(source, END)
-    except Exception as error:
-        if load.report.items == 0:
-            raise
-        # What was taken is written first, then this is raised.
-        load.close(error)
-    else:
-        feed(load, item)
+def _results(carrier: Carrier, loading: Loading) -> Iterator[list[BulkResult]]:
+    load = loading.load
+    driver = carrier.driver(load)
+    with loading:
+        records = loading.records()
+        try:
+            while not load.ended:
+                if load.wants:
+                    loading.fill(records)
+                if results := driver.run():
+                    loading.keep()
+                    yield results
+                    loading.tell()
+        finally:
+            driver.close()
+    loading.finish()

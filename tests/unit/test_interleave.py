@@ -42,13 +42,27 @@ def test_a_key_that_comes_back_has_its_turn_at_the_end() -> None:
     assert order.drain() == [("U2", 1), ("U1", 2), ("U2", 2)]
 
 
-def test_a_key_that_is_not_free_loses_its_turn() -> None:
+def test_a_key_that_is_not_free_rests_until_it_is_woken() -> None:
     """Others go on, and nothing is taken where none is free."""
     order = guide({"U1": 2, "U2": 2})
     assert order.take(lambda item: item[0] != "U1") == ("U2", 1)
+    assert order.take() == ("U2", 2)
+    assert order.take() is None
+    assert len(order) == 2
+    order.wake("U1")
+    order.wake("U2")
     assert order.take(lambda _: False) is None
-    assert len(order) == 3
-    assert order.drain() == [("U1", 1), ("U2", 2), ("U1", 2)]
+    assert order.drain() == [("U1", 1), ("U1", 2)]
+    assert order.take() is None
+
+
+def test_an_item_is_put_back() -> None:
+    """It is the first of its key again, at the key's turn."""
+    order = guide({"U1": 2, "U2": 1})
+    assert [order.take(), order.take()] == [("U1", 1), ("U2", 1)]
+    order.put_back("U2", ("U2", 1))
+    order.put_back("U1", ("U1", 1))
+    assert order.drain() == [("U1", 1), ("U2", 1), ("U1", 2)]
 
 
 def test_an_item_is_removed() -> None:

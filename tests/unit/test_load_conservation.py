@@ -11,11 +11,18 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.bulk.batch import Load
 from shardkit.sharding import Sharding
-from tests.fakes import Fault, Service, drive
+from tests.fakes import Fault, Service, client_error, drive, throttled
 
 FAULTS: list[Fault] = [
     "none", "throttle", "unprocessed", "unprocessed by ARN", "500", "lost", "500 after", "lost after"
 ]  # fmt: skip
+ALONE: list[Any] = [
+    throttled(),
+    throttled("KeyRangeThroughput"),
+    throttled("ProvisionedThroughput"),
+    client_error("AccessDeniedException"),
+    client_error("InternalServerError"),
+]
 ITEMS = st.lists(
     st.tuples(
         st.sampled_from(["U1", "U2", "U3"]),
@@ -40,6 +47,7 @@ KEYS = {
     rows=ITEMS,
     strategy=STRATEGIES,
     faults=st.lists(st.sampled_from(FAULTS), max_size=60),
+    alone=st.lists(st.sampled_from([None, *ALONE]), max_size=30),
     fatal=st.booleans(),
     workers=st.integers(1, 4),
     window=st.integers(1, 150),
@@ -49,6 +57,7 @@ def test_conservation(
     rows: list[tuple[str, str, str]],
     strategy: Strategy,
     faults: list[Fault],
+    alone: list[Any],
     fatal: bool,
     workers: int,
     window: int,
@@ -62,6 +71,7 @@ def test_conservation(
     service = Service(
         [*faults, *(["denied"] if fatal else [])],  # type: ignore[list-item]
         refuses=lambda item: item.get("kind") == {"S": "refused by the service"},
+        alone=alone,
     )
     load = Load(Sharding.described("T", strategy, KEYS), workers=workers, draw=rng.random, window=window)
     results = drive(load, items, service, rng)
@@ -69,9 +79,10 @@ def test_conservation(
 
     places = [result.place for result in results]
     assert sorted(places) == list(range(report.items))
-    assert all(result.item is items[result.place] for result in results)
-    assert report.written + report.failed == report.items <= len(items)
-    assert report.written == sum(result.ok for result in results)
+    assert all(result.item == items[result.place] for result in results)
+    assert report.written + report.failed + report.duplicates == report.items <= len(items)
+    assert report.written == sum(result.ok and not result.superseded for result in results)
+    assert report.duplicates == sum(result.superseded for result in results)
     assert report.failed == len(report.failures) == sum(result.error is not None for result in results)
     if load.fatal is None:
         assert report.items == len(items)
@@ -84,6 +95,8 @@ def test_conservation(
         item = items[result.place]
         shard = result.shard
         key = (item["pk"] if shard is None else strategy.physical_key(item["pk"], shard), item["sk"])
+        if result.superseded:
+            continue
         if result.ok:
             wanted[key] = {"N": str(result.place)}
         else:

@@ -25,6 +25,7 @@ from tests.fakes import (
     lost_connection,
     outcome,
     some,
+    throttled,
 )
 
 
@@ -39,22 +40,26 @@ def test_unprocessed_items_are_sent_again(fault: Fault) -> None:
     """Only they, after a wait, whether they come under the table's name or its ARN."""
     service, results, report = run([fault], 25)
     assert outcome(results) == all_written(25)
-    assert [len(batch) for batch in service.batches] == [25, 13]
+    assert len(service.singles) == 1
+    assert [len(batch) for batch in service.batches] == [25, 7, 5]
     assert service.times[1] >= service.times[0] + 0.025
-    assert (report.requests, report.retried, report.throttles, report.written) == (2, 13, 1, 25)
+    assert (report.requests, report.retried, report.throttles, report.written) == (4, 13, 1, 25)
+    assert report.throttles_by_reason == {"unknown": 1}
     assert report.write_units == 25.0
 
 
 @pytest.mark.parametrize("fault", ["throttle", "500", "lost", "500 after", "lost after", "unprocessed"])
 def test_waits_grow_and_tries_are_bounded(fault: Fault) -> None:
     """No try follows at once, each wait is longer, and the tenth is the last; the reason is kept."""
-    service, results, report = run(repeat(fault), draw=lambda: 0.0)
+    load, service = a_load(draw=lambda: 0.0), Service(repeat(fault), alone=repeat(throttled()))
+    results, report = drive(load, some(1), service), load.report
     gaps = [later - earlier for earlier, later in pairwise(service.times)]
     assert len(service.times) == ATTEMPTS
     assert gaps == pytest.approx([0.025 * 2**number for number in range(ATTEMPTS - 1)], abs=0.005)
     assert outcome(results) == [(0, False)]
-    assert (report.items, report.written, report.failed, report.retried) == (1, 0, 1, ATTEMPTS - 1)
-    assert report.throttles == (ATTEMPTS if fault in {"throttle", "unprocessed"} else 0)
+    assert (report.items, report.written, report.failed) == (1, 0, 1)
+    assert report.retried == report.requests - 1
+    assert report.throttles == (report.requests if fault in {"throttle", "unprocessed"} else 0)
     assert report.failures == tuple(results)
 
 
@@ -191,15 +196,15 @@ def test_a_poisoned_batch_does_not_end_the_load(others: Any) -> None:
     assert [result.place for result in results if not isinstance(result.error, ClientError | None)] == list(range(25))
 
 
-def test_a_service_that_is_behind_gets_less_new_work() -> None:
-    """What rests keeps its place among the workers: memory is bounded, and the tries are not wasted."""
+def test_a_service_that_is_ill_gets_less_new_work() -> None:
+    """What waits for its next try keeps its place among the workers: the tries are not wasted."""
     load = a_load(workers=2, window=500)
     for item in some(500):
         load.put(item)
     load.close()
     under_way = 0
     while isinstance(step := load.next(0.0), Send):
-        load.receive(step, client_error("ThrottlingException"), 0.0)
+        load.receive(step, client_error("InternalServerError"), 0.0)
         under_way += 1
     assert under_way == 2
     assert isinstance(step, Wait)

@@ -1,0 +1,197 @@
+"""What the sync and the async load have in common: options, records in, results out, journal and dead letters."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Literal, get_args
+
+from shardkit.bulk.batch import WINDOW, Duplicates, Load
+from shardkit.bulk.dead_letters import DeadLetters
+from shardkit.bulk.finish import raise_failures
+from shardkit.bulk.journal import Journal
+from shardkit.bulk.pacing import write_rate
+from shardkit.bulk.report import BulkReport
+from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
+from shardkit.errors import ConfigurationError
+from shardkit.sharding import Sharding
+
+__all__ = ["Loading", "OnError", "Options", "Path", "Progress", "check_items"]
+
+OnError = Literal["raise", "collect"]
+Progress = Callable[[BulkReport], object]
+Path = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The options of a load, checked; :func:`shardkit.streaming_bulk` says what they mean."""
+
+    workers: int | None = None
+    window: int = WINDOW
+    write_units: float | str | None = None
+    on_error: OnError = "raise"
+    max_failures: int | None = None
+    duplicates: Duplicates = "last"
+    journal: Path | None = None
+    dead_letters: Path | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("workers", 1), ("window", 1), ("max_failures", 0)):
+            value = getattr(self, name)
+            if value is None and name != "window":
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigurationError(f"{name}={value!r} is not a whole number of at least {least}")
+        for name, kinds in (("on_error", get_args(OnError)), ("duplicates", get_args(Duplicates))):
+            if getattr(self, name) not in kinds:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} is none of {', '.join(map(repr, kinds))}")
+        write_rate(self.write_units)
+
+
+def check_items(items: Any) -> None:
+    """Refuse what is no source of items."""
+    if isinstance(items, Source):
+        return
+    if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
+        raise ConfigurationError(
+            f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator"
+        )
+
+
+class Loading:
+    """A load under way: feeds the machine with records, and keeps what it says in the journal and the dead letters.
+
+    As a context manager it closes both. Made once the table's key schema is known.
+    """
+
+    def __init__(
+        self, sharding: Sharding, items: Any, options: Options, *, workers: int, draw: Callable[[], float]
+    ) -> None:
+        self._options = options
+        self._source = as_source(items)
+        self._files = ExitStack()
+        self._journal: Journal | None = None
+        self._letters: DeadLetters | None = None
+        identity = uuid.uuid4().hex
+        if options.journal is not None:
+            self._journal = Journal.open(options.journal, _header(sharding, self._source))
+            self._files.callback(self._close_journal, self._journal)
+            identity = self._journal.load
+        done = None if self._journal is None else self._journal.done
+        self.load = Load(
+            sharding,
+            workers=workers,
+            draw=draw,
+            spread=lambda place: _drawn(identity, place),
+            where=self._source.where,
+            window=options.window,
+            write_units=options.write_units,
+            duplicates=options.duplicates,
+            max_failures=options.max_failures,
+        )
+        self.done: Callable[[Place], bool] | None = None if done is None else self._skipped(done)
+        if options.dead_letters is not None:
+            where = self._source.where
+            try:
+                self._letters = DeadLetters.open(options.dead_letters, load=identity, where=where, done=done)
+            except BaseException:
+                self._files.close()
+                raise
+            self._files.callback(self._letters.close)
+
+    def records(self) -> Iterator[tuple[Place, Record]]:
+        """Read the source, without what is done already."""
+        return self._source.read(self.done)
+
+    def fill(self, records: Iterator[tuple[Place, Record]]) -> None:
+        """Hand records to the machine, which wants some, until it wants no more or there are none."""
+        load = self.load
+        try:
+            for place, record in records:
+                self.put(place, record)
+                if not load.wants:
+                    return
+        except Exception as error:  # noqa: BLE001 - the source's own: ``end`` decides
+            self.end(error)
+        else:
+            self.end()
+
+    def put(self, place: Place, record: Record) -> None:
+        """Hand a record to the machine."""
+        if isinstance(record, BadRecord):
+            self.load.refuse(record, place, record.error)
+        else:
+            self.load.put(record, place)
+
+    def end(self, error: Exception | None = None) -> None:
+        """Take no more; an error of the source is raised once what it gave is written, or now if it gave nothing.
+
+        No items at all is nearly always a source that was read before, or is not there: that is refused.
+        """
+        self.load.close(error)
+        report = self.load.report
+        if report.items == 0 and error is not None:
+            raise error
+        if report.items == report.resumed == 0:
+            raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
+
+    def keep(self) -> None:
+        """Keep what was settled: failures first, so that what the journal holds is written or in the dead letters."""
+        done, failed = self.load.settled()
+        if self._letters is not None and failed:
+            self._letters.add(failed)
+            done += [place for place, _ in failed]
+        if self._journal is not None and done:
+            self._journal.record(done)
+
+    def tell(self) -> None:
+        """Tell the caller how far it is."""
+        if self._options.progress is not None:
+            self._options.progress(self.load.report)
+
+    def finish(self) -> BulkReport:
+        """Give the report, or raise for what failed."""
+        raise_failures(self.load, collect=self._options.on_error == "collect")
+        return self.load.report
+
+    def __enter__(self) -> Loading:  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def _close_journal(self, journal: Journal) -> None:
+        load = self.load
+        kept = self._letters is not None or not load.report.failures
+        journal.close(ended=load.ended and load.fatal is None and load.broken is None and kept)
+
+    def _skipped(self, done: Callable[[Place], bool]) -> Callable[[Place], bool]:
+        def skipped(place: Place) -> bool:
+            if not done(place):
+                return False
+            self.load.skip()
+            return True
+
+        return skipped
+
+
+def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
+    keys = {name: sharding.types.get(name) for name in sharding.keys.names}
+    return {
+        "table": sharding.table,
+        "keys": keys,
+        "strategy": sharding.strategy.to_dict(),
+        "source": source.identity(),
+    }
+
+
+def _drawn(load: str, place: Place) -> float:
+    """Draw the random suffix of an item, the same whenever this load is resumed."""
+    digest = sha256(f"{load}:{place[0]}:{place[1]}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48

@@ -1,0 +1,259 @@
+"""How fast a load may go: the whole of it by write units a second, each physical key by items in flight.
+
+Both slow down where the service throttles, by what it says of the reason: a hot key by itself, the table all of it.
+Both come back the way TCP does: a part less at once, then a little more as long as all goes well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from shardkit.backoff import Backoff
+from shardkit.capacity.bucket import TokenBucket
+from shardkit.errors import ConfigurationError
+
+__all__ = ["KEY_ITEMS", "KeyPace", "TablePace", "units_of", "write_rate"]
+
+KEY_ITEMS = 100
+"""Items of one physical key in flight at the most: four batches. At 10 ms a batch that is 10,000 items a second, ten
+times what a partition takes, so that only a key whose partition has been split is ever held back by it."""
+
+_SLOWED_KEYS = 10_000  # of more, the first are forgotten: a key that is still hot is slowed again
+_BURST_SECONDS = 1.0
+_LEAST_RATE = 1.0
+_LEAST_STEP = 10.0  # units a second, every second
+_ASK_AGAIN_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Slowed:
+    """A key that was throttled: how many of its items may be in flight, and how long it rests."""
+
+    allowance: float = KEY_ITEMS
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class KeyPace:
+    """Which physical keys may send, and how mixed what is in flight is."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self._draw = draw
+        self._flying: dict[Hashable, int] = {}
+        self._slowed: dict[Hashable, _Slowed] = {}
+        self._alarms: list[tuple[float, int, Hashable]] = []
+        self._rests = 0
+        self._total = self._squares = 0
+
+    def free(self, key: Hashable, now: float) -> bool:
+        """Say whether one more item of a key may be sent."""
+        flying = self._flying.get(key, 0)
+        slowed = self._slowed.get(key) if self._slowed else None
+        if slowed is None:
+            return flying < KEY_ITEMS
+        return slowed.backoff.until <= now and flying < max(1.0, slowed.allowance)
+
+    def resting(self, key: Hashable, now: float) -> bool:
+        """Say whether a key waits for its next try."""
+        slowed = self._slowed.get(key)
+        return slowed is not None and slowed.backoff.until > now
+
+    def sent(self, key: Hashable) -> None:
+        """Note an item that takes off."""
+        flying = self._flying.get(key, 0)
+        self._flying[key] = flying + 1
+        self._total += 1
+        self._squares += 2 * flying + 1
+
+    def landed(self, key: Hashable) -> None:
+        """Note an item that has its answer, whatever that is."""
+        flying = self._flying[key] - 1
+        if flying:
+            self._flying[key] = flying
+        else:
+            del self._flying[key]
+        self._total -= 1
+        self._squares -= 2 * flying + 1
+
+    def written(self, key: Hashable) -> None:
+        """Note an item that is written: a key that was slowed gets faster."""
+        slowed = self._slowed.get(key) if self._slowed else None
+        if slowed is not None:
+            slowed.backoff.eased()
+            slowed.allowance += 1 / max(1.0, slowed.allowance)
+            if slowed.allowance >= KEY_ITEMS:
+                del self._slowed[key]
+
+    def throttled(self, key: Hashable, now: float, progress: int) -> bool:
+        """Slow a key down; True: its tries bring nothing, give up."""
+        slowed = self._slowed.get(key)
+        if slowed is None:
+            if len(self._slowed) >= _SLOWED_KEYS:
+                del self._slowed[next(iter(self._slowed))]
+            slowed = self._slowed[key] = _Slowed()
+        # What was sent before the key began to rest says nothing new.
+        if slowed.backoff.until <= now:
+            slowed.allowance = max(1.0, min(slowed.allowance, self._flying.get(key, 0)) / 2)
+            slowed.backoff.refused(now, self._draw(), progress)
+            self._rests += 1
+            heappush(self._alarms, (slowed.backoff.until, self._rests, key))
+        return slowed.backoff.hopeless
+
+    @property
+    def alarm(self) -> float:
+        """When the next key has rested."""
+        return self._alarms[0][0] if self._alarms else inf
+
+    def rested(self, now: float) -> list[Hashable]:
+        """Give the keys that have rested by now, once."""
+        keys = []
+        while self._alarms and self._alarms[0][0] <= now:
+            keys.append(heappop(self._alarms)[2])
+        return keys
+
+    @property
+    def mix(self) -> float:
+        """How many keys are in flight in effect: 1/Σp², for the shares p of each among the items."""
+        return self._total**2 / self._squares if self._squares else 0.0
+
+
+class TablePace:
+    """When the next batch may go: a token bucket whose rate is what was asked for, less where the table throttles.
+
+    Args:
+        write_units: Write units a second; a share of the table's own as text, ``"80%"``; None: as fast as it goes.
+        draw: Draws from [0, 1), for the jitter.
+    """
+
+    def __init__(self, write_units: float | str | None, draw: Callable[[], float]) -> None:
+        rate = write_rate(write_units)
+        self.share = rate if isinstance(write_units, str) else None
+        self._limit = inf if rate is None or self.share is not None else rate
+        self._draw = draw
+        self._bucket = TokenBucket(inf)
+        self._backoff = Backoff()
+        self._step = self._throughput = self._units = 0.0
+        self._since = self._then = -inf
+        self._ask_at = 0.0 if self.share is None else -inf
+        self._change(self._limit, 0.0)
+
+    @property
+    def rate(self) -> float:
+        """Write units a second at the most, now."""
+        return self._bucket.rate
+
+    def asks(self, now: float) -> bool:
+        """Say whether it is time to ask for the table's throughput (then it is not, for a while)."""
+        if self.share is None or now < self._ask_at:
+            return False
+        self._ask_at = now + _ASK_AGAIN_SECONDS
+        return True
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing may be sent yet, because a share is asked for and the table's throughput is not known."""
+        return self.share is not None and self._limit == inf
+
+    def described(self, table: Mapping[str, Any], now: float) -> ConfigurationError | None:
+        """Follow what DescribeTable says; where it says no throughput, give the error that this is."""
+        assert self.share is not None
+        units = _table_units(table)
+        if units is None:
+            return ConfigurationError(
+                f"write_units is {self.share:.0%} of the table's throughput, but DescribeTable says none for "
+                f"{table.get('TableName')!r}; give write_units as a number of units a second"
+            )
+        limit = max(_LEAST_RATE, self.share * units)
+        if limit != self._limit:
+            slower = self.rate < self._limit
+            self._limit = limit
+            self._change(min(self.rate, limit) if slower else limit, now)
+        return None
+
+    def ready(self, now: float) -> float:
+        """Say when the next batch may go; a time not after ``now``: at once."""
+        return max(self._backoff.until, self._bucket.ready(now))
+
+    def sent(self, units: float, now: float) -> None:
+        """Charge what a batch is expected to take."""
+        self._bucket.take(units, now)
+
+    def settled(self, expected: float, took: float, now: float) -> None:
+        """Charge the rest of what a batch took (or give back), and go a little faster if it was slowed."""
+        self._bucket.take(took - expected, now)
+        if not took:
+            return
+        if self.rate < self._limit:
+            self._change(min(self._limit, self.rate + self._step * min(1.0, now - self._then)), now)
+        self._then = now
+        self._backoff.eased()
+        self._units += took
+        if now - self._since >= 1.0:
+            self._throughput = self._units / (now - self._since)
+            self._since, self._units = now, 0.0
+
+    def throttled(self, now: float, progress: int) -> bool:
+        """Slow all down; True: its tries bring nothing, give up."""
+        # One slowing for all that was under way when it began.
+        if self._backoff.until <= now:
+            measured = max(self._throughput, self._units, _LEAST_STEP)
+            before = min(self.rate, measured)
+            self._step = max(_LEAST_STEP, before / 10)
+            self._change(max(_LEAST_RATE, before * (0.5 + 0.3 * self._draw())), now)
+            self._backoff.refused(now, self._draw(), progress)
+        return self._backoff.hopeless
+
+    def _change(self, rate: float, now: float) -> None:
+        self._bucket.change(rate, burst=rate * _BURST_SECONDS, now=now)
+
+
+def write_rate(write_units: float | str | None) -> float | None:
+    """Read ``write_units=``: a number of units a second, or a share of the table's (``"80%"`` gives 0.8).
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if write_units is None:
+        return None
+    try:
+        if isinstance(write_units, str):
+            number = float(write_units.strip().removesuffix("%")) / 100 if write_units.strip().endswith("%") else 0.0
+        else:
+            number = 0.0 if isinstance(write_units, bool) else float(write_units)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not 0 < number < inf:
+        raise ConfigurationError(
+            f"write_units={write_units!r} is neither a number of write units a second above 0 nor a share of the "
+            'table\'s throughput; give 500 or "80%"'
+        )
+    return number
+
+
+def _table_units(table: Mapping[str, Any]) -> float | None:
+    provisioned = (table.get("ProvisionedThroughput") or {}).get("WriteCapacityUnits")
+    warm = (table.get("WarmThroughput") or {}).get("WriteUnitsPerSecond")
+    most = (table.get("OnDemandThroughput") or {}).get("MaxWriteRequestUnits")
+    units = provisioned or warm
+    if not provisioned and most and most > 0:
+        units = min(units or most, most)
+    return float(units) if units and units > 0 else None
+
+
+def units_of(consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None) -> tuple[float, float | None]:
+    """Read a ``ConsumedCapacity``: all units, and those of the table or its busiest index, whichever took more.
+
+    A local index takes the table's units. Where nothing was reported the second is None.
+    """
+    total, most = 0.0, None
+    for one in [consumed] if isinstance(consumed, Mapping) else consumed or ():
+        units = float(one.get("CapacityUnits", 0.0))
+        total += units
+        if indexes := one.get("GlobalSecondaryIndexes"):
+            taken = [float(index.get("CapacityUnits", 0.0)) for index in indexes.values()]
+            units = max(units - sum(taken), *taken)
+        most = max(units, most or 0.0)
+    return total, most

@@ -1,0 +1,166 @@
+"""One write of a load: checked, given its shard, and kept as the bytes that will be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from shardkit.codec import WireItem, WireValue, binary, encode, sized_to_wire_item
+from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
+from shardkit.operations.items import drawn_shard
+from shardkit.sharding import Sharding
+from shardkit.suffix import Unsharded
+
+__all__ = ["EncodedRequests", "Write", "Writes"]
+
+ITEM_BYTES = 409_600
+"""An item's names and values at the most (API reference: 400 KB)."""
+
+Identity = tuple[Hashable, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Write:
+    """A put or a delete.
+
+    ``body`` is its part of a BatchWriteItem as JSON, ``identity`` its primary key as it is stored, the partition key
+    first; of two with the same ``same``, one may replace the other.
+    """
+
+    body: bytes
+    place: Any
+    shard: int | None
+    identity: Identity
+    same: Identity
+    units: int
+    sent: bool = False
+
+    def exchange(self, other: Write) -> None:
+        """Give what is written to another write of the same key, and take what it writes."""
+        self.body, other.body = other.body, self.body
+        self.place, other.place = other.place, self.place
+        self.shard, other.shard = other.shard, self.shard
+        self.units, other.units = other.units, self.units
+
+
+class Writes:
+    """Makes writes of what the caller gives.
+
+    Args:
+        sharding: The table's.
+        spread: Gives, for a place, the draw from [0, 1) that a random suffix is chosen by.
+        replace_by: The attributes that say that two writes are of the same thing; None: the primary key as stored.
+    """
+
+    def __init__(
+        self, sharding: Sharding, spread: Callable[[Any], float], replace_by: tuple[str, ...] | None = None
+    ) -> None:
+        self._sharding = sharding
+        self._spread = spread
+        self._replace_by = replace_by
+        self._names = sharding.keys.names
+        self._partition_key = sharding.partition_key
+        self._unsharded = isinstance(sharding.strategy, Unsharded)
+
+    def put(self, item: Mapping[str, Any], place: Any) -> Write:
+        """Make a put; what is wrong with the item is raised."""
+        wire, size = sized_to_wire_item(item)
+        shard, physical = self._physical(self._sharding.key_of(wire), item, wire, place)
+        size += self._sharding.suffix_bytes(shard)
+        if size > ITEM_BYTES:
+            raise InvalidKeyError(
+                f"the item is of {size:,} bytes, DynamoDB takes {ITEM_BYTES:,} (400 KB); make it smaller"
+            )
+        same = None if self._replace_by is None else self._compared(wire, self._replace_by)
+        wire[self._partition_key] = physical
+        body = encode({"PutRequest": {"Item": wire}})
+        # Only a set's content is a list under a name that ends in S; within text, quotes are escaped.
+        if b'S":[]' in body:
+            for name, value in wire.items():
+                _refuse_empty_sets(name, value)
+        identity = self._compared(wire, self._names)
+        return Write(body, place, shard, identity, same or identity, max(1, -(-size // 1024)))
+
+    def delete(self, key: Mapping[str, Any], place: Any) -> Write:
+        """Make a delete."""
+        wire = sized_to_wire_item(key)[0]
+        stored = self._sharding.key_of(wire, kind="key")
+        shard, physical = self._physical(stored, key, None, place)
+        same = None if self._replace_by is None else self._compared(wire, self._replace_by)
+        stored[self._partition_key] = physical
+        identity = self._compared(stored, self._names)
+        return Write(encode({"DeleteRequest": {"Key": stored}}), place, shard, identity, same or identity, 1)
+
+    def identity(self, stored: WireItem) -> Identity:
+        """Give the primary key of a stored item, as it can be compared."""
+        return self._compared(stored, self._names)
+
+    def _physical(
+        self, key: WireItem, source: Mapping[str, Any], item: WireItem | None, place: Any
+    ) -> tuple[int | None, WireValue]:
+        sharding = self._sharding
+        logical = key[self._partition_key]
+        shard = sharding.shard_of(logical, source)
+        if shard is None and not self._unsharded:
+            if item is None:
+                raise ShardUnknownError(
+                    f"the shard of {dict(source)!r:.200} cannot be known from its key with {sharding.strategy!r}; "
+                    "use delete_item() with Shard= or locate=True"
+                )
+            shard = drawn_shard(sharding, item, self._spread(place))
+        return shard, sharding.physical(logical, shard)
+
+    @staticmethod
+    def _compared(wire: Mapping[str, WireValue], names: tuple[str, ...]) -> Identity:
+        return tuple([_comparable(wire.get(name)) for name in names])
+
+
+class EncodedRequests(list[Any]):
+    """A batch's requests: to orjson the bytes that they are, to everybody else the dicts that these stand for."""
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        super().__init__(map(orjson.Fragment, bodies))
+        self._bodies = bodies
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(orjson.loads, self._bodies)
+
+    def __getitem__(self, at: Any) -> Any:
+        return list(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == other
+
+    __hash__ = None  # as that of every list
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+
+def _comparable(value: WireValue | None) -> Hashable:
+    """Give a wire value as something that can be compared: 1 and 1.0 are one key."""
+    if value is None:
+        return None
+    ((letter, content),) = value.items()
+    if letter == "S":
+        return str(content)
+    if letter == "N":
+        return Decimal(content)
+    return binary(content) if letter == "B" else repr(value)
+
+
+def _refuse_empty_sets(name: str, value: WireValue) -> None:
+    """Refuse what boto3 lets pass and the service does not: it would take other items' batches down with it."""
+    ((letter, content),) = value.items()
+    if letter in {"SS", "NS", "BS"} and not content:
+        raise InvalidValueError(f"attribute {name!r} has an empty set, which DynamoDB refuses; leave it out")
+    if letter == "L":
+        for member in content:
+            _refuse_empty_sets(name, member)
+    elif letter == "M":
+        for member in content.values():
+            _refuse_empty_sets(name, member)

@@ -1,0 +1,62 @@
+"""A token bucket in capacity units that may go into debt: what is asked for is never refused, only put off."""
+
+from __future__ import annotations
+
+from math import inf
+
+__all__ = ["TokenBucket"]
+
+
+_NOTHING = 1e-9  # units: what rounding leaves of a debt that is paid
+
+
+class TokenBucket:
+    """Units that flow in at a rate, up to a burst; requests go while it is not in debt, whatever they take.
+
+    Example::
+
+        bucket = TokenBucket(rate=100)
+        bucket.take(250, now=0.0)          # goes at once, into debt
+        bucket.ready(now=0.0) == 2.5       # the next one waits until it is paid
+
+    Args:
+        rate: Units a second, above 0; infinity: no limit.
+        burst: Units that are kept of what was not used. It begins with none.
+        now: The time, in seconds on the caller's clock.
+
+    So in any time ``t`` no more than ``rate × t + burst`` units are begun, and what the last request takes beyond. A
+    request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
+    """
+
+    def __init__(self, rate: float, *, burst: float = 0.0, now: float = 0.0) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._balance = 0.0
+        self._then = now
+
+    @property
+    def rate(self) -> float:
+        """Units a second."""
+        return self._rate
+
+    def change(self, rate: float, *, burst: float, now: float) -> None:
+        """Flow at another rate from now on; a debt stays."""
+        self._flow(now)
+        self._rate, self._burst = rate, burst
+
+    def take(self, units: float, now: float) -> None:
+        """Take units, into debt if need be; fewer than 0 are given back."""
+        self._flow(now)
+        self._balance = min(self._balance - units, self._burst)
+
+    def ready(self, now: float) -> float:
+        """Say when the next request may go: a time, not after ``now`` if it may at once."""
+        self._flow(now)
+        return now if self._balance >= -_NOTHING else now - self._balance / self._rate
+
+    def _flow(self, now: float) -> None:
+        if self._rate == inf:
+            self._balance = 0.0
+        elif now > self._then:
+            self._balance = min(self._burst, self._balance + (now - self._then) * self._rate)
+        self._then = max(now, self._then)
