@@ -12,7 +12,7 @@
 5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
 6. An error that every further request would meet (no such table, no access) ends the load: nothing more is sent, and
    all that was taken and not written fails for that reason. So does a service that has not answered at all since a
-   batch's first try, and more failures than ``max_failures``.
+   batch first lost its answer, and more failures than ``max_failures``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Duplicates = Literal["last", "first", "error"]
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Writes on their way; ``tries``: how often that brought nothing, ``since``: when they were first sent."""
+    """Writes on their way; ``tries``: how often that brought nothing, ``since``: when it first did."""
 
     writes: list[Write]
     tries: int = 0
@@ -101,6 +101,7 @@ class Load:
         self._waiting: Interleave[Write] = Interleave()
         self._held: dict[Identity, Write] = {}
         self._flying: set[Identity] = set()
+        self._outlived: dict[Identity, list[Any]] = {}
         self._keys = KeyPace(draw)
         self._pace = TablePace(write_units, draw)
         self._probes = True
@@ -155,6 +156,10 @@ class Load:
         """Take no more; ``broken`` is the error that the source ended in, if it did."""
         self._closed = True
         self.broken = broken
+
+    def stop(self, error: Exception) -> None:
+        """Take no more and send no more: what is in flight is finished, and all else fails for this reason."""
+        self._stop((), error)
 
     def settled(self) -> tuple[list[Any], list[tuple[Any, BulkResult]]]:
         """Give the places settled since the last time: of what is done, and of what failed for good, with its result.
@@ -252,8 +257,6 @@ class Load:
     def _send(self, batch: _Batch, now: float) -> Send:
         writes = batch.writes
         self._tally.sent(now, self._keys.mix)
-        if batch.since is None:
-            batch.since = now
         batch.expected = sum([write.units for write in writes])
         self._pace.sent(batch.expected, now)
         table = self._sharding.table
@@ -322,7 +325,7 @@ class Load:
         probe = fresh is not None and self._probes and self.fatal is None
         if probe and fresh is not None:
             left = [write for write in left if write is not fresh]
-            self._alone.append(_Batch([fresh], since=now, alone=True))
+            self._alone.append(_Batch([fresh], alone=True))
             self._tally.retried += 1
             self._keys.throttled(fresh.identity[0], now, self._tally.written)
             self._tally.hot([fresh.identity[0]])
@@ -358,11 +361,12 @@ class Load:
 
     def _lost(self, batch: _Batch, error: Exception, now: float) -> None:
         batch.tries += 1
+        batch.since = now if batch.since is None else batch.since
         if batch.tries < ATTEMPTS and self.fatal is None:
             self._tally.retried += len(batch.writes)
             at = now + backoff_seconds(batch.tries, self._draw())
             insort(self._retries, (at, batch), key=lambda retry: retry[0])
-        elif self.fatal is not None or self._answered < (batch.since or 0.0):
+        elif self.fatal is not None or self._answered <= batch.since:
             self._stop(batch.writes, error)
         else:
             self._fail(batch.writes, error)
@@ -420,6 +424,8 @@ class Load:
             if write.sent:
                 self._land(write)
             self._forget(write)
+            if error is not self.fatal:
+                self._outlived.setdefault(write.same, []).append(write.place)
             self._result(Encoded(write.body, self._sharding), write.place, write.shard, error)
 
     def _land(self, write: Write) -> None:
@@ -433,7 +439,8 @@ class Load:
 
     def _ok(self, write: Write, *, superseded: bool = False) -> None:
         self._forget(write)
-        self._settled[0].append(write.place)
+        # What failed of this key before it is done too: a load that is resumed shall not write it over this.
+        self._settled[0].extend((*self._outlived.pop(write.same, ()), write.place))
         given = Encoded(write.body, self._sharding)
         place = self._shown_place(write.place)
         self._results.append(BulkResult(given, place, write.shard, ok=True, superseded=superseded))

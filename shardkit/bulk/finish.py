@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from shardkit.bulk.batch import Load
-from shardkit.errors import BulkLoadError
+from shardkit.errors import BulkLoadError, InterruptedLoadError
 
-__all__ = ["raise_failures"]
+__all__ = ["interrupted", "raise_failures"]
+
+
+def interrupted(load: Load) -> InterruptedLoadError:
+    """Give what a load that was interrupted ends in."""
+    report = load.report
+    return InterruptedLoadError(
+        f"interrupted: {report.written:,} items are written, {report.resumed:,} were before; with a journal, loading "
+        "again goes on from here",
+        report,
+    )
 
 
 def raise_failures(load: Load, *, collect: bool = False) -> None:

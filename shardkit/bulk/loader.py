@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
+from shardkit.bulk.finish import interrupted
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Source
 from shardkit.carriers import Carrier
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.suffix import Unsharded
 from shardkit.table import ShardedTable
 
@@ -63,6 +64,8 @@ def streaming_bulk(
     Raises:
         ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
         BulkLoadError: Items failed (with ``on_error="raise"``); or the load, or its source, could not go on.
+        InterruptedLoadError: Ctrl-C, and a KeyboardInterrupt still: what was in flight is finished and kept. The second
+            one ends the load at once; with a journal it can be resumed all the same.
 
     Cost: one BatchWriteItem for every 25 items and one for every retry, a PutItem for a key that is throttled without
     a reason, a DescribeTable a minute for a share. Memory: about 1 KB an item of the window, and what failed.
@@ -158,6 +161,13 @@ def _results(carrier: Carrier, loading: Loading) -> Iterator[list[BulkResult]]:
                     loading.keep()
                     yield results
                     loading.tell()
+        except KeyboardInterrupt:
+            # What is in flight is finished and kept; a second interruption ends that too.
+            load.stop(ShardkitError("it was interrupted"))
+            while not load.ended:
+                driver.run()
+                loading.keep()
+            raise interrupted(load) from None
         finally:
             driver.close()
     loading.finish()
