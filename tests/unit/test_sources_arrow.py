@@ -162,3 +162,11 @@ def test_auto_looks_at_row_groups(tmp_path: Path, orders: ShardedTable, monkeypa
 def test_a_key_column_must_be_there(orders: ShardedTable) -> None:
     with pytest.raises(ConfigurationError, match="no column 'OrderId'"):
         open_source(pa.table({"Date": ["d"]}), table=orders)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"x" * 100)
+    with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
+        open_source(tmp_path / "a.parquet")
+    with pytest.raises(ConfigurationError, match="not standard input"):
+        open_source("-", format="parquet")

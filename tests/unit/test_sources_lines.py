@@ -239,7 +239,6 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", "Date\nd\n", {"format": "xml"}, "format='xml'"),
         ("a.jsonl", "{}\n", {"types": "a:N"}, "for CSV and TSV"),
         ("a.txt", "x", {}, "give the format"),
-        ("a.parquet", "x", {}, "cannot be read as Parquet"),
     ],
 )
 def test_refused(name: str, content: str, options: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["Frame", "ParquetFile", "RowSection", "divided", "keys_apart"]
 
-_ROWS = 1024  # of a batch: what a cursor holds as values
+_ROWS = 256  # of a batch: what a cursor holds as values
+_PAGE_BYTES = 1024 * 1024
 _APART = 500
 _SAMPLED_GROUPS = 16
 
@@ -40,6 +41,7 @@ class Frame:
 
     name = "frame"
     size = 0
+    cursor_bytes = 0
 
     def __init__(self, frame: Any) -> None:
         self._table = pa.table(frame)
@@ -77,6 +79,13 @@ class ParquetFile:
                 return pq.read_metadata(stream)
             except pa.ArrowInvalid as error:
                 raise ConfigurationError(f"{self.name} cannot be read as Parquet: {error}") from error
+
+    @cached_property
+    def cursor_bytes(self) -> int:
+        """About what a cursor holds of it: of each column a page, and that once more unpacked."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        pages = _PAGE_BYTES * self.metadata.num_columns
+        return 2 * max((min(group.total_byte_size, pages) for group in groups), default=0)
 
     @property
     def schema(self) -> Any:

@@ -108,7 +108,9 @@ def item_of(columns: list[tuple[str, Callable[[str], Any] | None, frozenset[str]
     return item
 
 
-def _number(cell: str) -> Decimal:
+def _number(cell: str) -> int | Decimal:
+    if cell.isdigit() and cell.isascii() and len(cell) <= _DIGITS:  # most cells, and faster
+        return int(cell)
     if _NUMBER(cell) is None:
         raise ValueError("which is no number; mend it, or give the column the type S")
     return Decimal(cell)

@@ -35,6 +35,8 @@ _SUFFIXES: dict[str, FormatName] = {
 _COMPRESSED = {".gz", ".gzip", ".zst", ".zstd"}
 _SMALL = 16 * 1024 * 1024  # bytes: what a window of 50,000 items of 350 bytes holds as a whole
 
+_HELD = 96 * 1024 * 1024  # bytes that the cursors of Parquet may hold together
+
 
 def open_source(
     where: Any,
@@ -79,7 +81,8 @@ def open_source(
         ConfigurationError: There is no such file, or it is not of its format, or an option cannot work.
 
     Cost: the first records of a file, with ``"auto"`` at 32 places; with several cursors a CSV file is read once before
-        (to cut it where no quote is open). Memory: 64 KB a cursor, 1 MB of S3; of Parquet a page a column.
+        (to cut it where no quote is open). Memory: 64 KB a cursor, 1 MB of S3; of Parquet a page a column, for which
+        ``"auto"`` takes as many cursors as hold 100 MB together.
     Source: "Distribute Write Activity During Data Upload", Developer Guide; RFC 4180; "DynamoDB table export output
         format", Developer Guide.
     """
@@ -93,6 +96,7 @@ def open_source(
     if hasattr(where, "__arrow_c_stream__"):
         from shardkit.bulk.sources.arrow import Frame  # noqa: PLC0415 - of the load extra
 
+        _refuse_options(types, columns, delimiter, "a frame")
         return _rows([Frame(where)], "frame", keys, cursors)
     if not isinstance(where, str | PurePath):
         raise ConfigurationError(f"a {type(where).__name__} is no source that can be opened; give a path or a frame")
@@ -101,14 +105,20 @@ def open_source(
     if name == "parquet":
         from shardkit.bulk.sources.arrow import ParquetFile  # noqa: PLC0415 - of the load extra
 
+        _refuse_options(types, columns, delimiter, name)
         return _rows([ParquetFile(file) for file in files], "parquet", keys, cursors)
     opening = _Text(files, name, guessed=format is None, keys=keys)
     if name in {"csv", "tsv"}:
         given = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
         opening.delimited(given, columns, delimiter, frozenset({"", *absent}), empty_strings)
-    elif types or columns or delimiter:
-        raise ConfigurationError(f"types, columns and delimiter are for CSV and TSV; {name} has them of itself")
+    else:
+        _refuse_options(types, columns, delimiter, name)
     return opening.source(cursors)
+
+
+def _refuse_options(types: object, columns: object, delimiter: object, name: str) -> None:
+    if types or columns or delimiter:
+        raise ConfigurationError(f"types, columns and delimiter are for CSV and TSV; {name} has them of itself")
 
 
 def _keys_of(table: Any) -> dict[str, str | None]:
@@ -148,7 +158,8 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
         small = sum(source.size for source in sources) < _SMALL and total <= 50_000  # noqa: PLR2004
         partition_key = next(iter(keys), None)
         mixed = partition_key is None or small or not is_clustered(keys_apart(sources, partition_key))
-        cursors = 1 if mixed else CURSORS
+        held: int = max((source.cursor_bytes for source in sources), default=0)
+        cursors = 1 if mixed else max(2, min(CURSORS, _HELD // max(1, held)))
     sections = divided(sources, cursors, list(keys))
     identity = {
         "files": [source.identity() for source in sources],
