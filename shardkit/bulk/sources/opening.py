@@ -159,7 +159,8 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
         partition_key = next(iter(keys), None)
         mixed = partition_key is None or small or not is_clustered(keys_apart(sources, partition_key))
         held: int = max((source.cursor_bytes for source in sources), default=0)
-        cursors = 1 if mixed else max(2, min(CURSORS, _HELD // max(1, held)))
+        most: int = max(2, min(CURSORS, _HELD // max(1, held)))
+        cursors = 1 if mixed else most
     sections = divided(sources, cursors, list(keys))
     identity = {
         "files": [source.identity() for source in sources],
