@@ -11,11 +11,12 @@ import orjson
 
 from shardkit.codec import WireItem, WireValue, binary, encode, sized_to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
+from shardkit.machine import Send
 from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["EncodedRequests", "Write", "Writes"]
+__all__ = ["EncodedRequests", "Identity", "Write", "Writes"]
 
 ITEM_BYTES = 409_600
 """An item's names and values at the most (API reference: 400 KB)."""
@@ -38,6 +39,12 @@ class Write:
     same: Identity
     units: int
     sent: bool = False
+
+    def alone(self, table: str) -> Send:
+        """Give the request that writes it by itself: a throttle of that says its reason."""
+        ((request, content),) = orjson.loads(self.body).items()
+        operation = "PutItem" if request == "PutRequest" else "DeleteItem"
+        return Send(operation, {"TableName": table, **content, "ReturnConsumedCapacity": "INDEXES"}, paced=True)
 
     def exchange(self, other: Write) -> None:
         """Give what is written to another write of the same key, and take what it writes."""
@@ -77,7 +84,7 @@ class Writes:
             )
         same = None if self._replace_by is None else self._compared(wire, self._replace_by)
         wire[self._partition_key] = physical
-        body = encode({"PutRequest": {"Item": wire}})
+        body = _packed(encode({"PutRequest": {"Item": wire}}))
         # Only a set's content is a list under a name that ends in S; within text, quotes are escaped.
         if b'S":[]' in body:
             for name, value in wire.items():
@@ -93,11 +100,24 @@ class Writes:
         same = None if self._replace_by is None else self._compared(wire, self._replace_by)
         stored[self._partition_key] = physical
         identity = self._compared(stored, self._names)
-        return Write(encode({"DeleteRequest": {"Key": stored}}), place, shard, identity, same or identity, 1)
+        return Write(_packed(encode({"DeleteRequest": {"Key": stored}})), place, shard, identity, same or identity, 1)
 
-    def identity(self, stored: WireItem) -> Identity:
-        """Give the primary key of a stored item, as it can be compared."""
-        return self._compared(stored, self._names)
+    def parted(self, writes: list[Write], answer: Mapping[str, Any]) -> tuple[list[Write], list[Write]]:
+        """Part a batch into what its answer says was carried out, and what it says was not."""
+        # Keyed by the table's name or its ARN: one table was written, so all that is there is its.
+        named = {
+            self._compared(part, self._names)
+            for requests in answer.get("UnprocessedItems", {}).values()
+            for request in requests
+            for body in request.values()
+            for part in body.values()
+        }
+        if not named:
+            return writes, []
+        left = [write for write in writes if write.identity in named]
+        if len(left) < len(named):
+            return [], writes  # it names what was not sent: all is sent again, which harms no put and no delete
+        return [write for write in writes if write.identity not in named], left
 
     def _physical(
         self, key: WireItem, source: Mapping[str, Any], item: WireItem | None, place: Any
@@ -139,6 +159,11 @@ class EncodedRequests(list[Any]):
 
     def __repr__(self) -> str:
         return repr(list(self))
+
+
+def _packed(body: bytes) -> bytes:
+    """Give bytes that take no more memory than they are long: what orjson gives keeps the room that it wrote in."""
+    return bytes(memoryview(body))
 
 
 def _comparable(value: WireValue | None) -> Hashable:

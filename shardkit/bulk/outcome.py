@@ -1,0 +1,104 @@
+"""What became of each item of a load: the results that are handed out, and what a journal may hold as done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from shardkit.backoff import ATTEMPTS
+from shardkit.bulk.report import BulkResult, Encoded
+from shardkit.bulk.tally import Tally
+from shardkit.bulk.writes import Identity, Write
+from shardkit.errors import ShardkitError
+from shardkit.sharding import Sharding
+
+__all__ = ["Outcome", "duplicate", "too_many", "unprocessed"]
+
+Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
+
+
+class Outcome:
+    """Collects results until they are handed out.
+
+    Args:
+        sharding: The table's.
+        tally: Where failures and duplicates are counted.
+        where: Says to a reader what a place is.
+    """
+
+    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
+        self._sharding = sharding
+        self._tally = tally
+        self._where = where
+        self._results: list[BulkResult] = []
+        self._settled: Settled = ([], [])
+        self._outlived: dict[Identity, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def results(self) -> list[BulkResult]:
+        """Hand out the results since the last time."""
+        results, self._results = self._results, []
+        return results
+
+    def settled(self) -> Settled:
+        """Hand out the places since the last time: of what is done, and of what failed for good, with its result."""
+        settled, self._settled = self._settled, ([], [])
+        return settled
+
+    def written(self, write: Write, *, superseded: bool = False) -> None:
+        """Note a write that is done."""
+        # What failed of this key before it is done too: a load that is resumed shall not write it over this.
+        if self._outlived:
+            self._settled[0].extend(self._outlived.pop(write.same, ()))
+        self._settled[0].append(write.place)
+        given = Encoded(write.body, self._sharding)
+        self._results.append(BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=superseded))
+
+    def superseded(self, write: Write) -> None:
+        """Note a write that was left out for another one of its key."""
+        self._tally.duplicates += 1
+        self.written(write, superseded=True)
+
+    def failed(self, write: Write, error: Exception, *, final: bool) -> None:
+        """Note a write that failed; not ``final``: it can be loaded another time."""
+        if final:
+            self._outlived.setdefault(write.same, []).append(write.place)
+        self.refused(Encoded(write.body, self._sharding), write.place, error, final=final, shard=write.shard)
+
+    def refused(self, given: Any, place: Any, error: Exception, *, final: bool, shard: int | None = None) -> None:
+        """Note what was given and never became a write, or failed."""
+        result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
+        if final:
+            self._settled[1].append((place, result))
+        self._tally.failures.append(result)
+        self._results.append(result)
+
+    def shown(self, place: Any) -> Any:
+        """Give a place as a reader sees it."""
+        return place if self._where is None else self._where(place)
+
+
+def unprocessed() -> ShardkitError:
+    """Give the reason of an item that came back unprocessed too often."""
+    return ShardkitError(
+        f"the service left the item unprocessed {ATTEMPTS} times in a row: it is short of write units for this key or "
+        "table; raise them, spread the key over more shards, or load again later"
+    )
+
+
+def duplicate(place: Any) -> ShardkitError:
+    """Give the reason of the second item of a key."""
+    return ShardkitError(
+        f"the item at place {place!r} has the same primary key, which duplicates='error' refuses; take one of them out "
+        "of the source, or let duplicates= be 'last' or 'first'"
+    )
+
+
+def too_many(failed: int, most: int) -> ShardkitError:
+    """Give the reason of a load with more failures than were allowed."""
+    return ShardkitError(
+        f"{failed:,} items failed, and max_failures={most:,} allows no more; look at their reasons, mend the source, "
+        "or give a higher max_failures"
+    )
