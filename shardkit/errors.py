@@ -15,7 +15,6 @@ __all__ = [
     "BulkLoadError",
     "ConfigurationError",
     "CursorError",
-    "InterruptedLoadError",
     "InvalidKeyError",
     "InvalidValueError",
     "MissingCredentialsError",
@@ -141,17 +140,3 @@ class BulkLoadError(ShardkitError):
         super().__init__(message, failed, report)
         self.failed: list[BulkResult] = list(failed)
         self.report: BulkReport | None = report
-
-
-class InterruptedLoadError(KeyboardInterrupt):
-    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
-
-    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
-    """
-
-    def __init__(self, message: str, report: BulkReport | None = None) -> None:
-        super().__init__(message, report)
-        self.report: BulkReport | None = report
-
-    def __str__(self) -> str:
-        return str(self.args[0])

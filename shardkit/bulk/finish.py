@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from shardkit.bulk.batch import Load
-from shardkit.errors import BulkLoadError, InterruptedLoadError
+from shardkit.bulk.report import BulkReport
+from shardkit.errors import BulkLoadError
 
-__all__ = ["interrupted", "raise_failures"]
+__all__ = ["InterruptedLoadError", "interrupted", "raise_failures"]
+
+
+class InterruptedLoadError(KeyboardInterrupt):
+    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
+
+    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
+    """
+
+    def __init__(self, message: str, report: BulkReport | None = None) -> None:
+        super().__init__(message, report)
+        self.report: BulkReport | None = report
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def interrupted(load: Load) -> InterruptedLoadError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.conditions import Key
-from botocore.exceptions import IncompleteReadError
+from botocore.exceptions import ConnectionClosedError, IncompleteReadError
 
 from shardkit import CalculatedSuffix, ShardedTable
 from tests.engines import EngineName
@@ -33,7 +33,7 @@ def test_a_cut_answer(engine_name: EngineName, engine_endpoint: Callable[[Engine
         orders.put_item(Item=ORDER)
         try:
             found = CALLS[operation](orders)
-        except IncompleteReadError:
+        except (ConnectionClosedError, IncompleteReadError):  # an older botocore sees it for itself
             found = CALLS[operation](orders)
         resource.meta.client.close()
     assert proxy.counts["cut"] == 1
