@@ -133,12 +133,12 @@ def test_what_dynamodb_cannot_hold_is_a_bad_record(value: Any) -> None:
     assert "cannot hold" in str(record.error)
 
 
-def test_frames_of_others() -> None:
-    expected = [{"Date": "d", "Total": 1}, {"Date": "e", "Total": 2}]
-    polars = pytest.importorskip("polars")
-    frames = [polars.DataFrame({"Date": ["d", "e"], "Total": [1, 2]}), pa.table({"Date": ["d", "e"], "Total": [1, 2]})]
-    for frame in frames:
-        assert [record for _, record in as_source(frame).read()] == expected
+@pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
+def test_frames_of(library: str) -> None:
+    module = pytest.importorskip(library)
+    made = module.table if library == "pyarrow" else module.DataFrame
+    frame = made({"Date": ["d", "e"], "Total": [1, 2]})
+    assert [record for _, record in as_source(frame).read()] == [{"Date": "d", "Total": 1}, {"Date": "e", "Total": 2}]
 
 
 def test_missing_values_of_pandas_are_left_out() -> None:
