@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from benchmarks import report
+from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.measure import Figure
 from benchmarks.reads import latency, reads
@@ -32,6 +33,7 @@ class Bench(str, Enum):
     reads = "reads"
     latency = "latency"
     single = "single"
+    bulk = "bulk"
     units = "units"
     growth = "growth"
 
@@ -40,10 +42,11 @@ _TITLES = {
     Bench.reads: "A merged read: CPU",
     Bench.latency: "A merged read under latency: wall time",
     Bench.single: "Single items: CPU",
+    Bench.bulk: "Bulk loads",
     Bench.units: "Read units",
     Bench.growth: "Growth",
 }
-MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single}
+MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single, Bench.bulk: bulk}
 
 
 @dataclass
