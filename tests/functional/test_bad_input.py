@@ -352,5 +352,5 @@ def test_a_filtered_page_evaluates_a_block_a_shard(orders: ShardedTable) -> None
         KeyConditionExpression=Key("Date").eq("2014-07-09"), FilterExpression=Attr("Total").gt(1000), Limit=5
     )
     assert page["Items"] == []
-    assert page["ScannedCount"] <= 8 * len(orders.strategy.shards_for("2014-07-09")) < 40
+    assert page["ScannedCount"] <= 8 * len(orders.strategy.shards_for("2014-07-09"))
     assert "LastEvaluatedKey" in page
