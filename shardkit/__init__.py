@@ -1,7 +1,9 @@
 """Write sharding, gathered reads, ordered uploads and consumed capacity for DynamoDB tables, over boto3."""
 
+from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.loader import bulk_load, streaming_bulk
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
+from shardkit.bulk.sources import open_source
 from shardkit.capacity import CapacityMeter
 from shardkit.errors import (
     AmbiguousItemError,
@@ -17,6 +19,7 @@ from shardkit.errors import (
     TableNotDescribedError,
     UnsupportedExpressionError,
     UnsupportedOperationError,
+    UnsupportedParameterError,
 )
 from shardkit.hashing import code_point_product, stable_hash
 from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
@@ -32,6 +35,7 @@ __all__ = [
     "CapacityMeter",
     "ConfigurationError",
     "CursorError",
+    "InterruptedLoadError",
     "InvalidKeyError",
     "InvalidValueError",
     "MissingCredentialsError",
@@ -46,8 +50,10 @@ __all__ = [
     "Unsharded",
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
+    "UnsupportedParameterError",
     "bulk_load",
     "code_point_product",
+    "open_source",
     "register_function",
     "stable_hash",
     "streaming_bulk",

@@ -56,7 +56,7 @@ class Options:
 
 def check_items(items: Any) -> None:
     """Refuse what is no source of items."""
-    if isinstance(items, Source):
+    if isinstance(items, Source) or hasattr(items, "__arrow_c_stream__"):
         return
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
         raise ConfigurationError(
