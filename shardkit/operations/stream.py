@@ -168,7 +168,9 @@ class StreamOfShards(Gather):
     @property
     def _bytes_an_item(self) -> float:
         """What an item that is evaluated brings over the wire."""
-        return max(1.0, self._wire_bytes / self._evaluated) if self._evaluated else _UNKNOWN_ITEM_BYTES
+        if not self._evaluated:
+            return self._sizes.mean or _UNKNOWN_ITEM_BYTES
+        return max(1.0, self._wire_bytes / self._evaluated)
 
     @property
     def _room(self) -> float:

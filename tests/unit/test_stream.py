@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shardkit.capacity.sizes import item_size
 from shardkit.machine import Answer, Done, Send, Wait
 from shardkit.operations.query import Plan
-from shardkit.operations.shares import BLOCK_BYTES
+from shardkit.operations.shares import BLOCK_BYTES, ItemSizes
 from shardkit.operations.stream import StreamOfShards
 from tests.machines import Timed, stream_machine
 from tests.model import Carrier, ModelTable, many
@@ -130,6 +130,18 @@ def test_what_is_held_stays_below_the_budget(
             unknown = first_pages if len(found) < 64 * shards else 0
             assert service.unread_bytes <= max(budget, unknown) + 2 * shards * size
     assert found == list(range(items))[:max_items]
+
+
+def test_all_shards_are_asked_for_a_page_at_once() -> None:
+    """With a connection for each of many shards and sizes learnt, none is asked for one item because of the budget."""
+    service = Shards(200, 4000, hot=True)
+    sizes = ItemSizes()
+    sizes.learn([300])
+    stream = service.stream(concurrency=200, sizes=sizes)
+    while service.run(stream):
+        pass
+    assert len(service.sent) <= 200 + 4000 * 300 // (16 * KB)
+    assert service.units <= 1.05 * service.full_read()
 
 
 @pytest.mark.parametrize("hot", [False, True])
