@@ -24,7 +24,7 @@ class Figure:
         value: The figure, in ``unit`` (``×``: a ratio, without unit); None: not measured, ``note`` says why.
         unit: Its unit.
         target: What it is to be at the most.
-        ceiling: What ends a short run with an error, where that is not twice the target: a target that is known to be missed.
+        ceiling: What ends a short run with an error, where that is not twice the target (which is known to be missed).
         spread: The lowest and the highest of all runs; None where every run gives the same.
         note: What it was made of.
     """
