@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 QUERIES = 2000
 """That each engine is asked at least, whatever the profile of hypothesis; every one is read in three or four ways."""
-OF_ONE_CONTENT = 20
+OF_ONE_CONTENT = 10
 CONTENTS = QUERIES // len(SHAPES) // OF_ONE_CONTENT
 
 
