@@ -71,7 +71,6 @@ def _beside(name: str, latency_ms: float, clock: Clock, *, target: float, runs: 
         name=f"bulk_load: {name}, of boto3's",
         value=value,
         target=target,
-        ceiling=1.0,  # the target is missed so far: 0.33 to 0.65
         spread=spread,
         note=f"{1 / value:.1f} × as fast" if latency_ms else "",
     )

@@ -24,7 +24,6 @@ class Figure:
         value: The figure, in ``unit`` (``×``: a ratio, without unit); None: not measured, ``note`` says why.
         unit: Its unit.
         target: What it is to be at the most.
-        ceiling: What ends a short run with an error, where that is not twice the target (which is known to be missed).
         spread: The lowest and the highest of all runs; None where every run gives the same.
         note: What it was made of.
     """
@@ -34,7 +33,6 @@ class Figure:
     value: float | None
     unit: str = "×"
     target: float | None = None
-    ceiling: float | None = None
     spread: tuple[float, float] | None = None
     note: str = ""
 
@@ -45,10 +43,8 @@ class Figure:
 
     @property
     def failed(self) -> bool:
-        """Whether it is more than twice its target (or its ceiling): what ends a short run with an error."""
-        if self.target is None or self.value is None:
-            return False
-        return self.value > (2 * self.target if self.ceiling is None else self.ceiling)
+        """Whether it is more than twice its target: what ends a short run with an error."""
+        return self.target is not None and self.value is not None and self.value > 2 * self.target
 
 
 @dataclass(frozen=True)

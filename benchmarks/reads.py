@@ -80,14 +80,11 @@ def reads(*, short: bool) -> Iterator[Figure]:
                 yield Figure(bench="reads", name=f"{name}: CPU, of {other}'s", value=None, note=absent[other])
                 continue
             value, spread = over(timings[name], timings[other])
-            # aiodynamo does without botocore's 0.65 ms a call: 1.3 to 2.0 of its time were measured.
-            ceiling = 3.0 if other == "aiodynamo" else None
             yield Figure(
                 bench="reads",
                 name=f"{name}: CPU, of {other}'s",
                 value=value,
                 target=target,
-                ceiling=ceiling,
                 spread=spread,
             )
 
