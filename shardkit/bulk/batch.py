@@ -53,7 +53,7 @@ class _Batch:
     writes: list[Write]
     tries: int = 0
     since: float | None = None
-    expected: int = 0
+    expected: float = 0.0
     alone: bool = False
 
 
@@ -255,8 +255,7 @@ class Load:
     def _send(self, batch: _Batch, now: float) -> Send:
         writes = batch.writes
         self._tally.sent(now, self._keys.mix)
-        batch.expected = sum([write.units for write in writes])
-        self._pace.sent(batch.expected, now)
+        batch.expected = self._pace.sent(_units(writes), now)
         table = self._sharding.table
         if batch.alone:
             send = writes[0].alone(table)
@@ -279,13 +278,14 @@ class Load:
         self._tally.answered(now)
         batch = self._asked.pop(send)
         if isinstance(answer, Exception):
-            self._pace.settled(batch.expected, 0.0, now)
+            self._pace.settled(batch.expected, 0, 0.0, now)
             self._failed(batch, answer, now)
             return
         self._answered = now
         done, left = self._writes.parted(batch.writes, answer)
-        total, most = units_of(answer.get("ConsumedCapacity"))
-        self._pace.settled(batch.expected, sum([write.units for write in done]) if most is None else most, now)
+        total, most = units_of(answer.get("ConsumedCapacity"), self._pace.worth)
+        units = _units(done)
+        self._pace.settled(batch.expected, units, units if most is None else most, now)
         if done:
             if batch.alone:
                 self._tally.throttled(())  # it got through, so the reason was not heard
@@ -419,3 +419,7 @@ class Load:
     def _forget(self, write: Write) -> None:
         if self._held.get(write.same) is write:
             del self._held[write.same]
+
+
+def _units(writes: list[Write]) -> int:
+    return sum([write.units for write in writes])

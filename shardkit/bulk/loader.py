@@ -47,8 +47,9 @@ def streaming_bulk(
         workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
             ``max_pool_connections`` if not given.
         window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
-        write_units: Write units a second that the load may take, or a share of the table's provisioned (or warm)
-            throughput, ``"80%"``, which is asked for again every minute; as many as it can if not given.
+        write_units: Write units a second that the load may take of the table and of each global index, or a share of
+            their provisioned (or warm) throughput, ``"80%"``, which is asked for again every minute; as many as it can
+            if not given.
         on_error: ``"raise"``: BulkLoadError after all else was written; ``"collect"``: results and report say it.
         max_failures: Failed items that end the load when there are more.
         duplicates: Of writes of one primary key (as stored) that wait or are on their way together, ``"last"`` or

@@ -10,13 +10,14 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from shardkit.backoff import Backoff
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.errors import ConfigurationError
 
-__all__ = ["KEY_ITEMS", "KeyPace", "TablePace", "units_of", "write_rate"]
+__all__ = ["KEY_ITEMS", "KeyPace", "TablePace", "units_of", "write_rate", "write_throughput"]
 
 KEY_ITEMS = 100
 """Items of one physical key in flight at the most: four batches. At 10 ms a batch that is 10,000 items a second, ten
@@ -27,6 +28,7 @@ _BURST_SECONDS = 1.0
 _LEAST_RATE = 1.0
 _LEAST_STEP = 10.0  # units a second, every second
 _ASK_AGAIN_SECONDS = 60.0
+_LEARN = 0.25  # how much the last batch counts in what an item is expected to take
 
 
 @dataclass(slots=True)
@@ -123,19 +125,29 @@ class KeyPace:
 class TablePace:
     """When the next batch may go: a token bucket whose rate is what was asked for, less where the table throttles.
 
+    A table and its global indexes each have a throughput of their own, and an index that is short of it throttles the
+    table's writes. A number of units is the most that each of them may take. Of a share each may take its own: what an
+    index takes is ``worth`` as many times more of the bucket as its throughput is less than the table's, and a batch is
+    charged what the busiest of them took.
+
     Args:
         write_units: Write units a second; a share of the table's own as text, ``"80%"``; None: as fast as it goes.
         draw: Draws from [0, 1), for the jitter.
+
+    Attributes:
+        worth: How many of the bucket's units one of each index is; 1 where it is not in it.
     """
 
     def __init__(self, write_units: float | str | None, draw: Callable[[], float]) -> None:
         rate = write_rate(write_units)
         self.share = rate if isinstance(write_units, str) else None
+        self.worth: Mapping[str, float] = {}
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
         self._bucket = TokenBucket(inf)
         self._backoff = Backoff()
         self._step = self._throughput = self._units = 0.0
+        self._scale = 1.0
         self._since = self._then = -inf
         self._ask_at = 0.0 if self.share is None else -inf
         self._change(self._limit, 0.0)
@@ -160,7 +172,7 @@ class TablePace:
     def described(self, table: Mapping[str, Any], now: float) -> ConfigurationError | None:
         """Follow what DescribeTable says; where it says no throughput, give the error that this is."""
         assert self.share is not None
-        units = _table_units(table)
+        units, self.worth = write_throughput(table)
         if units is None:
             return ConfigurationError(
                 f"write_units is {self.share:.0%} of the table's throughput, but DescribeTable says none for "
@@ -177,15 +189,26 @@ class TablePace:
         """Say when the next batch may go; a time not after ``now``: at once."""
         return max(self._backoff.until, self._bucket.ready(now))
 
-    def sent(self, units: float, now: float) -> None:
-        """Charge what a batch is expected to take."""
-        self._bucket.take(units, now)
+    def sent(self, units: float, now: float) -> float:
+        """Charge what a batch of so many units of its items' sizes is expected to take, by what the last ones took."""
+        expected = units * self._scale
+        self._bucket.take(expected, now)
+        return expected
 
-    def settled(self, expected: float, took: float, now: float) -> None:
-        """Charge the rest of what a batch took (or give back), and go a little faster if it was slowed."""
+    def settled(self, expected: float, units: float, took: float, now: float) -> None:
+        """Charge the rest of what a batch took (or give back), and go a little faster if it was slowed.
+
+        Args:
+            expected: What ``sent`` charged.
+            units: The units of the sizes of those of its items that are written.
+            took: What they took; 0: nothing was written.
+            now: The time.
+        """
         self._bucket.take(took - expected, now)
         if not took:
             return
+        if units:
+            self._scale += _LEARN * (took / units - self._scale)
         if self.rate < self._limit:
             self._change(min(self._limit, self.rate + self._step * min(1.0, now - self._then)), now)
         self._then = now
@@ -233,27 +256,42 @@ def write_rate(write_units: float | str | None) -> float | None:
     return number
 
 
-def _table_units(table: Mapping[str, Any]) -> float | None:
-    provisioned = (table.get("ProvisionedThroughput") or {}).get("WriteCapacityUnits")
-    warm = (table.get("WarmThroughput") or {}).get("WriteUnitsPerSecond")
-    most = (table.get("OnDemandThroughput") or {}).get("MaxWriteRequestUnits")
+def write_throughput(table: Mapping[str, Any]) -> tuple[float | None, dict[str, float]]:
+    """Read what DescribeTable says of a table's write throughput: provisioned, warm, or an on-demand table's most.
+
+    Returns:
+        The table's write units a second, None where there are none; and for each global index how many of them one of
+        its own is worth (1 where its own are not known). A local index takes the table's.
+    """
+    units = _own_units(table)
+    owned = {index["IndexName"]: _own_units(index) for index in table.get("GlobalSecondaryIndexes") or ()}
+    return units, {name: units / own if units and own else 1.0 for name, own in owned.items()}
+
+
+def _own_units(described: Mapping[str, Any]) -> float | None:
+    provisioned = (described.get("ProvisionedThroughput") or {}).get("WriteCapacityUnits")
+    warm = (described.get("WarmThroughput") or {}).get("WriteUnitsPerSecond")
+    most = (described.get("OnDemandThroughput") or {}).get("MaxWriteRequestUnits")
     units = provisioned or warm
     if not provisioned and most and most > 0:
         units = min(units or most, most)
     return float(units) if units and units > 0 else None
 
 
-def units_of(consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None) -> tuple[float, float | None]:
+def units_of(
+    consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float] = MappingProxyType({})
+) -> tuple[float, float | None]:
     """Read a ``ConsumedCapacity``: all units, and those of the table or its busiest index, whichever took more.
 
-    A local index takes the table's units. Where nothing was reported the second is None.
+    A local index takes the table's units; one unit of a global index counts as many as it is ``worth``. Where nothing
+    was reported the second is None.
     """
     total, most = 0.0, None
     for one in [consumed] if isinstance(consumed, Mapping) else consumed or ():
         units = float(one.get("CapacityUnits", 0.0))
         total += units
         if indexes := one.get("GlobalSecondaryIndexes"):
-            taken = [float(index.get("CapacityUnits", 0.0)) for index in indexes.values()]
-            units = max(units - sum(taken), *taken)
+            taken = {name: float(index.get("CapacityUnits", 0.0)) for name, index in indexes.items()}
+            units = max(units - sum(taken.values()), *(units * worth.get(name, 1.0) for name, units in taken.items()))
         most = max(units, most or 0.0)
     return total, most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import repeat
 from math import inf
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from shardkit.backoff import ATTEMPTS
 from shardkit.bulk.batch import Load
-from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace, units_of, write_rate
+from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace, units_of, write_rate, write_throughput
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.machine import Answer, Done, Send, Wait
@@ -112,17 +113,39 @@ def test_units_that_count_for_the_pace() -> None:
     indexes = {"a": {"CapacityUnits": 50.0}, "b": {"CapacityUnits": 10.0}}
     consumed: Any = [{"CapacityUnits": 90.0, "Table": {"CapacityUnits": 25.0}, "GlobalSecondaryIndexes": indexes}]
     assert units_of(consumed) == (90.0, 50.0)
+    assert units_of(consumed, {"a": 0.1, "b": 8.0}) == (90.0, 80.0)
+    assert units_of(consumed, {"a": 0.1}) == (90.0, 30.0)
+
+
+def test_what_a_unit_of_an_index_is_worth() -> None:
+    """As many of the table's as its own throughput is less; as one where that is not known."""
+    table = {
+        "ProvisionedThroughput": {"WriteCapacityUnits": 100},
+        "GlobalSecondaryIndexes": [
+            {"IndexName": "slow", "ProvisionedThroughput": {"WriteCapacityUnits": 10}},
+            {"IndexName": "fast", "WarmThroughput": {"WriteUnitsPerSecond": 400}},
+            {"IndexName": "unknown"},
+        ],
+        "LocalSecondaryIndexes": [{"IndexName": "local"}],
+    }
+    assert write_throughput(table) == (100.0, {"slow": 10.0, "fast": 0.25, "unknown": 1.0})
+    assert write_throughput({"GlobalSecondaryIndexes": table["GlobalSecondaryIndexes"]})[0] is None
 
 
 # A load at a rate.
 
 
 class Timed:
-    """Answers each request after a time; a batch takes ``cost`` units an item."""
+    """Answers each request after a time; a batch takes ``cost`` units an item.
 
-    def __init__(self, cost: float = 1.0, seconds: float = 0.01) -> None:
+    ``index`` is the throughput of a global index, by time; an item that has ``indexed`` takes a unit of it.
+    """
+
+    def __init__(self, cost: float = 1.0, seconds: float = 0.01, index: Callable[[float], int] | None = None) -> None:
         self.cost = cost
         self.seconds = seconds
+        self.index = index
+        self.index_sent: list[tuple[float, float]] = []
         self.sent: list[tuple[float, float]] = []
 
     def run(self, load: Load, items: list[Any]) -> float:
@@ -144,7 +167,8 @@ class Timed:
             elif isinstance(step, Wait):
                 comes = under_way[0][0] if under_way else inf
                 until = inf if step.until is None else step.until
-                assert now < min(comes, until) < inf
+                assert min(comes, until) < inf
+                assert comes == now or now < min(comes, until)
                 now = min(comes, until)
                 if comes <= until:
                     _, _, send, answer = heappop(under_way)
@@ -155,10 +179,20 @@ class Timed:
 
     def _answer(self, send: Send, now: float) -> Answer:
         if send.operation == "DescribeTable":
-            return {"Table": {"ProvisionedThroughput": {"WriteCapacityUnits": 100}}}
-        units = self.cost * len(send.params["RequestItems"]["Messages"])
+            table: dict[str, Any] = {"ProvisionedThroughput": {"WriteCapacityUnits": 100}}
+            if self.index is not None:
+                throughput = {"WriteCapacityUnits": self.index(now)}
+                table["GlobalSecondaryIndexes"] = [{"IndexName": "index", "ProvisionedThroughput": throughput}]
+            return {"Table": table}
+        requests = list(send.params["RequestItems"]["Messages"])
+        units = self.cost * len(requests)
         self.sent.append((now, units))
-        return {"ConsumedCapacity": [{"CapacityUnits": units}]}
+        if self.index is None:
+            return {"ConsumedCapacity": [{"CapacityUnits": units}]}
+        taken = float(sum("indexed" in request["PutRequest"]["Item"] for request in requests))
+        self.index_sent.append((now, taken))
+        consumed = {"CapacityUnits": units + taken, "GlobalSecondaryIndexes": {"index": {"CapacityUnits": taken}}}
+        return {"ConsumedCapacity": [consumed]}
 
 
 @pytest.mark.parametrize(("write_units", "rate"), [(50, 50.0), (400.0, 400.0), ("50%", 50.0)])
@@ -176,6 +210,37 @@ def test_a_load_holds_its_rate(write_units: Any, rate: float, cost: float) -> No
         for number, (until, _) in enumerate(timed.sent[first:]):
             taken = sum(units for _, units in timed.sent[first : first + number + 1])
             assert taken <= rate * (until - since) + rate + workers * 25 * cost + 1e-6
+
+
+def most_in_a_second(sent: list[tuple[float, float]]) -> float:
+    """The most units that were sent within any second."""
+    return max(sum(units for at, units in sent if since <= at < since + 1.0) for since, _ in sent)
+
+
+@pytest.mark.parametrize(
+    ("indexed", "seconds"),
+    [(1, 1000 / 8), (5, 200 / 8), (20, 1000 / 80), (1000, 1000 / 80)],
+    ids=["all", "a fifth", "5%", "one"],
+)
+def test_a_share_is_of_each_index_too(indexed: int, seconds: float) -> None:
+    """An index of a tenth of the table's throughput holds a load back as far as its items are in it, and no further."""
+    timed = Timed(index=lambda _: 10)
+    load = a_load(workers=2, write_units="80%")
+    items = [{**one, "indexed": "x"} if number % indexed == 0 else one for number, one in enumerate(some(1000))]
+    assert timed.run(load, items) == pytest.approx(seconds, rel=0.2)
+    assert load.report.written == 1000
+    assert most_in_a_second(timed.index_sent) <= 8 + 8 + 2 * 25 / indexed + 1
+    assert most_in_a_second(timed.sent) <= 80 + 80 + 2 * 25
+
+
+def test_an_index_whose_throughput_changes() -> None:
+    """It is followed: a minute at 4 units a second, then as fast as the table."""
+    timed = Timed(index=lambda now: 5 if now < 59 else 100)
+    load = a_load(workers=2, write_units="80%")
+    seconds = timed.run(load, [{**one, "indexed": "x"} for one in some(1000)])
+    before = sum(units for at, units in timed.index_sent if at < 60)
+    assert before == pytest.approx(60 * 4, rel=0.25)
+    assert seconds == pytest.approx(60 + (1000 - before) / 80, rel=0.2)
 
 
 def test_a_share_waits_for_the_table_s_throughput() -> None:
@@ -270,7 +335,7 @@ def test_a_table_that_is_throttled_slows_all() -> None:
     """The rate goes down at once and comes back bit by bit."""
     pace = TablePace(None, lambda: 0.5)
     for tick in range(30):
-        pace.settled(0, 100, tick / 10)
+        pace.settled(0, 100, 100, tick / 10)
     assert pace.rate == inf
     assert not pace.throttled(3.0, 3000)
     slowed = pace.rate
@@ -278,7 +343,7 @@ def test_a_table_that_is_throttled_slows_all() -> None:
     assert pace.ready(3.0) > 3.0
     assert not pace.throttled(3.001, 3000)
     assert pace.rate == slowed
-    pace.settled(0, 10, 4.0)
+    pace.settled(0, 10, 10, 4.0)
     assert slowed < pace.rate <= slowed + 101
 
 
