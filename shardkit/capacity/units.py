@@ -8,9 +8,22 @@ from typing import Any, TypeVar
 
 from shardkit.errors import ConfigurationError
 
-__all__ = ["add_consumed", "apportion", "read_units", "table_name", "write_units"]
+__all__ = [
+    "PARTITION_READ_UNITS",
+    "PARTITION_WRITE_UNITS",
+    "add_consumed",
+    "apportion",
+    "read_units",
+    "table_name",
+    "write_units",
+]
 
 K = TypeVar("K", bound=Hashable)
+
+PARTITION_READ_UNITS = 3000
+"""Read units a second that a partition serves, and so one partition key value at the most (Developer Guide)."""
+PARTITION_WRITE_UNITS = 1000
+"""Write units a second that a partition serves, and so one partition key value at the most (Developer Guide)."""
 
 _READ_BLOCK = 4096
 _WRITE_BLOCK = 1024

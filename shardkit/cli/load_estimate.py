@@ -12,12 +12,11 @@ from shardkit.bulk.pacing import write_rate
 from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
+from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.codec import sized_to_wire_item
 
 __all__ = ["Estimate", "estimate", "rate_of"]
 
-KEY_UNITS = 1000
-"""Write units a second of one partition key (API reference: limits of a partition)."""
 _MOST_KEYS = 100_000
 _SHOWN = 20
 
@@ -62,7 +61,7 @@ class Estimate:
             "write_units": self.write_units,
             "seconds": self.seconds,
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
-            "hottest_key_seconds": None if hottest is None else hottest[1] / KEY_UNITS,
+            "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
             "per_shard": [
                 {"shard": shard, "items": tally.items, "write_units": tally.write_units}
                 for shard, tally in self.per_shard.items()

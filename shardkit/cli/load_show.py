@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -18,7 +17,9 @@ from rich.text import Text
 from shardkit import ShardedTable
 from shardkit.bulk.report import BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.load_estimate import KEY_UNITS, Estimate
+from shardkit.capacity.units import PARTITION_WRITE_UNITS
+from shardkit.cli.figures import bar, duration, size
+from shardkit.cli.load_estimate import Estimate
 
 __all__ = ["Progress", "show_estimate", "show_plan", "show_report", "to_json"]
 
@@ -27,7 +28,6 @@ MOST_FAILURES = 10
 _LIVE_SECONDS = 0.25
 _LINE_SECONDS = 10.0
 _SMOOTH_SECONDS = 5.0
-_KILO = 1000
 
 
 class Progress:
@@ -89,12 +89,12 @@ class Progress:
         share = self._share()
         if not share:
             return []
-        return [f"{share:.0%}", f"about {_duration((now - self._began) * (1 - share) / share)} left"]
+        return [f"{share:.0%}", f"about {duration((now - self._began) * (1 - share) / share)} left"]
 
     def _display(self, report: BulkReport, rates: str, now: float) -> RenderableType:
         share = self._share()
         top = Grid.grid(padding=(0, 1))
-        left = ", ".join(self._left(now)) or f"{_duration(now - self._began)} so far"
+        left = ", ".join(self._left(now)) or f"{duration(now - self._began)} so far"
         top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
         lines: list[RenderableType] = [top, Text(f"{report.written:,} written, {rates}")]
         if troubles := _troubles(report):
@@ -116,22 +116,21 @@ def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
         grid.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     most = max((tally.write_units for tally in shards.values()), default=0.0) or 1.0
     hottest = sorted(shards, key=lambda shard: -shards[shard].write_units)[:MOST_SHARDS]
-    block = "█" if encoding.lower().startswith("utf") else "#"
     for shard in sorted(hottest, key=lambda one: -1 if one is None else one):
         tally = shards[shard]
-        bar = block * max(1, round(30 * tally.write_units / most))
-        grid.add_row("-" if shard is None else str(shard), f"{tally.items:,}", f"{tally.write_units:,.0f}", bar)
+        drawn = bar(tally.write_units / most, encoding)
+        grid.add_row("-" if shard is None else str(shard), f"{tally.items:,}", f"{tally.write_units:,.0f}", drawn)
     if len(shards) > MOST_SHARDS:
-        grid.add_row("…" if block == "█" else "...", "", "", f"and {len(shards) - MOST_SHARDS} cooler shards")
+        grid.add_row("...", "", "", f"and {len(shards) - MOST_SHARDS} cooler shards")
     return grid
 
 
 def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
     """Say what will be read how, and written where."""
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
-    size = f", {_size(source.bytes_total)}" if source.bytes_total else ""
+    of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     console.print(
-        f"{where} ({source.format}{size}{several}) into {table.table.name} with {table.strategy!r}", markup=False
+        f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}", markup=False
     )
     if source.types:
         console.print(
@@ -174,14 +173,14 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     """Say what would be written where, and what that takes."""
     good = guess.items - guess.failed
     console.print(f"{guess.items:,} items: {good:,} would be written, {guess.failed:,} would fail")
-    console.print(f"{_size(guess.bytes)}, {guess.write_units:,} write units of the table; its indexes take their own")
+    console.print(f"{size(guess.bytes)}, {guess.write_units:,} write units of the table; its indexes take their own")
     if guess.seconds is not None:
-        console.print(f"at {guess.rate:,.0f} write units a second: {_duration(guess.seconds)}")
+        console.print(f"at {guess.rate:,.0f} write units a second: {duration(guess.seconds)}")
     if guess.hottest is not None:
         key, units = guess.hottest
         console.print(
-            f"hottest key: {key}, {units:,} write units: {_duration(units / KEY_UNITS)} at the least, for a key takes "
-            f"{KEY_UNITS:,} a second",
+            f"hottest key: {key}, {units:,} write units: {duration(units / PARTITION_WRITE_UNITS)} at the least, for a "
+            f"key takes {PARTITION_WRITE_UNITS:,} a second",
             markup=False,
             soft_wrap=True,
         )
@@ -207,16 +206,3 @@ def to_json(report: BulkReport, code: int) -> dict[str, Any]:
         "advice": list(report.advice),
         "failures": [{"place": one.place, "reason": str(one.error)} for one in report.failures[:100]],
     }
-
-
-def _size(count: float) -> str:
-    if count < _KILO:
-        return f"{count:,.0f} bytes"
-    power = min(4, int(math.log(count, _KILO)))
-    return f"{count / _KILO**power:,.1f} {' KMGT'[power]}B"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min" if minutes else f"{seconds:.1f} s"

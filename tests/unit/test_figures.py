@@ -1,0 +1,39 @@
+"""How the commands write figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from shardkit.cli.figures import bar, duration, percent, size
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 KB"),
+        (1_234_567, "1.2 MB"),
+        (5e9, "5.0 GB"),
+        (3e15, "3,000.0 TB"),
+    ],
+)
+def test_size(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(2.6, "2.6 s"), (65, "1:05 min"), (3600, "1:00:00"), (59.9, "1:00 min")])
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0%"), (0.174, "17%"), (0.0517, "5.17%"), (1e-6, "0.00%")])
+def test_percent(share: float, text: str) -> None:
+    assert percent(share) == text
+
+
+def test_bar() -> None:
+    assert bar(1, "utf-8") == "█" * 30
+    assert bar(0.5, "ascii", width=10) == "#####"
+    assert bar(0.001, "UTF-8") == "█"
+    assert not bar(0, "utf-8")
