@@ -1,8 +1,9 @@
 """The dead letters of a load: the items that failed, with their reasons, in a file that can be loaded again.
 
-JSON Lines, an item a line, as DynamoDB JSON; what cannot be written as that stands there as text::
+JSON Lines, an item a line, as DynamoDB JSON, with its shard if it had one; what cannot be written as that stands there
+as text::
 
-    {"Item":{"Date":{"S":""}},"place":"orders.csv, line 18","code":"…","reason":"…","load":"4f0c…","at":[0,17]}
+    {"Item":{"Date":{"S":"2014-07-09"},…},"shard":7,"place":"orders.csv, line 18","reason":"…","load":"4f0c…","at":…}
     {"text":"2014-07-09;A17","place":"orders.csv, line 19","code":"…","reason":"…","load":"4f0c…","at":[0,18]}
 """
 
@@ -124,7 +125,8 @@ class DeadLetters:
         if isinstance(item, BadRecord):
             return encode({"text": _text(item.text), **about}) + b"\n"
         try:
-            return encode({"Item": to_wire_item(item), **about}) + b"\n"
+            shard = {} if result.shard is None else {"shard": result.shard}
+            return encode({"Item": to_wire_item(item), **shard, **about}) + b"\n"
         except Exception:  # noqa: BLE001 - what DynamoDB JSON has no form for, a reader shall see all the same
             return encode({"text": _text(repr(item)), **about}) + b"\n"
 

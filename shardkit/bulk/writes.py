@@ -16,12 +16,23 @@ from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["EncodedRequests", "Identity", "Write", "Writes"]
+__all__ = ["DeadLetter", "EncodedRequests", "Identity", "Write", "Writes"]
 
 ITEM_BYTES = 409_600
 """An item's names and values at the most (API reference: 400 KB)."""
 
 Identity = tuple[Hashable, ...]
+
+
+class DeadLetter(dict[str, Any]):
+    """An item that failed in another load; where a shard is drawn, it is the one that was drawn for it then.
+
+    Its write may have been carried out although no answer came, and must not be carried out in another shard.
+    """
+
+    def __init__(self, item: Mapping[str, Any], shard: int) -> None:
+        super().__init__(item)
+        self.shard = shard
 
 
 @dataclass(slots=True, eq=False)
@@ -131,7 +142,9 @@ class Writes:
                     f"the shard of {dict(source)!r:.200} cannot be known from its key with {sharding.strategy!r}; "
                     "use delete_item() with Shard= or locate=True"
                 )
-            shard = drawn_shard(sharding, item, self._spread(place))
+            before = source.shard if isinstance(source, DeadLetter) else None
+            drawn = before in sharding.shards(logical)
+            shard = before if drawn else drawn_shard(sharding, item, self._spread(place))
         return shard, sharding.physical(logical, shard)
 
     @staticmethod

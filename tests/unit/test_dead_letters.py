@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import BulkResult, ConfigurationError
+from shardkit import BulkResult, ConfigurationError, RandomSuffix
 from shardkit.bulk.dead_letters import DeadLetters
+from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.codec import from_wire_item
-from tests.fakes import client_error
+from tests.fakes import Fault, Service, a_load, client_error, drive, sharding, some
 
 LOAD = "4f0c"
 ITEM: dict[str, Any] = {
@@ -158,3 +160,36 @@ def test_a_full_disk(path: Path) -> None:
         letters.add([failed(2)])
     opened(path).close()
     assert places(path) == [(LOAD, 0)]
+
+
+@pytest.mark.parametrize("shards", [40, 3])
+def test_an_item_that_failed_and_was_written_after_all(path: Path, shards: int) -> None:
+    """Loaded again, it goes to the shard that was drawn for it; of another number of shards, to one that there is."""
+    # The first batch is written ten times without an answer that comes; the second one's says that the network is up.
+    faults: list[Fault] = ["lost after", "none", *repeat("lost after", 9)]
+    service = Service(faults)
+    first = a_load(sharding(RandomSuffix(40)), workers=2, spread=lambda place: place / 50)
+    results = [result for result in drive(first, some(50), service) if not result.ok]
+    assert len(results) == 25
+    assert len(service.items) == 50
+    letters = opened(path)
+    letters.add((Place(0, result.place), result) for result in results)
+    letters.close()
+    again = a_load(sharding(RandomSuffix(shards)), spread=lambda _: 0.999)
+    drive(again, [record for _, record in open_source(str(path), format="dynamodb").read()], service)
+    assert again.report.written == 25
+    kept = sum(result.shard is not None and result.shard <= shards for result in results)
+    assert len(service.items) == 50 + 25 - kept
+    assert again.report.per_shard.keys() == {
+        result.shard if result.shard is not None and result.shard <= shards else shards for result in results
+    }
+
+
+@pytest.mark.parametrize("shard", ["7", True, 0, -1, 7.0, None, [7]])
+def test_a_shard_that_is_none(path: Path, shard: Any) -> None:
+    """What somebody wrote there by hand is not taken for one."""
+    letter = {"Item": {"pk": {"S": "U1"}, "sk": {"S": "1"}}, "shard": shard, "reason": "", "load": LOAD, "at": [0, 0]}
+    path.write_text(json.dumps(letter) + "\n", "utf-8")
+    load, service = a_load(sharding(RandomSuffix(8)), spread=lambda _: 0.999), Service()
+    drive(load, [record for _, record in open_source(str(path), format="dynamodb").read()], service)
+    assert list(load.report.per_shard) == [8]

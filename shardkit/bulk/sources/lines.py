@@ -8,11 +8,13 @@ from decimal import Decimal
 from typing import Any, NoReturn, Protocol
 
 from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.writes import DeadLetter
 from shardkit.codec import from_wire_item
 from shardkit.errors import InvalidValueError, ShardkitError
 
 __all__ = ["DynamoDBJson", "Format", "JsonLines", "Skip", "is_dynamodb_json"]
 
+_DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
 _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"})
 
 
@@ -74,8 +76,11 @@ class DynamoDBJson(JsonLines):
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
             raise InvalidValueError("the line is of an incremental export, which has deletions too; give a full export")
-        wire = parsed["Item"] if _wraps(parsed) else parsed
-        return from_wire_item(wire)
+        if not _wraps(parsed):
+            return from_wire_item(parsed)
+        item = from_wire_item(parsed["Item"])
+        letter = parsed.keys() >= _DEAD_LETTER and type(parsed["shard"]) is int
+        return DeadLetter(item, parsed["shard"]) if letter else item
 
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
