@@ -166,8 +166,8 @@ def test_a_full_disk(path: Path) -> None:
 def test_an_item_that_failed_and_was_written_after_all(path: Path, shards: int) -> None:
     """Loaded again, it goes to the shard that was drawn for it; of another number of shards, to one that there is."""
     # The first batch is written ten times without an answer that comes; the second one's says that the network is up.
-    faults: list[Fault] = ["lost after", "none", *repeat("lost after", 9)]
-    service = Service(faults)
+    lost: Fault = "lost after"
+    service = Service([lost, "none", *repeat(lost, 9)])
     first = a_load(sharding(RandomSuffix(40)), workers=2, spread=lambda place: place / 50)
     results = [result for result in drive(first, some(50), service) if not result.ok]
     assert len(results) == 25
