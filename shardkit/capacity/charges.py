@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from shardkit.capacity.sizes import item_size
 from shardkit.capacity.units import read_units, table_name, write_units
-from shardkit.codec import binary
-from shardkit.errors import InvalidValueError, ShardkitError
+from shardkit.capacity.values import comparable_item
+from shardkit.errors import ShardkitError
 from shardkit.expressions import parse_key_condition
 
 __all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "tables_of", "writes"]
@@ -127,13 +126,13 @@ def _batch_gets(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
         keys = request["Keys"]
         names = keys[0].keys()
         sizes = {
-            _frozen({name: item[name] for name in names}): _size(item)
+            comparable_item({name: item[name] for name in names}): _size(item)
             for item in found.get(table, ())
             if names <= item.keys()
         }
-        left = Counter(map(_frozen, unprocessed.get(table, {}).get("Keys", ())))
+        left = Counter(map(comparable_item, unprocessed.get(table, {}).get("Keys", ())))
         for key in keys:
-            identity = _frozen(key)
+            identity = comparable_item(key)
             if left[identity]:
                 left[identity] -= 1
                 continue
@@ -144,10 +143,10 @@ def _batch_gets(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
 def _batch_writes(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Action]:
     unprocessed = _by_table(parsed.get("UnprocessedItems"))
     for table, requests in _by_table(call.params["RequestItems"]).items():
-        left = Counter(map(_frozen, unprocessed.get(table, ())))
+        left = Counter(map(_write_of, unprocessed.get(table, ())))
         for request in requests:
             if left:
-                identity = _frozen(request)
+                identity = _write_of(request)
                 if left[identity]:
                     left[identity] -= 1
                     continue
@@ -194,31 +193,13 @@ def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}
 
 
-def _frozen(value: Any) -> Any:
-    """Make a wire value hashable, equal ones equal: numbers by value, binary by bytes, a set in any order."""
-    if isinstance(value, Mapping):
-        if len(value) == 1:
-            ((kind, content),) = value.items()
-            if kind == "N" and isinstance(content, str):
-                return ("N", Decimal(content))
-            if kind == "B":
-                return ("B", _bytes(content))
-            if kind in ("SS", "NS", "BS") and isinstance(content, list | tuple):
-                return (kind, frozenset(map(_MEMBERS[kind], content)))
-        return frozenset((name, _frozen(member)) for name, member in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_frozen, value))
-    return value
+def _write_of(request: Mapping[str, Any]) -> Hashable:
+    """Make one write of a batch hashable, equal ones equal, however they are written."""
+    return frozenset(
+        (kind, name, comparable_item(attributes)) for kind, body in request.items() for name, attributes in body.items()
+    )
 
 
-def _bytes(content: Any) -> Any:
-    try:
-        return binary(content)
-    except InvalidValueError:
-        return content  # botocore takes any text for binary from a client's caller
-
-
-_MEMBERS: Mapping[str, Callable[[Any], Any]] = {"SS": _frozen, "NS": Decimal, "BS": _bytes}
 _ACTIONS: Mapping[str, Callable[[Requested, Mapping[str, Any]], Iterator[Action]]] = {
     "BatchExecuteStatement": _statements_run,
     "BatchGetItem": _batch_gets,

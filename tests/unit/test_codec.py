@@ -118,6 +118,7 @@ def test_written_as_boto3_writes(item: dict[str, Any]) -> None:
     wire, size = sized_to_wire_item(item)
     assert wire == {name: json_form(serialize(value)) for name, value in item.items()}
     assert size == slow_item_size(item)
+    assert item_size({**item, "a name that is in no item": ""}) == size + 25
     assert to_wire_item(item) == wire
 
 

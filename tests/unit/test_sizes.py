@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from decimal import Decimal, localcontext
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -8,7 +9,8 @@ from boto3.dynamodb.types import Binary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.sizes import item_size
+from shardkit.capacity import item_size, storage_size
+from shardkit.errors import InvalidKeyError, InvalidValueError
 
 
 def value(wire: dict[str, Any]) -> int:
@@ -33,7 +35,7 @@ def test_number_is_exact_in_any_decimal_context() -> None:
         context.prec = 2
         context.traps = dict.fromkeys(context.traps, False)
         assert value({"N": "9" * 38}) == 20
-        with pytest.raises(ValueError, match="twelve"):
+        with pytest.raises(InvalidValueError, match="twelve"):
             value({"N": "twelve"})
 
 
@@ -74,11 +76,46 @@ def test_item() -> None:
     assert item_size({"日": {"BOOL": True}}) == 3 + 1
 
 
+def test_storage_adds_100_bytes() -> None:
+    assert storage_size({"Date": {"S": "2014-07-09"}, "Total": {"N": "12"}}) == 121
+    assert storage_size({"Date": "2014-07-09", "Total": 12}) == 121
+
+
+@pytest.mark.parametrize(
+    ("python", "size"),
+    [
+        ("", 0), ("é", 2), ("😀", 4), (0, 1), (100, 2), (-5, 3), (Decimal("1.50"), 3), (Decimal("1E+100"), 2),
+        (Decimal("-0"), 1), (10**37, 2), (True, 1), (None, 1), (b"\x00\xff", 2), (bytearray(3), 3),
+        (Binary(b"1234"), 4),
+        ({"ab", "c"}, 3), ({1, Decimal("1.5")}, 5), (frozenset({b"a", Binary(b"bc")}), 3), (set(), 0),
+        ([], 3), (["ab", True], 3 + 3 + 2), (("ab", True), 3 + 3 + 2), ({}, 3), ({"ké": 12}, 3 + 1 + 3 + 2),
+        ({"S": "x"}, 3 + 1 + 1 + 1), ([[]], 3 + 1 + 3),
+        (MappingProxyType({"a": {"b": "x"}}), 3 + 1 + 1 + (3 + 1 + 1 + 1)),
+    ],
+)  # fmt: skip
+def test_python_value(python: Any, size: int) -> None:
+    """Beside a key, without which an item cannot be, the value is one of Python, even if it looks like a wire value."""
+    assert item_size({"日": "k", "v": python}) == 3 + 1 + 1 + size
+    assert item_size({"v": python, "日": "k"}) == 3 + 1 + 1 + size
+
+
 @pytest.mark.parametrize(
     "wire",
-    ["x", {}, {"S": "x", "N": "1"}, {"X": 1}, {"S": 1}, {"N": "NaN"}, {"N": "Infinity"}, {"N": ""}, {"N": None},
+    [{}, {"S": "x", "N": "1"}, {"X": 1}, {"S": 1}, {"N": "NaN"}, {"N": "Infinity"}, {"N": ""}, {"N": None},
      {"B": "no base64"}, {"B": 5}, {"N": "1" * 39}, {"N": "1E+127"}],
 )  # fmt: skip
 def test_refused(wire: Any) -> None:
-    with pytest.raises(ValueError, match="got"):
+    with pytest.raises(InvalidValueError, match="got"):
         value(wire)
+
+
+@pytest.mark.parametrize("python", [1.5, object(), {1, "x"}, 10**38, Decimal("1E+127"), Decimal("NaN"), [{"a": 0.5}]])
+def test_python_value_refused(python: Any) -> None:
+    with pytest.raises(InvalidValueError, match="'v' is "):
+        item_size({"k": "x", "v": python})
+
+
+@pytest.mark.parametrize("item", [None, "x", [("k", "x")], {1: "x"}])
+def test_no_item(item: Any) -> None:
+    with pytest.raises(InvalidKeyError):
+        item_size(item)

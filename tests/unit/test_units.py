@@ -8,70 +8,88 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.sizes import item_size
+from shardkit.capacity import CapacityEstimator, TableUnits, item_size, storage_size
 from shardkit.capacity.units import add_consumed, apportion, read_units, table_name, write_units
 
 KB = 1024
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
 
 
+def of_size(size: float) -> dict[str, Any]:
+    """An item of so many bytes."""
+    item = {"k": "x" * (int(size) - 1)}
+    assert item_size(item) == int(size)
+    return item
+
+
+TABLE = CapacityEstimator({"KeySchema": [{"AttributeName": "k", "KeyType": "HASH"}]})
+
+
 class TestWorkedExamples:
-    """Every example that the guide's page on working with tables gives under units."""
+    """Every example under units of the guide's page "Working with Tables in DynamoDB" (working-with-tables)."""
 
-    def test_one_strong_read_of_4_kb(self) -> None:
-        assert read_units(4 * KB, consistent=True) == 1
+    def test_specifying_requirements_one_strong_read_of_4_kb(self) -> None:
+        assert TABLE.get_item(of_size(4 * KB), consistent=True).table == 1
+        assert TABLE.get_item(of_size(4 * KB)).table == 1 / 2
 
-    def test_ten_units_a_second(self) -> None:
-        assert 10 / read_units(4 * KB, consistent=True) == 10
-        assert 10 / read_units(4 * KB) == 20
-        assert 10 / read_units(8 * KB, consistent=True) == 5
+    def test_specifying_requirements_one_write_of_1_kb(self) -> None:
+        assert TABLE.put_item(of_size(1 * KB)).table == 1
 
-    def test_one_write_of_1_kb(self) -> None:
-        assert write_units(1 * KB) == 1
+    def test_specifying_requirements_10_read_units_a_second(self) -> None:
+        assert 10 / TABLE.get_item(of_size(4 * KB), consistent=True).table == 10
+        assert 10 / TABLE.get_item(of_size(4 * KB)).table == 20
+        assert 10 / TABLE.get_item(of_size(8 * KB), consistent=True).table == 5
 
-    def test_500_bytes_cost_like_1_kb(self) -> None:
-        assert write_units(500) == write_units(1 * KB) == 1
+    def test_specifying_requirements_3500_bytes_read_like_4_kb(self) -> None:
+        for consistent in (True, False):
+            units = TABLE.get_item(of_size(3500), consistent=consistent)
+            assert units == TABLE.get_item(of_size(4 * KB), consistent=consistent)
 
-    def test_3500_bytes_read_like_4_kb(self) -> None:
-        assert read_units(3500, consistent=True) == read_units(4 * KB, consistent=True) == 1
+    def test_specifying_requirements_500_bytes_are_written_like_1_kb(self) -> None:
+        assert TABLE.put_item(of_size(500)) == TABLE.put_item(of_size(1 * KB)) == TableUnits(1)
 
     @pytest.mark.parametrize(("size", "rounded"), [(3.5, 4), (10, 12)])
-    def test_get(self, size: float, rounded: int) -> None:
-        assert read_units(int(size * KB), consistent=True) == rounded / 4
+    def test_item_size_calculations_get(self, size: float, rounded: int) -> None:
+        assert TABLE.get_item(of_size(size * KB), consistent=True).table == rounded / 4
 
-    def test_write_of_1_6_kb(self) -> None:
-        assert write_units(int(1.6 * KB)) == 2
+    def test_item_size_calculations_1_6_kb_put_or_deleted(self) -> None:
+        assert TABLE.put_item(of_size(1.6 * KB)) == TABLE.delete_item(of_size(1.6 * KB)) == TableUnits(2)
 
-    def test_batch_get_rounds_each_item(self) -> None:
-        assert sum(read_units(int(size * KB), consistent=True) for size in (1.5, 6.5)) == 12 / 4
+    def test_item_size_calculations_a_missing_item(self) -> None:
+        assert TABLE.get_item(None, consistent=True).table == 1
+        assert TABLE.get_item(None).table == 0.5
 
-    def test_query_of_10_items_of_40_8_kb_rounds_the_sum(self) -> None:
-        assert read_units(int(40.8 * KB), consistent=True) == 44 / 4
+    def test_item_size_calculations_a_failed_condition(self) -> None:
+        assert TABLE.failed_condition(of_size(1 * KB)).table == 1
+        assert TABLE.failed_condition(of_size(2 * KB)).table == 2
+        assert TABLE.failed_condition(None, of_size(5 * KB)).table == 1
 
-    def test_query_of_1500_items_of_64_bytes(self) -> None:
-        assert read_units(1500 * 64, consistent=True) == 96 / 4
+    def test_item_size_calculations_batch_get_rounds_each_item(self) -> None:
+        items = [of_size(1.5 * KB), of_size(6.5 * KB)]
+        assert TABLE.batch_get_item(items, consistent=True).table == (4 + 8) / 4
 
-    def test_query_of_80_kb_eventually_consistent(self) -> None:
-        assert read_units(80 * KB) == 10
+    def test_item_size_calculations_query_rounds_the_sum(self) -> None:
+        assert TABLE.query([of_size(4.08 * KB)] * 10, consistent=True).table == 44 / 4
+        assert TABLE.query([of_size(64)] * 1500, consistent=True).table == 96 / 4
 
-    def test_missing_item(self) -> None:
-        assert read_units(0, consistent=True) == 1
-        assert read_units(0) == 0.5
+    def test_item_size_calculations_scan_counts_what_is_evaluated(self) -> None:
+        evaluated = [of_size(4.08 * KB)] * 10
+        assert TABLE.scan(evaluated, consistent=True) == TABLE.query(evaluated, consistent=True)
 
-    def test_failed_condition_costs_the_item_or_one(self) -> None:
-        assert write_units(2500) == 3
-        assert write_units(0) == 1
+    def test_item_size_calculations_storage_adds_100_bytes(self) -> None:
+        assert storage_size(of_size(KB)) == KB + 100
+        assert TABLE.put_item(of_size(KB)).table == 1
 
-    def test_put_and_update_cost_the_larger_of_before_and_after(self) -> None:
-        assert write_units(max(5 * KB, 300)) == 5
+    def test_item_size_calculations_put_and_update_cost_the_larger(self) -> None:
+        large, small = of_size(5 * KB), of_size(300)
+        assert TABLE.put_item(small, before=large) == TABLE.put_item(large, before=small) == TableUnits(5)
+        assert TABLE.update_item(large, small) == TABLE.update_item(small, large) == TableUnits(5)
 
-    def test_delete_costs_the_deleted_item(self) -> None:
-        assert write_units(3 * KB) == 3
+    def test_item_size_calculations_delete_costs_the_deleted_item(self) -> None:
+        assert TABLE.delete_item(of_size(3 * KB)).table == 3
 
-    def test_storage_overhead_is_no_capacity(self) -> None:
-        item = {"k": {"S": "x" * (KB - 1)}}
-        assert item_size(item) == KB
-        assert write_units(item_size(item)) == 1
+    def test_read_operation_and_consistency_80_kb(self) -> None:
+        assert TABLE.query([of_size(8 * KB)] * 10).table == 10
 
 
 @pytest.mark.parametrize(("size", "units"), [(0, 1), (1, 1), (1024, 1), (1025, 2), (409_600, 400)])

@@ -1,0 +1,91 @@
+"""What a secondary index holds of an item, and what a write to the item costs there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardkit.capacity.sizes import SizedItem, sized
+from shardkit.capacity.units import write_units
+from shardkit.capacity.values import comparable_item
+from shardkit.errors import ConfigurationError
+from shardkit.sharding import KeySchema
+
+__all__ = ["Index", "indexes_of"]
+
+_KINDS = {"LocalSecondaryIndexes": True, "GlobalSecondaryIndexes": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index.
+
+    Args:
+        name: its name.
+        keys: its own key schema.
+        local: whether it is a local secondary index, which shares the table's partitions.
+        projected: the names of the attributes that it holds, keys among them; None: all of the item's.
+    """
+
+    name: str
+    keys: KeySchema
+    local: bool
+    projected: frozenset[str] | None
+
+    def entry(self, image: SizedItem | None) -> SizedItem | None:
+        """Give what the index holds of an item; None where it holds nothing: an index is sparse."""
+        if image is None or not all(name in image.item for name in self.keys.names):
+            return None
+        if self.projected is None:
+            return image
+        return sized({name: value for name, value in image.item.items() if name in self.projected})
+
+    def write_units(self, before: SizedItem | None, after: SizedItem | None) -> float:
+        """Give what a write of an item costs here, by what the index held of it before and holds after."""
+        old, new = self.entry(before), self.entry(after)
+        if old is None or new is None:
+            present = old or new
+            return write_units(present.size) if present is not None else 0.0
+        if self._key(old) != self._key(new):
+            # Its entry moves: one write deletes the old one, another puts the new one.
+            return write_units(old.size) + write_units(new.size)
+        if old.item == new.item or comparable_item(old.item) == comparable_item(new.item):
+            return 0.0
+        return write_units(max(old.size, new.size))
+
+    def _key(self, entry: SizedItem) -> Any:
+        return comparable_item({name: entry.item[name] for name in self.keys.names})
+
+
+def indexes_of(description: Mapping[str, Any], keys: KeySchema) -> tuple[Index, ...]:
+    """Read the indexes of what DescribeTable answers under ``Table``, or of what CreateTable takes.
+
+    Raises:
+        ConfigurationError: an index cannot be read.
+    """
+    try:
+        return tuple(
+            Index(
+                str(index["IndexName"]),
+                schema := KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}"),
+                local,
+                _projected(index["Projection"], keys.names + schema.names),
+            )
+            for kind, local in _KINDS.items()
+            for index in description.get(kind) or ()
+        )
+    except (KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"the indexes of a table cannot be read ({error!r}): {description!r:.200}; give what DescribeTable answers "
+            'under "Table", where each index has its IndexName, KeySchema and Projection'
+        ) from error
+
+
+def _projected(projection: Mapping[str, Any], keys: tuple[str, ...]) -> frozenset[str] | None:
+    kind = projection["ProjectionType"]
+    if kind == "ALL":
+        return None
+    if kind not in {"KEYS_ONLY", "INCLUDE"}:
+        raise ConfigurationError(f"the projection of an index is ALL, KEYS_ONLY or INCLUDE, got {kind!r}; give one")
+    return frozenset((*keys, *(projection.get("NonKeyAttributes") or ())))
