@@ -44,11 +44,13 @@ def stable_hash(value: Any) -> int:
     Cost: one SHA-256 over the value; no request.
     Source: ``tests/vectors/stable_hash.json``, for implementations in other languages.
     """
-    if isinstance(value, tuple):
+    if _is_plain(value):
+        data = value.encode("ascii")
+    elif isinstance(value, tuple):
         encoded = [_encoded(member) for member in _members(value)]
         data = b"".join(letter + len(content).to_bytes(4, "big") + content for letter, content in encoded)
     else:
-        data = value.encode("ascii") if _is_plain(value) else _encoded(value)[1]
+        data = _encoded(value)[1]
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
 
 

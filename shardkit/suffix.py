@@ -188,10 +188,11 @@ class Strategy(TextForm):
 
     def _range(self, key: KeyValue) -> Sequence[int | None]:
         shards, raw = self.shards, _carrier(key)
-        if isinstance(shards, Mapping):
-            shards = shards.get(raw, 1)
-        elif callable(shards):
-            shards = _whole(shards(raw), f"For the key {shown(raw)}, the function gave shards", 1)
+        if not isinstance(shards, int):
+            if isinstance(shards, Mapping):
+                shards = shards.get(raw, 1)
+            else:
+                shards = _whole(shards(raw), f"For the key {shown(raw)}, the function gave shards", 1)
         return range(self.first, self.first + shards)
 
     def _check(self) -> None:
@@ -361,6 +362,8 @@ class _Counts(Mapping[Any, int]):
 
 def _carrier(key: Any) -> str | bytes:
     """The key as something that can carry a suffix."""
+    if type(key) is str and key:
+        return key
     raw = binary(key)
     if isinstance(raw, int | float | Decimal) and not isinstance(raw, bool):
         problem = f"The partition key {shown(key)} is a number, and a number cannot carry a suffix"

@@ -123,6 +123,13 @@ def test_written_as_boto3_writes(item: dict[str, Any]) -> None:
 
 
 @given(ITEMS)
+def test_an_item_is_never_larger_than_its_json(item: dict[str, Any]) -> None:
+    """A bulk load counts the size of an item only where its JSON is longer than a write unit."""
+    wire, size = sized_to_wire_item(item)
+    assert size <= len(encode(wire))
+
+
+@given(ITEMS)
 def test_read_as_boto3_reads(item: dict[str, Any]) -> None:
     """From JSON's form and from botocore's the same values, of the same types, as from boto3; and the same size."""
     parsed = {name: serialize(value) for name, value in item.items()}
@@ -204,8 +211,9 @@ def test_refused_as_boto3_refuses(value: Any) -> None:
     """All that boto3 refuses is refused, as a TypeError that names the attribute."""
     with pytest.raises((TypeError, ArithmeticError)):
         serialize(value)
-    with pytest.raises(InvalidValueError, match=r"attribute 'Total' is .*, which DynamoDB cannot hold: "):
-        sized_to_wire_item({"OrderId": "A17", "Total": value})
+    for write in (to_wire_item, sized_to_wire_item):
+        with pytest.raises(InvalidValueError, match=r"attribute 'Total' is .*, which DynamoDB cannot hold: "):
+            write({"OrderId": "A17", "Total": value})
 
 
 def test_a_number_too_long_to_print() -> None:
@@ -217,14 +225,16 @@ def test_a_number_too_long_to_print() -> None:
 def test_refused_before_the_service_does(value: Any) -> None:
     """boto3 lets these pass, and the service refuses the whole batch."""
     assert serialize(value) == {"N": str(value)}
-    with pytest.raises(InvalidValueError, match="Infinity and NaN"):
-        to_wire_item({"Total": value})
+    for write in (to_wire_item, sized_to_wire_item):
+        with pytest.raises(InvalidValueError, match="Infinity and NaN"):
+            write({"Total": value})
 
 
 @pytest.mark.parametrize("item", [{5: "x"}, {"a": {None: 1}}, {"a": [{5: 1}]}])
 def test_a_name_is_a_text(item: Any) -> None:
-    with pytest.raises(InvalidKeyError, match="give a str"):
-        to_wire_item(item)
+    for write in (to_wire_item, sized_to_wire_item):
+        with pytest.raises(InvalidKeyError, match="give a str"):
+            write(item)
 
 
 @pytest.mark.parametrize("item", ["text", None, 5, [("a", 1)]])

@@ -1,0 +1,61 @@
+"""What both directions share: the types, and how a text and a number are counted.
+
+AWS calls its own formula for numbers approximate: where pairs of digits straddle the decimal point, engines differ by a
+byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, NoReturn, TypeAlias
+
+from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
+
+__all__ = [
+    "CONTAINER_BYTES",
+    "Binary",
+    "WireItem",
+    "WireValue",
+    "number_size",
+    "refuse_infinite",
+    "to_number",
+    "utf8_size",
+]
+
+WireValue: TypeAlias = Mapping[str, Any]
+WireItem: TypeAlias = dict[str, WireValue]
+
+to_number: Callable[[Any], Decimal] = DYNAMODB_CONTEXT.create_decimal
+
+CONTAINER_BYTES = 3  # of a list or a map; each of its members has one more
+
+
+def utf8_size(text: str) -> int:
+    """Count a text's bytes."""
+    # A lone surrogate is no valid UTF-8; it is refused where it is sent, not where it is counted.
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def refuse_infinite(number: Decimal) -> NoReturn:
+    """Refuse a number that is none."""
+    raise ValueError(f"Infinity and NaN not supported, got {str(number)!r:.100}")
+
+
+def number_size(text: str) -> int:
+    """Count a byte, and one for every pair of digits on each side of the point, without the zeros at both ends."""
+    if text.isdecimal():
+        return 1 + (len(text.strip("0")) + 1) // 2
+    whole, _, fraction = text.removeprefix("-").partition(".")
+    if not (whole + fraction).isdecimal():
+        number = to_number(text)
+        if not number.is_finite():
+            refuse_infinite(number)
+        return number_size(format(number, "f"))
+    whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
+    if not fraction:
+        whole = whole.rstrip("0")
+    if not whole:
+        fraction = fraction.lstrip("0")
+    negative = text[0] == "-" and bool(whole or fraction)
+    return 1 + (len(whole) + 1) // 2 + (len(fraction) + 1) // 2 + negative
