@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
@@ -59,9 +60,11 @@ class Carrier(_Carrier):
                 self._pools[process] = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
             return self._pools[process]
 
-    def driver(self, machine: Machine[T]) -> Driver[T]:
+    def driver(
+        self, machine: Machine[T], *, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Driver[T]:
         """Give a driver over the client."""
-        return Driver(machine, self._send, executor=self.executor, clock=self.clock, sleep=self.sleep)
+        return Driver(machine, self._send, executor=self.executor, clock=self.clock, sleep=self.sleep, waiting=waiting)
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -52,7 +53,10 @@ class _Loop(Generic[T]):
 
 
 class Driver(_Loop[T]):
-    """Runs a machine with threads; a request that is alone runs on the caller's own thread."""
+    """Runs a machine with threads; a request that is alone runs on the caller's own thread.
+
+    ``waiting`` makes a context for each time that is spent waiting: there an interruption tears nothing.
+    """
 
     def __init__(
         self,
@@ -62,10 +66,12 @@ class Driver(_Loop[T]):
         executor: Callable[[], Executor],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(machine, clock)
         self._send = send
         self._executor = executor
+        self._waiting = waiting
         self._sleep = sleep
         self._under_way: dict[Future[Answer], Send] = {}
         self._ended: SimpleQueue[Future[Answer]] = SimpleQueue()
@@ -104,10 +110,12 @@ class Driver(_Loop[T]):
     def _wait(self, step: Wait) -> None:
         seconds = self._left(step, len(self._under_way))
         if not self._under_way:
-            self._sleep(seconds or 0.0)
+            with self._waiting():
+                self._sleep(seconds or 0.0)
             return
         try:
-            future = self._ended.get(timeout=seconds)
+            with self._waiting():
+                future = self._ended.get(timeout=seconds)
             while True:
                 # None: close() put it in a second time.
                 send = self._under_way.pop(future, None)

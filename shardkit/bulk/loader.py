@@ -7,6 +7,7 @@ from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.finish import interrupted
+from shardkit.bulk.interruptions import Interruptions
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Source
@@ -151,15 +152,18 @@ def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading
 
 def _results(carrier: Carrier, loading: Loading) -> Iterator[list[BulkResult]]:
     load = loading.load
-    driver = carrier.driver(load)
+    interruptions = Interruptions()
+    driver = carrier.driver(load, waiting=interruptions.waiting)
     with loading:
         records = loading.records()
         try:
             while not load.ended:
                 if load.wants:
                     loading.fill(records)
-                if results := driver.run():
-                    loading.keep()
+                with interruptions:
+                    if results := driver.run():
+                        loading.keep()
+                if results:
                     yield results
                     loading.tell()
         except KeyboardInterrupt:
