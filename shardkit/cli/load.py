@@ -10,7 +10,7 @@ import csv
 import json
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -21,9 +21,9 @@ from rich.console import Console
 
 from shardkit import CalculatedSuffix, ShardedTable, Strategy, Unsharded, bulk_load
 from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.report import BulkReport
-from shardkit.bulk.sources import Place, open_source
-from shardkit.bulk.sources.base import Done, Record, Source
+from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.load_estimate import estimate, rate_of
 from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
@@ -162,6 +162,9 @@ def load(
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             told.print(f"not begun: {error}", markup=False, soft_wrap=True)
             raise typer.Exit(WRONG_USE) from None
+        except KeyboardInterrupt:
+            told.print("stopped before the first write")
+            raise typer.Exit(STOPPED) from None
     if problem is not None:
         told.print(str(problem), markup=False, soft_wrap=True)
     if as_json:
@@ -177,69 +180,34 @@ def load(
 def _load(
     table: ShardedTable, source: SectionedSource, told: Console | None, **options: Any
 ) -> tuple[int, BulkReport, Exception | None]:
-    """Load, until the end or the second Ctrl-C; the exit code, the report, and what stopped it."""
-    stopping = Stopping(source)
-    with Progress(told, source) as shown, _interrupted(stopping, told):
+    """Load, until the end or Ctrl-C; the exit code, the report, and what stopped it."""
+    with Progress(told, source) as shown, _interrupted(told):
         try:
-            report = bulk_load(table, stopping, on_error="collect", progress=shown.update, **options)
+            report = bulk_load(table, source, on_error="collect", progress=shown.update, **options)
         except BulkLoadError as error:
             if error.report is None:
                 raise
-            return STOPPED, error.report, None if stopping.stopped else error
-        except KeyboardInterrupt:
+            return STOPPED, error.report, error
+        except InterruptedLoadError as error:
+            return STOPPED, error.report or shown.report, None
+        except KeyboardInterrupt:  # the second one
             return STOPPED, shown.report, None
         except OSError as error:  # the journal or the dead letters cannot be written
             return STOPPED, shown.report, error
     return (FAILED if report.failed else 0), report, None
 
 
-class Stopping:
-    """A source that can be ended from outside."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self.stopped = False
-
-    @property
-    def total(self) -> int | None:
-        """The source's."""
-        return self._source.total
-
-    @property
-    def bytes_total(self) -> int | None:
-        """The source's."""
-        return self._source.bytes_total
-
-    @property
-    def bytes_read(self) -> int:
-        """The source's."""
-        return self._source.bytes_read
-
-    def identity(self) -> dict[str, Any]:
-        """Give the source's."""
-        return self._source.identity()
-
-    def where(self, place: Place) -> str | int:
-        """Give what the source says."""
-        return self._source.where(place)
-
-    def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read the source until it is stopped."""
-        for pair in self._source.read(done):
-            if self.stopped:
-                raise ShardkitError("it was interrupted")
-            yield pair
-
-
 @contextmanager
-def _interrupted(source: Stopping, told: Console | None) -> Iterator[None]:
-    """The first Ctrl-C ends the source, so that what was taken is written; the second is an interrupt as ever."""
+def _interrupted(told: Console | None) -> Iterator[None]:
+    """Say at the first Ctrl-C what is done about it; the second is an interrupt as ever."""
 
     def stop(*_: object) -> None:
-        source.stopped = True
         signal.signal(signal.SIGINT, before)
         if told is not None:
-            told.print("stopping: what was read is being written; Ctrl-C once more stops now")
+            # It may have come in the midst of a line that is being written.
+            with suppress(RuntimeError):
+                told.print("stopping: what is in flight is being finished; Ctrl-C once more stops now")
+        raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, stop)
     try:

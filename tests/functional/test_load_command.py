@@ -6,12 +6,16 @@ import importlib
 import io
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
 from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
+from shardkit.bulk.batch import Load
 from shardkit.bulk.sources import open_source
 from shardkit.cli import build_app
 from tests.tables import make_table
@@ -141,50 +145,56 @@ def test_wrong_use_exits_2_and_writes_nothing(
     assert table.scan()["Count"] == 0
 
 
-def test_ctrl_c_writes_what_was_read_and_the_journal_goes_on(
-    table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    items = orders_csv(folder, 400)
-    update = show.Progress.update
+@contextmanager
+def interrupted(again: int) -> Iterator[None]:
+    """Ctrl-C comes after the first batch, and so many times again while what is in flight is finished."""
+    update, stop = show.Progress.update, Load.stop
 
-    def interrupt(self: Any, report: BulkReport) -> None:
+    def first(self: Any, report: BulkReport) -> None:
         update(self, report)
-        monkeypatch.setattr(show.Progress, "update", update)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(show.Progress, "update", interrupt)
+    def later(self: Load, error: Exception) -> None:
+        stop(self, error)
+        for _ in range(again):
+            signal.raise_signal(signal.SIGINT)
+
+    with patch.object(show.Progress, "update", first), patch.object(Load, "stop", later):
+        yield
+
+
+@pytest.mark.parametrize("again", [0, 1])
+def test_ctrl_c(table: Table, folder: Path, again: int) -> None:
+    """Nothing more is taken or sent; the journal goes on."""
+    items = orders_csv(folder, 400)
     before = signal.getsignal(signal.SIGINT)
-    options = (*SHARDED, "--window", "50", "--workers", "1", "--journal", "journal", "--json")
-    result = invoke("orders.csv", *options)
+    options = (*SHARDED, "--window", "200", "--workers", "1", "--journal", "journal", "--json")
+    with interrupted(again):
+        result = invoke("orders.csv", *options)
     assert result.exit_code == 3, result.output
-    assert "stopping: what was read is being written" in result.stderr
+    assert "stopping: what is in flight is being finished" in result.stderr
     assert "the same command goes on from journal" in result.stderr
     assert signal.getsignal(signal.SIGINT) is before
     first = json.loads(result.stdout)
-    assert first["items"] == first["written"] == len(stored(table)) < 400
-    again = invoke("orders.csv", *options)
-    assert again.exit_code == 0, again.output
-    second = json.loads(again.stdout)
-    assert (second["resumed"], second["written"]) == (first["written"], 400 - first["written"])
+    assert first["written"] == len(stored(table)) == 25
+    second_result = invoke("orders.csv", *options)
+    assert second_result.exit_code == 0, second_result.output
+    second = json.loads(second_result.stdout)
+    assert (second["resumed"], second["written"]) == (25, 375)
     assert stored(table) == keys(items)
 
 
-def test_the_second_ctrl_c_stops_now(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    items = orders_csv(folder, 400)
-    update = show.Progress.update
+def test_ctrl_c_before_the_first_write(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written, and it is not said that items failed."""
+    orders_csv(folder, 400)
 
-    def interrupt(self: Any, report: BulkReport) -> None:
-        update(self, report)
-        signal.raise_signal(signal.SIGINT)
+    def read(*_: Any) -> None:
+        raise KeyboardInterrupt
 
-    options = (*SHARDED, "--window", "200", "--workers", "1", "--journal", "journal")
-    with monkeypatch.context() as patched:
-        patched.setattr(show.Progress, "update", interrupt)
-        result = invoke("orders.csv", *options)
-    assert result.exit_code == 3, result.output
-    assert 0 < len(stored(table)) < 200
-    assert invoke("orders.csv", *options).exit_code == 0
-    assert stored(table) == keys(items)
+    monkeypatch.setattr(importlib.import_module("shardkit.cli.load"), "estimate", read)
+    result = invoke("orders.csv", *SHARDED, "--dry-run")
+    assert result.exit_code == 3
+    assert "stopped before the first write" in result.stderr
 
 
 def test_dry_run_says_what_a_load_does(table: Table, folder: Path) -> None:
