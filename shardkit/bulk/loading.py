@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
@@ -106,8 +106,11 @@ class Loading:
             self._files.callback(self._letters.close)
 
     def records(self) -> Iterator[tuple[Place, Record]]:
-        """Read the source, without what is done already."""
-        return self._source.read(self.done)
+        """Read the source, without what is done already; its files are closed with the others."""
+        records = self._source.read(self.done)
+        if isinstance(records, Generator):
+            self._files.callback(records.close)
+        return records
 
     def fill(self, records: Iterator[tuple[Place, Record]]) -> None:
         """Hand records to the machine, which wants some, until it wants no more or there are none."""

@@ -72,6 +72,8 @@ class Outcome:
         result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
         if final:
             self._settled[1].append((place, result))
+        else:
+            self._tally.stopped += 1
         self._tally.failures.append(result)
         self._results.append(result)
 

@@ -82,6 +82,8 @@ class BulkReport:
         items: Items taken from the source.
         written: Items written.
         failed: Items not written; ``failures`` says which and why.
+        stopped: Of these, the ones that failed only because the load stopped: they are in no dead letters, and come
+            again when it is resumed.
         duplicates: Items left out for another write of their key.
         resumed: Items that the journal said were done already; they are not among ``items``.
         retried: Times that an item was sent again.
@@ -101,6 +103,7 @@ class BulkReport:
     items: int = 0
     written: int = 0
     failed: int = 0
+    stopped: int = 0
     duplicates: int = 0
     resumed: int = 0
     retried: int = 0
@@ -119,8 +122,10 @@ class BulkReport:
         rate = f", {self.written / self.seconds:,.0f} items/s" if self.seconds > 0 else ""
         duplicates = f", {self.duplicates:,} superseded" if self.duplicates else ""
         resumed = f", {self.resumed:,} written before" if self.resumed else ""
+        stopped = f", {self.stopped:,} not written because it stopped" if self.stopped else ""
         return (
-            f"{self.items:,} items: {self.written:,} written, {self.failed:,} failed{duplicates}{resumed}; "
+            f"{self.items:,} items: {self.written:,} written, {self.failed - self.stopped:,} failed"
+            f"{stopped}{duplicates}{resumed}; "
             f"{self.write_units:,.1f} write "
             f"units in {self.requests:,} requests ({self.retried:,} items retried, {self.throttles:,} throttles); "
             f"{self.seconds:,.2f} s{rate}"

@@ -21,7 +21,7 @@ class Tally:
     """What is counted; the load changes it, everybody else reads the report."""
 
     def __init__(self) -> None:
-        self.items = self.written = self.duplicates = self.resumed = 0
+        self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
         self.retried = self.requests = self.throttles = 0
         self.write_units = 0.0
         self.failures: list[BulkResult] = []
@@ -75,6 +75,7 @@ class Tally:
             items=self.items,
             written=self.written,
             failed=len(self.failures),
+            stopped=self.stopped,
             duplicates=self.duplicates,
             resumed=self.resumed,
             retried=self.retried,

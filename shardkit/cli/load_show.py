@@ -106,7 +106,8 @@ class Progress:
 def _troubles(report: BulkReport) -> list[str]:
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in report.throttles_by_reason.items())
     throttles = [f"{report.throttles:,} throttles" + (f" ({reasons})" if reasons else "")] if report.throttles else []
-    return [*throttles, *([f"{report.failed:,} failed"] if report.failed else [])]
+    failed = report.failed - report.stopped
+    return [*throttles, *([f"{failed:,} failed"] if failed else [])]
 
 
 def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
@@ -156,8 +157,11 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None) 
         console.print(f"hot key: {key}, throttled {count:,} times", markup=False, soft_wrap=True)
     for advice in report.advice:
         console.print(f"advice: {advice}", markup=False, soft_wrap=True)
-    _show_failures(console, [(one.place, str(one.error)) for one in report.failures[:MOST_FAILURES]], report.failed)
-    if report.failed:
+    # What failed because the load stopped came last, and for one reason, which is told elsewhere.
+    failed = report.failed - report.stopped
+    shown = report.failures[: min(failed, MOST_FAILURES)]
+    _show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
+    if failed:
         kept = f"all of them are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
         console.print(kept, markup=False, soft_wrap=True)
 
@@ -191,7 +195,18 @@ def show_estimate(console: Console, guess: Estimate) -> None:
 
 def to_json(report: BulkReport, code: int) -> dict[str, Any]:
     """Give a report for machines: at most a hundred failures, the dead letters have them all."""
-    plain = ("items", "written", "failed", "duplicates", "resumed", "retried", "requests", "throttles", "write_units")
+    plain = (
+        "items",
+        "written",
+        "failed",
+        "stopped",
+        "duplicates",
+        "resumed",
+        "retried",
+        "requests",
+        "throttles",
+        "write_units",
+    )
     return {
         "exit_code": code,
         **{name: getattr(report, name) for name in plain},

@@ -60,6 +60,7 @@ def test_once(orders: ShardedTable, tmp_path: Path, workers: int, event: str, re
     report = raised.value.report
     assert report is not None
     assert report.written + report.failed == report.items < COUNT
+    assert report.failed == report.stopped
     assert report.written == len(stored(orders)) > 0
     assert len(faults.batches) <= requests + workers, "what was in flight, and nothing after it"
     again = bulk_load(orders, ITEMS, **options)

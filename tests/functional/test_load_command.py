@@ -152,7 +152,8 @@ def interrupted(again: int) -> Iterator[None]:
 
     def first(self: Any, report: BulkReport) -> None:
         update(self, report)
-        signal.raise_signal(signal.SIGINT)
+        if report.written:
+            signal.raise_signal(signal.SIGINT)
 
     def later(self: Load, error: Exception) -> None:
         stop(self, error)
@@ -177,11 +178,30 @@ def test_ctrl_c(table: Table, folder: Path, again: int) -> None:
     assert signal.getsignal(signal.SIGINT) is before
     first = json.loads(result.stdout)
     assert first["written"] == len(stored(table)) == 25
+    assert first["failed"] == first["stopped"]
     second_result = invoke("orders.csv", *options)
     assert second_result.exit_code == 0, second_result.output
     second = json.loads(second_result.stdout)
     assert (second["resumed"], second["written"]) == (25, 375)
     assert stored(table) == keys(items)
+
+
+def test_what_was_not_sent_is_not_told_as_failed(table: Table, folder: Path) -> None:
+    """One of those that were read has no key; no other is in the dead letters."""
+    orders_csv(folder, 400)
+    lines = (folder / "orders.csv").read_text("utf-8").splitlines()
+    (folder / "orders.csv").write_text("\n".join([*lines[:40], "2014-07-09,,1,", *lines[40:], ""]), "utf-8")
+    with interrupted(0):
+        result = invoke("orders.csv", *SHARDED, "--window", "100", "--workers", "1", "--dead-letters", "dead.jsonl")
+    assert result.exit_code == 3, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("101 items: 25 written, 1 failed, 75 not written because it stopped; ")
+    assert "it was interrupted" not in result.stdout
+    assert [line for line in lines if line.startswith("failed")] == [
+        "failed: orders.csv, line 41: the item has no 'OrderId', a key attribute of table 'Orders'; give it a value"
+    ]
+    assert "all of them are in dead.jsonl" in result.stdout
+    assert len((folder / "dead.jsonl").read_text("utf-8").splitlines()) == 1
 
 
 def test_ctrl_c_before_the_first_write(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

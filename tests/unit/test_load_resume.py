@@ -48,7 +48,8 @@ def test_a_load_that_is_stopped_finishes_what_is_in_flight() -> None:
     assert isinstance(step, Done)
     assert load.settled() == (list(range(25)), [])
     assert {result.error for result in step.value if not result.ok} == {reason}
-    assert (load.ended, load.report.written, load.report.failed) == (True, 25, 25)
+    assert (load.ended, load.report.written, load.report.failed, load.report.stopped) == (True, 25, 25, 25)
+    assert str(load.report).startswith("50 items: 25 written, 0 failed, 25 not written because it stopped; ")
 
 
 def test_what_is_in_flight_and_refused_when_it_is_stopped() -> None:
