@@ -5,6 +5,7 @@ For now: single puts and gets, merged queries, and bulk loads.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, che
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import Item, Place, Source
 from shardkit.carriers import AsyncCarrier
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.suffix import Strategy
@@ -142,6 +143,9 @@ async def bulk_load(
     Raises:
         ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
         BulkLoadError: Items failed (with ``on_error="raise"``); or the load could not go on.
+        asyncio.CancelledError: It was cancelled: nothing more was taken, what was in flight is finished and kept, and
+            ``progress`` was called with the report. Cancelled again meanwhile (as an anyio scope does at once, unless
+            it is shielded), what is in flight is dropped. Both can be resumed.
     """
     options = Options(
         workers=workers,
@@ -172,6 +176,14 @@ async def bulk_load(
                 if await driver.run():
                     loading.keep()
                     loading.tell()
+        except asyncio.CancelledError:
+            # What is in flight is finished and kept; cancelled again, that ends too.
+            load.stop(ShardkitError("it was cancelled"))
+            while not load.ended:
+                await driver.run()
+                loading.keep()
+            loading.tell()
+            raise
         finally:
             driver.close()
     return loading.finish()

@@ -154,10 +154,13 @@ class AsyncDriver(_Loop[T]):
         self._woken: asyncio.Future[None] | None = None
 
     async def run(self) -> T:
-        """Carry on until the machine is done; a machine that streams can be run again."""
+        """Carry on until the machine is done; a machine that streams can be run again.
+
+        Cancelled, it leaves what is under way to be carried on with, or to ``close``.
+        """
         try:
             return await self._run()
-        except BaseException:
+        except Exception:
             self.close()
             raise
 

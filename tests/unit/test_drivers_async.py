@@ -84,32 +84,41 @@ def test_context_variables_are_copied() -> None:
     assert seen == ["caller's"] * 3
 
 
-def test_cancelling_cancels_what_is_under_way() -> None:
-    """No request outlives the task that wanted it."""
-    all_started, started = asyncio.Event(), list[str]()
-    ended: list[str] = []
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_is_under_way_when_a_run_is_cancelled(closed: bool) -> None:
+    """Closed, no request outlives the task that wanted it; run again, their answers are taken."""
+    all_started, released, started = asyncio.Event(), asyncio.Event(), list[str]()
+    cancelled: list[str] = []
 
     async def send(request: Send) -> Answer:
         started.append(request.operation)
         if len(started) == 3:
             all_started.set()
         try:
-            await asyncio.get_running_loop().create_future()
+            await released.wait()
         except asyncio.CancelledError:
-            ended.append(request.operation)
+            cancelled.append(request.operation)
             raise
-        return {}
+        return answer(request)
 
-    async def run() -> list[str]:
-        task = asyncio.ensure_future(AsyncDriver(Many(3), send).run())
+    async def run() -> None:
+        driver = AsyncDriver(Many(3), send)
+        task = asyncio.ensure_future(driver.run())
         await all_started.wait()
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
-        await asyncio.sleep(0)
-        return sorted(ended)
+        assert not cancelled
+        if closed:
+            driver.close()
+            await asyncio.sleep(0)
+            assert sorted(cancelled) == ["0", "1", "2"]
+        else:
+            released.set()
+            assert sorted(await driver.run()) == ["0", "1", "2"]
+            assert len(started) == 3
 
-    assert asyncio.run(run()) == ["0", "1", "2"]
+    asyncio.run(run())
 
 
 def test_a_wait_beside_a_request() -> None:
