@@ -79,7 +79,7 @@ async def one_by_one() -> AsyncIterator[dict[str, Any]]:
 @pytest.mark.parametrize("items", [ITEMS, one_by_one], ids=["iterable", "async iterable"])
 def test_a_journal(moto_endpoint: str, table: Any, tmp_path: Path, items: Any) -> None:
     """A load whose credentials expire goes on where it was, random suffixes included."""
-    faults: Iterator[Fault] = chain(["none"] * 4, repeat("expired"))  # type: ignore[arg-type] # literals, all of them
+    faults: Iterator[Fault] = chain(["none"] * 4, repeat("expired"))
     options: Any = {"journal": tmp_path / "journal", "workers": 2, "window": 100}
     with Proxy(moto_endpoint, faults) as proxy, pytest.raises(BulkLoadError, match="ExpiredToken") as raised:
         load(proxy.endpoint, table, items, **options)
