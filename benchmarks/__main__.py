@@ -19,6 +19,7 @@ from benchmarks.measure import Figure
 from benchmarks.reads import latency, reads
 from benchmarks.single import single
 from benchmarks.units import Case, figures, units
+from benchmarks.window import window
 from tests import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
@@ -34,6 +35,7 @@ class Bench(str, Enum):
     latency = "latency"
     single = "single"
     bulk = "bulk"
+    window = "window"
     units = "units"
     growth = "growth"
 
@@ -43,10 +45,17 @@ _TITLES = {
     Bench.latency: "A merged read under latency: wall time",
     Bench.single: "Single items: CPU",
     Bench.bulk: "Bulk loads",
+    Bench.window: "Bulk loads: the window",
     Bench.units: "Read units",
     Bench.growth: "Growth",
 }
-MEASURES = {Bench.reads: reads, Bench.latency: latency, Bench.single: single, Bench.bulk: bulk}
+MEASURES = {
+    Bench.reads: reads,
+    Bench.latency: latency,
+    Bench.single: single,
+    Bench.bulk: bulk,
+    Bench.window: window,
+}
 
 
 @dataclass

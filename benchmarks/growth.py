@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 from boto3.dynamodb.conditions import Key
 
 from benchmarks import ways
-from benchmarks.measure import Figure
+from benchmarks.measure import Figure, forget_peak, peak
 from benchmarks.stub import stub
 
 __all__ = ["Point", "draw", "growth", "measured"]
@@ -25,7 +24,6 @@ ITEMS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 CPU_SECONDS = 0.5
 """Small reads are repeated for so long."""
 ROOT = Path(__file__).resolve().parent.parent
-_STATUS = Path("/proc/self/status")
 # Grey and these four can be read on white and on black.
 _COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#b15fc9")
 _GREY = "#808080"
@@ -82,30 +80,18 @@ def measured(endpoint: str, shards: int, items: int) -> Point:
     """
     with ways.sharded(endpoint, shards) as table:
         list(table.query_items(KeyConditionExpression=Key("Date").eq("no such day")))
-        _forget_peak()
-        before = _peak()
+        forget_peak()
+        before = peak()
         began = time.process_time()
         found = sum(1 for _ in table.query_items(KeyConditionExpression=ways.CONDITION))
         if found != items:
             raise RuntimeError(f"{found} items were read of {items}")
-        after, reads = _peak(), 1
+        after, reads = peak(), 1
         while (seconds := time.process_time() - began) < CPU_SECONDS:
             for _ in table.query_items(KeyConditionExpression=ways.CONDITION):
                 pass
             reads += 1
     return Point(shards, items, seconds / reads / items * 1e6, (after - before) / 1e6)
-
-
-def _forget_peak() -> None:
-    if _STATUS.exists():
-        (_STATUS.parent / "clear_refs").write_text("5", encoding="ascii")  # proc(5): the peak is then what is used now
-
-
-def _peak() -> int:
-    if _STATUS.exists():
-        # Linux's ru_maxrss would not do: there a process starts with the peak of the one that started it.
-        return int(_STATUS.read_text(encoding="ascii").partition("VmHWM:")[2].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def draw(points: Sequence[Point], picture: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-__all__ = ["Figure", "Timing", "alternate", "over"]
+__all__ = ["Figure", "Timing", "alternate", "forget_peak", "over", "peak"]
 
 Clock = Callable[[], float]
+_STATUS = Path("/proc/self/status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,3 +97,17 @@ def over(timing: Timing, other: Timing) -> tuple[float, tuple[float, float]]:
     """Give the ratio of two ways: the median of the rounds' own ratios, and the lowest and highest of them."""
     ratios = [mine / others for mine, others in zip(timing.seconds, other.seconds, strict=True)]
     return statistics.median(ratios), (min(ratios), max(ratios))
+
+
+def forget_peak() -> None:
+    """Let the peak of this process's resident memory be what is used now, where that can be done."""
+    if _STATUS.exists():
+        (_STATUS.parent / "clear_refs").write_text("5", encoding="ascii")  # proc(5)
+
+
+def peak() -> int:
+    """Give the peak of this process's resident memory, in bytes."""
+    if _STATUS.exists():
+        # Linux's ru_maxrss would not do: there a process starts with the peak of the one that started it.
+        return int(_STATUS.read_text(encoding="ascii").partition("VmHWM:")[2].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -24,8 +24,6 @@ ROUNDS = 7
 """Of 200 requests over 32 connections."""
 LATENCY_MS = 5.0
 
-_MISSING = "not installed: pip install '.[benchmarks]'"
-
 
 def reads(*, short: bool) -> Iterator[Figure]:
     """200 shards of 100 orders, merged in order: CPU at most a third of boto3's, and below other libraries'."""
@@ -51,11 +49,11 @@ def reads(*, short: bool) -> Iterator[Figure]:
         try:
             others["PynamoDB"] = ways.pynamodb(endpoint, SHARDS)
         except ModuleNotFoundError:
-            absent["PynamoDB"] = _MISSING
+            absent["PynamoDB"] = ways.MISSING
         try:
             others["aiodynamo"] = stack.enter_context(ways.aiodynamo(endpoint, SHARDS, connections=CONNECTIONS))
         except ModuleNotFoundError:
-            absent["aiodynamo"] = _MISSING
+            absent["aiodynamo"] = ways.MISSING
         every = {**chosen, **others}
         for name, read in every.items():
             items = read()

@@ -93,7 +93,8 @@ class Partition:
 class Store:
     """Answers requests; ``answer`` takes an operation and a body and gives a whole HTTP response."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, forgets: bool = False) -> None:
+        self._forgets = forgets
         self.partitions: dict[str, Partition] = {}
         self._pages: dict[tuple[Any, ...], bytes] = {}
         self._kept = 0
@@ -134,14 +135,20 @@ class Store:
         return self._empty
 
     def _batch_write_item(self, request: dict[str, Any]) -> bytes:
-        for writes in request["RequestItems"].values():
-            for write in writes:
-                if "PutRequest" not in write:
-                    raise InvalidRequestError("the stub's BatchWriteItem only puts")
-                self._put(write["PutRequest"]["Item"])
-        return self._all_written
+        ((table, writes),) = request["RequestItems"].items()
+        for write in writes:
+            if "PutRequest" not in write:
+                raise InvalidRequestError("the stub's BatchWriteItem only puts")
+            self._put(write["PutRequest"]["Item"])
+        if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
+            return self._all_written
+        units = float(len(writes))  # of orders that take 1 each
+        told = {"TableName": table, "CapacityUnits": units, "Table": {"CapacityUnits": units}}
+        return response(orjson.dumps({"UnprocessedItems": {}, "ConsumedCapacity": [told]}))
 
     def _put(self, item: dict[str, Any]) -> None:
+        if self._forgets:
+            return
         self._partition(item[PARTITION]["S"]).put(item[SORT]["S"], orjson.dumps(item))
         if self._pages:
             self._pages.clear()
@@ -301,9 +308,9 @@ class _Connection(asyncio.Protocol):
             self._transport.write(answer)
 
 
-async def serve(shards: int, items: int, latency: float) -> None:
+async def serve(shards: int, items: int, latency: float, *, forgets: bool) -> None:
     """Serve until the standard input ends; the first line printed is the port."""
-    store = Store()
+    store = Store(forgets=forgets)
     store.fill(shards, items)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Connection(store, latency), "127.0.0.1", 0, backlog=1024)
@@ -313,7 +320,7 @@ async def serve(shards: int, items: int, latency: float) -> None:
 
 
 @contextlib.contextmanager
-def stub(*, shards: int, items: int, latency_ms: float = 0) -> Iterator[str]:
+def stub(*, shards: int = 1, items: int = 0, latency_ms: float = 0, forgets: bool = False) -> Iterator[str]:
     """Run a stub server in a process of its own, and give its URL.
 
     Example::
@@ -324,8 +331,10 @@ def stub(*, shards: int, items: int, latency_ms: float = 0) -> Iterator[str]:
         shards: Over how many the orders are spread.
         items: How many orders the table holds, in all shards together.
         latency_ms: Milliseconds from a request's arrival to its answer, for each request alone.
+        forgets: Whether what is put is not kept: for loads that are larger than the memory.
     """
     given = ["--shards", str(shards), "--items", str(items), "--latency-ms", str(latency_ms)]
+    given += ["--forgets"] * forgets
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "benchmarks.stub", *given],
         cwd=_ROOT,
@@ -346,5 +355,6 @@ if __name__ == "__main__":
     parser.add_argument("--shards", type=int, required=True)
     parser.add_argument("--items", type=int, required=True)
     parser.add_argument("--latency-ms", type=float, default=0)
+    parser.add_argument("--forgets", action="store_true")
     arguments = parser.parse_args()
-    asyncio.run(serve(arguments.shards, arguments.items, arguments.latency_ms / 1000))
+    asyncio.run(serve(arguments.shards, arguments.items, arguments.latency_ms / 1000, forgets=arguments.forgets))

@@ -25,14 +25,16 @@ Read = Callable[[], list[Any]]
 """Reads a whole day."""
 
 CONDITION = Key("Date").eq(DAY)
-_FAKE: dict[str, Any] = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+FAKE: dict[str, Any] = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+MISSING = "not installed: pip install '.[benchmarks]'"
+"""What is said of a library that cannot be measured."""
 
 
 @contextmanager
 def resource(endpoint: str, *, connections: int = 10) -> Iterator[Any]:
     """Give a boto3 resource over a client of its own, of the same configuration for every way."""
     config = Config(max_pool_connections=connections, retries={"mode": "standard"})
-    made = boto3.session.Session(**_FAKE, region_name="us-east-1").resource(
+    made = boto3.session.Session(**FAKE, region_name="us-east-1").resource(
         "dynamodb", endpoint_url=endpoint, config=config
     )
     try:
@@ -59,7 +61,7 @@ def plain(endpoint: str, shards: int, *, workers: int) -> Iterator[Read]:
 
     def start() -> None:
         # Sessions are not for threads, and one is enough for a thread's life.
-        own = boto3.session.Session(**_FAKE, region_name="us-east-1").resource(
+        own = boto3.session.Session(**FAKE, region_name="us-east-1").resource(
             "dynamodb", endpoint_url=endpoint, config=Config(max_pool_connections=1, retries={"mode": "standard"})
         )
         made.append(own)
@@ -86,8 +88,8 @@ def plain(endpoint: str, shards: int, *, workers: int) -> Iterator[Read]:
                 own.meta.client.close()
 
 
-def pynamodb(endpoint: str, shards: int) -> Read:
-    """Read the same pages with PynamoDB, one after another: the least CPU that it can take; nothing is merged."""
+def pynamodb_model(endpoint: str) -> Any:
+    """Give PynamoDB's model of an order."""
     from pynamodb.attributes import BooleanAttribute, NumberAttribute, UnicodeAttribute
     from pynamodb.models import Model
 
@@ -110,43 +112,57 @@ def pynamodb(endpoint: str, shards: int) -> Read:
         Address = UnicodeAttribute()
         Note = UnicodeAttribute()
 
+    return Order
+
+
+def pynamodb(endpoint: str, shards: int) -> Read:
+    """Read the same pages with PynamoDB, one after another: the least CPU that it can take; nothing is merged."""
+    model = pynamodb_model(endpoint)
     keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
-    return lambda: [order for key in keys for order in Order.query(key)]
+    return lambda: [order for key in keys for order in model.query(key)]
 
 
 @contextmanager
-def aiodynamo(endpoint: str, shards: int, *, connections: int) -> Iterator[Read]:
-    """Read the same pages with aiodynamo over aiohttp, side by side; nothing is merged."""
+def aiodynamo_client(endpoint: str, *, connections: int) -> Iterator[tuple[asyncio.AbstractEventLoop, Any]]:
+    """Give aiodynamo's client over aiohttp, and the event loop that it runs in."""
     import aiohttp
     from aiodynamo.client import Client
     from aiodynamo.credentials import Key as Secret
     from aiodynamo.credentials import StaticCredentials
-    from aiodynamo.expressions import HashKey
     from aiodynamo.http.aiohttp import AIOHTTP
     from yarl import URL
 
-    keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
     loop = asyncio.new_event_loop()
 
-    async def make() -> tuple[Any, Any]:
-        session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
-        client = Client(AIOHTTP(session), StaticCredentials(Secret("testing", "testing")), "us-east-1", URL(endpoint))
-        return session, client.table(TABLE)
+    async def connect() -> Any:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=connections))
 
-    session, table = loop.run_until_complete(make())
-
-    async def page(key: str) -> list[Any]:
-        return [item async for item in table.query(HashKey("Date", key))]
-
-    async def read() -> list[Any]:
-        pages = await asyncio.gather(*map(page, keys))
-        return [item for items in pages for item in items]
-
+    session = loop.run_until_complete(connect())
+    credentials = StaticCredentials(Secret("testing", "testing"))
     try:
-        yield lambda: loop.run_until_complete(read())
+        yield loop, Client(AIOHTTP(session), credentials, "us-east-1", URL(endpoint))
     finally:
         loop.run_until_complete(session.close())
         loop.close()
+
+
+@contextmanager
+def aiodynamo(endpoint: str, shards: int, *, connections: int) -> Iterator[Read]:
+    """Read the same pages with aiodynamo, side by side; nothing is merged."""
+    with aiodynamo_client(endpoint, connections=connections) as (loop, client):
+        from aiodynamo.expressions import HashKey
+
+        keys = [str(key) for key in strategy_of(shards).physical_keys(DAY)]
+        table = client.table(TABLE)
+
+        async def page(key: str) -> list[Any]:
+            return [item async for item in table.query(HashKey("Date", key))]
+
+        async def read() -> list[Any]:
+            pages = await asyncio.gather(*map(page, keys))
+            return [item for items in pages for item in items]
+
+        yield lambda: loop.run_until_complete(read())
 
 
 def comparable(items: Sequence[Any]) -> list[dict[str, Any]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -43,14 +44,18 @@ def stream_machine(
 
 @dataclass
 class Timed:
-    """Runs a machine on a clock of its own: ``answers`` gives, for a request, how long it takes and its answer."""
+    """Runs a machine on a clock of its own: ``answers`` gives, for a request, how long it takes and its answer.
+
+    ``sent`` takes the requests and their times; a ``deque(maxlen=0)`` keeps none.
+    """
 
     answers: Callable[[Send], tuple[float, Answer]]
     now: float = 0.0
-    sent: list[tuple[float, Send]] = field(default_factory=list)
+    sent: MutableSequence[tuple[float, Send]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._under_way: list[tuple[float, int, Send, Answer]] = []
+        self._number = count()
 
     def run(self, machine: Machine[Any]) -> Any:
         """Carry on until the machine is done; a machine that streams can be run again."""
@@ -60,7 +65,7 @@ class Timed:
                 return step.value
             if isinstance(step, Send):
                 seconds, answer = self.answers(step)
-                heappush(self._under_way, (self.now + seconds, len(self.sent), step, answer))
+                heappush(self._under_way, (self.now + seconds, next(self._number), step, answer))
                 self.sent.append((self.now, step))
                 continue
             comes = self._under_way[0][0] if self._under_way else inf

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import boto3
@@ -21,14 +23,18 @@ pytest.importorskip("typer")
 import typer
 from typer.testing import CliRunner
 
-from benchmarks import report, ways
+from benchmarks import bulk, memory, report, ways, writes
 from benchmarks.__main__ import MEASURES, Bench, main
-from benchmarks.measure import Figure, Timing, over
+from benchmarks.measure import Figure, Timing, forget_peak, over, peak
 from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
 from benchmarks.stub import stub
 from benchmarks.units import Case, Day, block_units, figures
+from benchmarks.window import PARTITION_UNITS, Partitions, item_bytes, load, messages
 from benchmarks.wire import Wire
+from shardkit import stable_hash
 from shardkit.capacity import item_size
+from shardkit.faults import throttle_reasons
+from shardkit.machine import Send
 from tests.tables import make_table
 
 SHARDS, ITEMS = 4, 40
@@ -124,6 +130,117 @@ def test_the_stub_keeps_what_is_put() -> None:
         assert table.get_item(Key={"Date": "put", "OrderId": "b"})["Item"] == one
         assert "Item" not in table.get_item(Key={"Date": "put", "OrderId": "c"})
         assert table.query(KeyConditionExpression=Key("Date").eq("put"))["Items"] == [two, one]
+
+
+def test_the_stub_forgets_what_is_put_and_says_its_units() -> None:
+    with stub(forgets=True) as url, ways.resource(url) as resource:
+        puts = [{"PutRequest": {"Item": {"Date": "put", "OrderId": name}}} for name in ("a", "b")]
+        asked: Any = {"RequestItems": {TABLE: puts}, "ReturnConsumedCapacity": "TOTAL"}
+        answer = resource.batch_write_item(**asked)
+        assert answer["UnprocessedItems"] == {}
+        assert [told["CapacityUnits"] for told in answer["ConsumedCapacity"]] == [2.0]
+        assert resource.Table(TABLE).query(KeyConditionExpression=Key("Date").eq("put"))["Items"] == []
+
+
+@pytest.mark.parametrize("way", writes.WAYS)
+def test_every_way_writes_the_same(way: str) -> None:
+    written = writes.Orders(60)
+    with stub() as url:
+        assert not writes.written(url, written)
+        try:
+            with writes.WAYS[way](url, written) as write:
+                write()
+        except ModuleNotFoundError as error:
+            pytest.skip(f"{error.name} is not installed")
+        assert writes.written(url, written)
+        assert not writes.written(url, writes.Orders(59))
+
+
+def a_bulk(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Figure]:
+    monkeypatch.setattr(bulk, "WAYS", {**{way: writes.WAYS[way] for way in (writes.OURS, writes.BOTO3)}, **more})
+    monkeypatch.setattr(bulk, "Orders", lambda _: writes.Orders(50))
+    monkeypatch.setattr(bulk, "memory", lambda *, short: iter(()))
+    return {figure.name: figure for figure in bulk.bulk(short=True)}
+
+
+def test_only_boto3_s_figures_have_targets_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(endpoint: str, orders: writes.Orders) -> AbstractContextManager[writes.Write]:
+        raise ModuleNotFoundError("no such library")
+
+    measured = a_bulk(monkeypatch, absent=absent)
+    targets = {name: figure.target for name, figure in measured.items() if figure.target is not None}
+    assert targets == {
+        "bulk_load: CPU of 50 items, of boto3's batch_writer": 1 / 3,
+        "bulk_load: wall time of 50 items at 5 ms, of boto3's batch_writer": 1 / 8,
+    }
+    assert measured["bulk_load: CPU of 50 items, of absent"].value is None
+    assert measured["bulk_load: CPU of 50 items, of absent"].note == ways.MISSING
+
+
+def test_a_way_that_writes_other_items_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def idle(endpoint: str, orders: writes.Orders) -> Iterator[writes.Write]:
+        yield lambda: None
+
+    with pytest.raises(RuntimeError, match="idle wrote other items"):
+        a_bulk(monkeypatch, idle=idle)
+
+
+def test_memory_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "ITEMS", (5_000,))
+    (figure,) = memory.memory(short=False)
+    assert figure.value is not None
+    assert 5_000 * ORDER_BYTES / 1e6 < figure.value < memory.MEGABYTES
+
+
+def test_a_peak_is_forgotten() -> None:
+    held = bytearray(64_000_000)
+    high = peak()
+    assert high > len(held)
+    del held
+    forget_peak()
+    assert peak() < high - 32_000_000
+
+
+def test_partitions_take_a_thousand_units_a_second_each() -> None:
+    partitions = Partitions(2)
+    users: list[dict[str, Any]] = [{"pk": {"S": f"U{user}"}} for user in range(40)]
+    on = {at: next(item for item in users if stable_hash(item["pk"]["S"]) * 2 >> 64 == at) for at in (0, 1)}
+    written = {0: 0, 1: 0}
+    for tick in range(1, 101):
+        for at, item in on.items():
+            requests = [{"PutRequest": {"Item": item}}] * 25
+            answer = partitions.answer(Send("BatchWriteItem", {"RequestItems": {"Messages": requests}}), tick / 100)
+            assert isinstance(answer, dict)
+            left = answer["UnprocessedItems"]["Messages"]
+            written[at] += 25 - len(left)
+            assert answer["ConsumedCapacity"][0]["CapacityUnits"] == 25 - len(left)
+    assert written == pytest.approx({0: PARTITION_UNITS, 1: PARTITION_UNITS}, abs=1)
+
+
+def test_a_partition_without_units_says_that_it_is_its_key_range() -> None:
+    partitions = Partitions(1)
+    item = {"pk": {"S": "U1"}}
+    alone = Send("PutItem", {"TableName": "Messages", "Item": item})
+    batch = Send("BatchWriteItem", {"RequestItems": {"Messages": [{"PutRequest": {"Item": item}}] * 2}})
+    for send in (alone, batch):
+        refused = partitions.answer(send, 0.0)
+        assert isinstance(refused, ClientError)
+        assert throttle_reasons(refused) == {"TableWriteKeyRangeThroughputExceeded"}
+    assert partitions.answer(alone, 0.001) == {"ConsumedCapacity": {"CapacityUnits": 1.0}}
+
+
+def test_messages_are_sorted_by_user_and_have_their_size() -> None:
+    some = list(islice(messages(Random(1)), 1000))
+    assert [(item["pk"], item["sk"]) for item in some] == sorted((item["pk"], item["sk"]) for item in some)
+    assert {item_size({name: {"S": value} for name, value in item.items()}) for item in some} == {1024}
+    assert item_bytes(100) > 1024
+
+
+def test_a_larger_window_uses_more_of_the_table() -> None:
+    small, large = (load(window, 10_000) for window in (300, 3000))
+    assert small.share < large.share <= 1.0
+    assert small.throttles < small.requests
 
 
 @pytest.mark.parametrize(
