@@ -19,18 +19,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
-from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.outcome import Outcome, duplicate, too_many, unprocessed
 from shardkit.bulk.pacing import KeyPace, TablePace, units_of
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
-from shardkit.bulk.writes import EncodedRequests, Identity, Write, Writes
+from shardkit.bulk.window import Window
+from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.faults import is_fatal, is_throttle, is_transient, throttle_reasons, throttled_scope
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
@@ -92,14 +92,12 @@ class Load:
         self._sharding = sharding
         self._workers = workers
         self._draw = draw
-        self._window = window
+        self._room = window
         self._duplicates = duplicates
         self._max_failures = max_failures
         self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
-        self._waiting: Interleave[Write] = Interleave()
-        self._held: dict[Identity, Write] = {}
-        self._flying: set[Identity] = set()
         self._keys = KeyPace(draw)
+        self._window = Window(self._keys)
         self._pace = TablePace(write_units, draw)
         self._probes = True
         self._alone: deque[_Batch] = deque()
@@ -115,15 +113,20 @@ class Load:
         self.broken: Exception | None = None
 
     @property
+    def room(self) -> int:
+        """How many more items it takes now; every item, also one that fails at once, takes up one."""
+        return 0 if self._closed else self._room - len(self._window) - len(self._outcome)
+
+    @property
     def wants(self) -> bool:
         """Whether there is room for another item."""
-        return not self._closed and len(self._waiting) + len(self._outcome) < self._window
+        return self.room > 0
 
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
         return self._closed and not (
-            len(self._waiting) or self._alone or self._halves or self._retries or self._asked or len(self._outcome)
+            len(self._window) or self._alone or self._halves or self._retries or self._asked or len(self._outcome)
         )
 
     @property
@@ -176,32 +179,21 @@ class Load:
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
             self._refuse(source, place, error)
             return
-        earlier = self._held.get(write.same)
+        earlier = self._window.held(write)
         if earlier is None or (earlier.sent and self._duplicates == "last"):
-            self._held[write.same] = write
-            self._waiting.add(write.identity[0], write)
+            self._window.add(write)
         elif self._duplicates == "last":
-            self._replace(earlier, write)
+            self._outcome.superseded(self._window.replace(earlier, write))
         elif self._duplicates == "first":
             self._outcome.superseded(write)
         else:
-            self._fail([write], duplicate(self._outcome.shown(earlier.place)))
+            self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
 
     def _refuse(self, source: Any, place: Any, error: Exception) -> None:
         error = self.fatal or error
         self._outcome.refused(source, place, error, final=error is not self.fatal)
 
-    def _replace(self, earlier: Write, write: Write) -> None:
-        if earlier.identity == write.identity:
-            earlier.exchange(write)
-            self._outcome.superseded(write)
-            return
-        self._waiting.remove(earlier.identity[0], earlier)
-        self._waiting.add(write.identity[0], write)
-        self._held[write.same] = write
-        self._outcome.superseded(earlier)
-
-    def next(self, now: float) -> Step[list[BulkResult]]:
+    def next(self, now: float) -> Step[Sequence[BulkResult]]:
         """Hand out results, send, ask for more items (an empty result), or wait."""
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
@@ -212,8 +204,7 @@ class Load:
             if self._described is None and self._pace.asks(now):
                 self._described = Send("DescribeTable", {"TableName": self._sharding.table})
                 return self._described
-            for key in self._keys.rested(now):
-                self._waiting.wake(key)
+            self._window.wake(now)
             if len(self._asked) < self._workers:
                 ready = inf if self._pace.unknown else self._pace.ready(now)
                 if ready <= now and (batch := self._batch(now)):
@@ -239,17 +230,7 @@ class Load:
             return self._retries.pop(0)[1]
         if self.wants or len(self._asked) + len(self._retries) >= self._workers:
             return None
-        flying, keys = self._flying, self._keys
-        writes: list[Write] = []
-
-        def free(write: Write) -> bool:
-            return write.identity not in flying and keys.free(write.identity[0], now)
-
-        while len(writes) < BATCH_ITEMS and (write := self._waiting.take(free)) is not None:
-            flying.add(write.identity)
-            keys.sent(write.identity[0])
-            write.sent = True
-            writes.append(write)
+        writes = self._window.take(BATCH_ITEMS, now)
         return _Batch(writes) if writes else None
 
     def _send(self, batch: _Batch, now: float) -> Send:
@@ -290,11 +271,8 @@ class Load:
             if batch.alone:
                 self._tally.throttled(())  # it got through, so the reason was not heard
             self._tally.wrote(done, total)
-            for write in done:
-                self._keys.written(write.identity[0])
-                self._land(write)
-                self._forget(write)
-                self._outcome.written(write)
+            self._window.written(done)
+            self._outcome.written(done)
         if left:
             self._tally.throttles += 1
             self._unprocessed(left, now)
@@ -383,15 +361,10 @@ class Load:
 
     def _put_back(self, writes: list[Write]) -> None:
         for write in reversed(writes):
-            self._land(write)
-            newer = self._held.get(write.same)
-            if newer is not None and newer is not write:
+            if self._window.put_back(write):
+                self._tally.retried += 1
+            else:
                 self._outcome.superseded(write)
-                continue
-            write.sent = False
-            self._held[write.same] = write
-            self._tally.retried += 1
-            self._waiting.put_back(write.identity[0], write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
         """End the load: all that is not in flight fails."""
@@ -402,23 +375,12 @@ class Load:
         self._halves.clear()
         self._retries.clear()
         self._fail((write for batch in resting for write in batch.writes), self.fatal)
-        self._fail((*writes, *self._waiting.drain()), self.fatal)
+        self._fail((*writes, *self._window.drain()), self.fatal)
 
     def _fail(self, writes: Iterable[Write], error: Exception) -> None:
         for write in writes:
-            if write.sent:
-                self._land(write)
-            self._forget(write)
+            self._window.failed(write)
             self._outcome.failed(write, error, final=error is not self.fatal)
-
-    def _land(self, write: Write) -> None:
-        self._flying.discard(write.identity)
-        self._keys.landed(write.identity[0])
-        self._waiting.wake(write.identity[0])
-
-    def _forget(self, write: Write) -> None:
-        if self._held.get(write.same) is write:
-            del self._held[write.same]
 
 
 def _units(writes: list[Write]) -> int:

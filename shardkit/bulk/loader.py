@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
@@ -150,7 +150,7 @@ def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading
     return carrier, Loading(sharding, items, options, workers=workers, draw=carrier.requests.draw)
 
 
-def _results(carrier: Carrier, loading: Loading) -> Iterator[list[BulkResult]]:
+def _results(carrier: Carrier, loading: Loading) -> Iterator[Sequence[BulkResult]]:
     load = loading.load
     interruptions = Interruptions()
     driver = carrier.driver(load, waiting=interruptions.waiting)

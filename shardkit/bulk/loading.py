@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
@@ -116,14 +117,13 @@ class Loading:
         """Hand records to the machine, which wants some, until it wants no more or there are none."""
         load = self.load
         try:
-            for place, record in records:
+            for place, record in islice(records, load.room):
                 self.put(place, record)
-                if not load.wants:
-                    return
         except Exception as error:  # noqa: BLE001 - the source's own: ``end`` decides
             self.end(error)
         else:
-            self.end()
+            if load.wants:
+                self.end()
 
     def put(self, place: Place, record: Record) -> None:
         """Hand a record to the machine."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 from shardkit.backoff import ATTEMPTS
 from shardkit.bulk.report import BulkResult, Encoded
@@ -15,6 +15,27 @@ from shardkit.sharding import Sharding
 __all__ = ["Outcome", "duplicate", "too_many", "unprocessed"]
 
 Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
+
+
+class _Results(Sequence[BulkResult]):
+    """Results that are made when they are looked at: a load that is only counted makes none."""
+
+    def __init__(self, ended: list[Write | BulkResult], result: Callable[[Write], BulkResult]) -> None:
+        self._ended = ended
+        self._result = result
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    @overload
+    def __getitem__(self, at: int) -> BulkResult: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BulkResult]: ...
+    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
+        return list(self)[at]
+
+    def __iter__(self) -> Iterator[BulkResult]:
+        return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
 
 
 class Outcome:
@@ -30,36 +51,38 @@ class Outcome:
         self._sharding = sharding
         self._tally = tally
         self._where = where
-        self._results: list[BulkResult] = []
+        self._ended: list[Write | BulkResult] = []
         self._settled: Settled = ([], [])
         self._outlived: dict[Identity, list[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._results)
+        return len(self._ended)
 
-    def results(self) -> list[BulkResult]:
+    def results(self) -> Sequence[BulkResult]:
         """Hand out the results since the last time."""
-        results, self._results = self._results, []
-        return results
+        ended, self._ended = self._ended, []
+        return _Results(ended, self._result)
 
     def settled(self) -> Settled:
         """Hand out the places since the last time: of what is done, and of what failed for good, with its result."""
         settled, self._settled = self._settled, ([], [])
         return settled
 
-    def written(self, write: Write, *, superseded: bool = False) -> None:
-        """Note a write that is done."""
-        # What failed of this key before it is done too: a load that is resumed shall not write it over this.
+    def written(self, writes: Sequence[Write]) -> None:
+        """Note writes that are done."""
+        done = self._settled[0]
+        # What failed of a key before is done too: a load that is resumed shall not write it over this.
         if self._outlived:
-            self._settled[0].extend(self._outlived.pop(write.same, ()))
-        self._settled[0].append(write.place)
-        given = Encoded(write.body, self._sharding)
-        self._results.append(BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=superseded))
+            for write in writes:
+                done.extend(self._outlived.pop(write.same, ()))
+        done.extend([write.place for write in writes])
+        self._ended.extend(writes)
 
     def superseded(self, write: Write) -> None:
         """Note a write that was left out for another one of its key."""
         self._tally.duplicates += 1
-        self.written(write, superseded=True)
+        write.superseded = True
+        self.written([write])
 
     def failed(self, write: Write, error: Exception, *, final: bool) -> None:
         """Note a write that failed; not ``final``: it can be loaded another time."""
@@ -75,7 +98,11 @@ class Outcome:
         else:
             self._tally.stopped += 1
         self._tally.failures.append(result)
-        self._results.append(result)
+        self._ended.append(result)
+
+    def _result(self, write: Write) -> BulkResult:
+        given = Encoded(write.body, self._sharding)
+        return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
 
     def shown(self, place: Any) -> Any:
         """Give a place as a reader sees it."""

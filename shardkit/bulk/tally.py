@@ -28,8 +28,7 @@ class Tally:
         self.reasons: Counter[str] = Counter()
         self.scopes: set[str] = set()
         self._hot: Counter[Any] = Counter()
-        self._shard_items: dict[int | None, int] = {}
-        self._shard_units: dict[int | None, float] = {}
+        self._shards: dict[int | None, list[Any]] = {}  # items, write units
         self._mixes = 0.0
         self._first: float | None = None
         self._last = 0.0
@@ -49,11 +48,14 @@ class Tally:
         """Count what a batch wrote; its units are apportioned by the items' sizes."""
         self.write_units += units
         self.written += len(writes)
-        weight = sum(write.units for write in writes)
+        share = units / sum([write.units for write in writes])
+        shards = self._shards
         for write in writes:
-            shard = write.shard
-            self._shard_items[shard] = self._shard_items.get(shard, 0) + 1
-            self._shard_units[shard] = self._shard_units.get(shard, 0.0) + units * write.units / weight
+            took = shards.get(write.shard)
+            if took is None:
+                took = shards[write.shard] = [0, 0.0]
+            took[0] += 1
+            took[1] += share * write.units
 
     def throttled(self, reasons: Iterable[str]) -> None:
         """Count a throttle by what the service says of it."""
@@ -68,7 +70,7 @@ class Tally:
     @property
     def report(self) -> BulkReport:
         """The load so far."""
-        shards = sorted(self._shard_items, key=lambda shard: -1 if shard is None else shard)
+        shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
         mix = self._mixes / self.requests if self.requests else 0.0
         hot = dict(self._hot.most_common(_HOT_KEYS))
         return BulkReport(
@@ -86,7 +88,7 @@ class Tally:
             write_units=self.write_units,
             seconds=0.0 if self._first is None else self._last - self._first,
             keys_in_flight=mix,
-            per_shard={shard: ShardTally(self._shard_items[shard], self._shard_units[shard]) for shard in shards},
+            per_shard={shard: ShardTally(*self._shards[shard]) for shard in shards},
             failures=tuple(self.failures),
             advice=tuple(self._advice(mix, hot)),
         )

@@ -42,7 +42,8 @@ class Write:
     """A put or a delete.
 
     ``body`` is its part of a BatchWriteItem as JSON, ``identity`` its primary key as it is stored, the partition key
-    first; of two with the same ``same``, one may replace the other.
+    first; of two with the same ``same``, one may replace the other. ``sent``: it is on its way. ``superseded``: it was
+    left out for another one.
     """
 
     body: bytes
@@ -52,6 +53,7 @@ class Write:
     same: Identity
     units: int
     sent: bool = False
+    superseded: bool = False
 
     def alone(self, table: str) -> Send:
         """Give the request that writes it by itself: a throttle of that says its reason."""
