@@ -378,8 +378,9 @@ class Load:
         self._fail((*writes, *self._window.drain()), self.fatal)
 
     def _fail(self, writes: Iterable[Write], error: Exception) -> None:
+        writes = list(writes)
+        self._window.failed(writes)
         for write in writes:
-            self._window.failed(write)
             self._outcome.failed(write, error, final=error is not self.fatal)
 
 

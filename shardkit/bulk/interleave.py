@@ -6,7 +6,7 @@ Source: the guide, "Distribute Write Activity During Data Upload".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Interleave"]
@@ -22,7 +22,7 @@ class Interleave(Generic[T]):
         order = Interleave()
         for user, message in [("U1", 1), ("U1", 2), ("U2", 1), ("U2", 2)]:
             order.add(user, (user, message))
-        [order.take() for _ in range(4)]  # U1.1 U2.1 U1.2 U2.2
+        order.take(4)  # U1.1 U2.1 U1.2 U2.2
 
     Items of one partition key keep their order. Cost: O(1) for each item added and taken. Memory: what is held.
     """
@@ -56,32 +56,35 @@ class Interleave(Generic[T]):
         self._held += 1
         return entry
 
-    def take(self, free: Callable[[T], bool] = lambda _: True) -> T | None:
-        """Take the next item whose turn it is; a key whose first item is not ``free`` rests until it is woken."""
-        turns = self._turns
-        while turns:
+    def take(self, most: int, free: Callable[[T], bool] = lambda _: True) -> list[T]:
+        """Take the next items whose turn it is; a key whose first item is not ``free`` rests until it is woken."""
+        turns, lasts = self._turns, self._lasts
+        items: list[T] = []
+        while turns and len(items) < most:
             key = turns[0]
-            last = self._lasts[key]
+            last = lasts[key]
             first = last[1]
-            item: T = first[0]
-            if not free(item):
+            if not free(first[0]):
                 self._resting.add(turns.popleft())
                 continue
             if first is last:
-                del self._lasts[turns.popleft()]
+                del lasts[turns.popleft()]
             else:
                 last[1] = first[1]
                 turns.rotate(-1)
             first[1] = None  # no rings for the garbage collector
-            self._held -= 1
-            return item
-        return None
+            items.append(first[0])
+        self._held -= len(items)
+        return items
 
-    def wake(self, key: Hashable) -> None:
-        """Let a key that rests have turns again, the next one behind all others."""
-        if key in self._resting:
-            self._resting.remove(key)
-            self._turns.append(key)
+    def wake(self, keys: Iterable[Hashable]) -> None:
+        """Let keys that rest have turns again, the next ones behind all others."""
+        resting = self._resting
+        if resting:
+            for key in keys:
+                if key in resting:
+                    resting.remove(key)
+                    self._turns.append(key)
 
     def remove(self, key: Hashable, item: T) -> None:
         """Take an item of this partition key out of turn; it costs a look at all that are before it."""
@@ -102,9 +105,5 @@ class Interleave(Generic[T]):
 
     def drain(self) -> list[T]:
         """Take all that is held, also of keys that rest."""
-        for key in tuple(self._resting):
-            self.wake(key)
-        items: list[T] = []
-        while (item := self.take()) is not None:
-            items.append(item)
-        return items
+        self.wake(tuple(self._resting))
+        return self.take(self._held)

@@ -6,7 +6,7 @@ Both come back the way TCP does: a part less at once, then a little more as long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -70,24 +70,28 @@ class KeyPace:
         self._total += 1
         self._squares += 2 * flying + 1
 
-    def landed(self, key: Hashable) -> None:
-        """Note an item that has its answer, whatever that is."""
-        flying = self._flying[key] - 1
-        if flying:
-            self._flying[key] = flying
-        else:
-            del self._flying[key]
-        self._total -= 1
-        self._squares -= 2 * flying + 1
+    def landed(self, keys: Iterable[Hashable]) -> None:
+        """Note items that have their answer, whatever that is, by the key of each."""
+        for key in keys:
+            flying = self._flying[key] - 1
+            if flying:
+                self._flying[key] = flying
+            else:
+                del self._flying[key]
+            self._total -= 1
+            self._squares -= 2 * flying + 1
 
-    def written(self, key: Hashable) -> None:
-        """Note an item that is written: a key that was slowed gets faster."""
-        slowed = self._slowed.get(key) if self._slowed else None
-        if slowed is not None:
-            slowed.backoff.eased()
-            slowed.allowance += 1 / max(1.0, slowed.allowance)
-            if slowed.allowance >= KEY_ITEMS:
-                del self._slowed[key]
+    def written(self, keys: Iterable[Hashable]) -> None:
+        """Note items that are written, by the key of each: a key that was slowed gets faster."""
+        if not self._slowed:
+            return
+        for key in keys:
+            slowed = self._slowed.get(key)
+            if slowed is not None:
+                slowed.backoff.eased()
+                slowed.allowance += 1 / max(1.0, slowed.allowance)
+                if slowed.allowance >= KEY_ITEMS:
+                    del self._slowed[key]
 
     def throttled(self, key: Hashable, now: float, progress: int) -> bool:
         """Slow a key down; True: its tries bring nothing, give up."""

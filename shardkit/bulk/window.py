@@ -5,7 +5,7 @@ Of one primary key at most one is on its way: it is never overtaken, and the sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.pacing import KeyPace
@@ -50,32 +50,33 @@ class Window:
 
     def take(self, most: int, now: float) -> list[Write]:
         """Take the next writes that may go."""
-        flying, keys, waiting = self._flying, self._keys, self._waiting
-        writes: list[Write] = []
+        flying, keys = self._flying, self._keys
 
-        def free(write: Write) -> bool:
-            return write.identity not in flying and keys.free(write.identity[0], now)
-
-        while len(writes) < most and (write := waiting.take(free)) is not None:
-            flying.add(write.identity)
-            keys.sent(write.identity[0])
+        def goes(write: Write) -> bool:
+            identity = write.identity
+            if identity in flying or not keys.free(identity[0], now):
+                return False
+            keys.sent(identity[0])
+            flying.add(identity)
             write.sent = True
-            writes.append(write)
-        return writes
+            return True
 
-    def written(self, writes: Iterable[Write]) -> None:
+        return self._waiting.take(most, goes)
+
+    def written(self, writes: Sequence[Write]) -> None:
         """Let go of writes that are done."""
-        for write in writes:
-            self._keys.written(write.identity[0])
-            self._let_go(write)
+        self._keys.written(write.identity[0] for write in writes)
+        self._landed(writes)
+        self._forget(writes)
 
-    def failed(self, write: Write) -> None:
-        """Let go of a write that is given up, sent or not."""
-        self._let_go(write)
+    def failed(self, writes: Sequence[Write]) -> None:
+        """Let go of writes that are given up, sent or not."""
+        self._landed([write for write in writes if write.sent])
+        self._forget(writes)
 
     def put_back(self, write: Write) -> bool:
         """Let a write that was sent be the next of its key again; False: a newer one waits, which takes its place."""
-        self._landed(write)
+        self._landed((write,))
         newer = self._held.get(write.same)
         if newer is not None and newer is not write:
             return False
@@ -86,21 +87,20 @@ class Window:
 
     def wake(self, now: float) -> None:
         """Let the keys that have rested have turns again."""
-        for key in self._keys.rested(now):
-            self._waiting.wake(key)
+        self._waiting.wake(self._keys.rested(now))
 
     def drain(self) -> list[Write]:
         """Take all that wait, also those of keys that rest."""
         return self._waiting.drain()
 
-    def _let_go(self, write: Write) -> None:
-        if write.sent:
-            self._landed(write)
-        if self._held.get(write.same) is write:
-            del self._held[write.same]
+    def _landed(self, writes: Sequence[Write]) -> None:
+        keys = [write.identity[0] for write in writes]
+        self._flying.difference_update([write.identity for write in writes])
+        self._keys.landed(keys)
+        self._waiting.wake(keys)
 
-    def _landed(self, write: Write) -> None:
-        key = write.identity[0]
-        self._flying.discard(write.identity)
-        self._keys.landed(key)
-        self._waiting.wake(key)
+    def _forget(self, writes: Iterable[Write]) -> None:
+        held = self._held
+        for write in writes:
+            if held.get(write.same) is write:
+                del held[write.same]

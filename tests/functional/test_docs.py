@@ -195,7 +195,7 @@ def test_the_picture_of_the_upload() -> None:
     for message in source:
         order.add(message.split()[0], message)
     assert source == sorted(source)
-    assert texts_of("upload-order.svg", "upload") == [order.take() for _ in source]
+    assert texts_of("upload-order.svg", "upload") == order.drain()
 
 
 # -- what operations.md says -------------------------------------------------------------------------------------------

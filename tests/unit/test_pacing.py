@@ -281,7 +281,7 @@ def test_keys_in_flight() -> None:
     for key in ("a", "b", "c", "c"):
         keys.sent(key)
     assert keys.mix == pytest.approx(1 / (1 / 16 + 1 / 16 + 1 / 4))
-    keys.landed("c")
+    keys.landed(["c"])
     assert keys.mix == pytest.approx(3.0)
     for items, mix in ((some(2000), 1.0), ([one for key in "abcdefgh" for one in some(500, pk=key)], 8.0)):
         load = a_load(workers=2)
@@ -398,14 +398,14 @@ def test_a_key_gets_faster_again() -> None:
         keys.sent("hot")
     keys.throttled("hot", 0.0, 0)
     for _ in range(40):
-        keys.landed("hot")
+        keys.landed(["hot"])
     assert not keys.free("hot", 0.0)
     for _ in range(20):
         assert keys.free("hot", 1.0)
         keys.sent("hot")
     assert not keys.free("hot", 1.0)
     for _ in range(20):
-        keys.written("hot")
+        keys.written(["hot"])
     assert keys.free("hot", 1.0)
 
 
