@@ -25,7 +25,7 @@ from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.load_estimate import estimate, rate_of
+from shardkit.cli.load_estimate import estimate
 from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
 from shardkit.errors import BulkLoadError, ConfigurationError, ShardkitError
 
@@ -138,10 +138,9 @@ def load(
                 s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
             )
             units = _units(write_units)
-            rate = rate_of(units, target)
             show_plan(told, source, opened, target)
             if dry_run:
-                guess = estimate(opened, target, rate)
+                guess = estimate(opened, target, units)
                 if as_json:
                     print(json.dumps(guess.to_dict()))
                 else:

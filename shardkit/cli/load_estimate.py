@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from shardkit import ShardedTable
-from shardkit.bulk.pacing import write_rate
+from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
+from shardkit.capacity import CapacityEstimator, TableUnits
 from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.codec import sized_to_wire_item
 
-__all__ = ["Estimate", "estimate", "rate_of"]
+__all__ = ["Estimate", "estimate"]
 
 _MOST_KEYS = 100_000
 _SHOWN = 20
@@ -23,13 +26,20 @@ _SHOWN = 20
 
 @dataclass
 class Estimate:
-    """What would be written: puts of new items, into the table and not its indexes."""
+    """What would be written: puts of new items.
+
+    Attributes:
+        rate: Write units a second of the table; None: as many as it can.
+        worth: How many of these a unit of each global index counts as (``bulk.pacing``).
+        units: Write units, of the table and of each index.
+    """
 
     rate: float | None
+    worth: Mapping[str, float] = field(default_factory=dict)
     items: int = 0
     failed: int = 0
     bytes: int = 0
-    write_units: int = 0
+    units: TableUnits = field(default_factory=TableUnits)
     shard_items: Counter[int | None] = field(default_factory=Counter)
     shard_units: Counter[int | None] = field(default_factory=Counter)
     key_units: Counter[Any] = field(default_factory=Counter)
@@ -42,9 +52,18 @@ class Estimate:
         return {shard: ShardTally(self.shard_items[shard], self.shard_units[shard]) for shard in shards}
 
     @property
+    def slowest(self) -> tuple[str | None, float]:
+        """The global index that takes longest, or None for the table with its local ones; and its units at the rate."""
+        units: dict[str | None, float] = {None: self.units.table + sum(self.units.local_indexes.values())}
+        for name, taken in self.units.global_indexes.items():
+            units[name] = taken * self.worth.get(name, 1.0)
+        slowest = max(units, key=units.__getitem__)
+        return slowest, units[slowest]
+
+    @property
     def seconds(self) -> float | None:
-        """At the given rate; None: there is none."""
-        return None if self.rate is None else self.write_units / self.rate
+        """At the given rate, until the slowest has all; None: there is none."""
+        return None if self.rate is None else self.slowest[1] / self.rate
 
     @property
     def hottest(self) -> tuple[Any, int] | None:
@@ -58,8 +77,12 @@ class Estimate:
             "items": self.items,
             "failed": self.failed,
             "bytes": self.bytes,
-            "write_units": self.write_units,
+            "write_units": self.units.total,
+            "table_write_units": self.units.table,
+            "local_index_write_units": dict(self.units.local_indexes),
+            "global_index_write_units": dict(self.units.global_indexes),
             "seconds": self.seconds,
+            "slowest_index": self.slowest[0],
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
             "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
             "per_shard": [
@@ -70,25 +93,36 @@ class Estimate:
         }
 
 
-def estimate(source: Source, table: ShardedTable, rate: float | None) -> Estimate:
-    """Read a source to its end and count; random suffixes are drawn, but are others than the load's."""
+def estimate(source: Source, table: ShardedTable, write_units: float | str | None) -> Estimate:
+    """Read a source to its end and count; random suffixes are drawn, but are others than the load's.
+
+    Raises:
+        ConfigurationError: ``write_units`` is no rate, or a share of a throughput that DescribeTable does not say.
+        ClientError: The table cannot be described.
+    """
     sharding = table.carrier.run(table.carrier.requests.known())
+    description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
+    estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
     writes = Writes(sharding, lambda _place: draw.random())
-    guess = Estimate(rate)
+    guess = _at(write_units, description)
+    index_keys = sharding.types.keys() - set(sharding.keys.names)
     for place, record in source.read():
         guess.items += 1
         try:
             if isinstance(record, BadRecord):
                 raise record.error  # noqa: TRY301 - told in one place
             write = writes.put(record, place)
+            wire, size = sized_to_wire_item(record)
+            for name in index_keys & wire.keys():
+                sharding.checked(name, wire[name], "item")
         except Exception as error:  # noqa: BLE001 - of whatever kind: the item could not be written
             guess.failed += 1
             if len(guess.failures) < _SHOWN:
                 guess.failures.append((source.where(place), str(error)))
             continue
-        guess.bytes += sized_to_wire_item(record)[1] + sharding.suffix_bytes(write.shard)
-        guess.write_units += write.units
+        guess.bytes += size + sharding.suffix_bytes(write.shard)
+        guess.units += estimator.put_item(sharding.stored(wire, write.shard))
         guess.shard_items[write.shard] += 1
         guess.shard_units[write.shard] += write.units
         guess.key_units[write.identity[0]] += write.units
@@ -97,16 +131,10 @@ def estimate(source: Source, table: ShardedTable, rate: float | None) -> Estimat
     return guess
 
 
-def rate_of(write_units: float | str | None, table: ShardedTable) -> float | None:
-    """Give write units a second for a number or a share of the table's.
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
-    rate = write_rate(write_units)
-    if rate is None or not isinstance(write_units, str):
-        return rate
-    described: Any = table.table
-    provisioned = (described.provisioned_throughput or {}).get("WriteCapacityUnits")
-    units = provisioned or (getattr(described, "warm_throughput", None) or {}).get("WriteUnitsPerSecond")
-    return rate * float(units) if units else None
+def _at(write_units: float | str | None, description: Mapping[str, Any]) -> Estimate:
+    """Begin an estimate at the rate that a load would take."""
+    pace = TablePace(write_units, lambda: 0.0)
+    error = None if pace.share is None else pace.described(description, 0.0)
+    if error is not None:
+        raise error
+    return Estimate(None if pace.rate == inf else pace.rate, pace.worth)

@@ -177,9 +177,15 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     """Say what would be written where, and what that takes."""
     good = guess.items - guess.failed
     console.print(f"{guess.items:,} items: {good:,} would be written, {guess.failed:,} would fail")
-    console.print(f"{size(guess.bytes)}, {guess.write_units:,} write units of the table; its indexes take their own")
+    console.print(f"{size(guess.bytes)}, {guess.units.total:,.0f} write units: {guess.units.table:,.0f} of the table")
+    for kind, indexes in (("local", guess.units.local_indexes), ("global", guess.units.global_indexes)):
+        for name, units in indexes.items():
+            console.print(f"{units:,.0f} of the {kind} index {name}", markup=False, soft_wrap=True)
     if guess.seconds is not None:
-        console.print(f"at {guess.rate:,.0f} write units a second: {duration(guess.seconds)}")
+        index = guess.slowest[0]
+        slowest = f", for which index {index} takes longest" if index else ""
+        rate = f"at {guess.rate:,.0f} write units a second{slowest}: {duration(guess.seconds)}"
+        console.print(rate, markup=False, soft_wrap=True)
     if guess.hottest is not None:
         key, units = guess.hottest
         console.print(

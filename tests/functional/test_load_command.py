@@ -16,6 +16,7 @@ import pytest
 
 from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
 from shardkit.bulk.batch import Load
+from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.sources import open_source
 from shardkit.cli import build_app
 from tests.tables import make_table
@@ -234,6 +235,69 @@ def test_dry_run_says_what_a_load_does(table: Table, folder: Path) -> None:
     assert "52 items: 51 would be written, 1 would fail" in shown
     assert "at 20 write units a second: 2.6 s" in shown
     assert "hottest key: 2014-07-" in shown
+
+
+def test_dry_run_counts_indexes(resource: DynamoDBServiceResource, folder: Path) -> None:
+    """Each by what it would hold; the slowest of them and the table says how long it takes."""
+    throughput = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 100}
+    keys: Any = [{"AttributeName": "Customer", "KeyType": "HASH"}]
+    by_customer: Any = {
+        "IndexName": "by-customer",
+        "KeySchema": keys,
+        "Projection": {"ProjectionType": "KEYS_ONLY"},
+        "ProvisionedThroughput": {**throughput, "WriteCapacityUnits": 10},
+    }
+    attributes: Any = [{"AttributeName": name, "AttributeType": "S"} for name in ("Date", "OrderId", "Customer")]
+    attributes.append({"AttributeName": "Total", "AttributeType": "N"})
+    schema: Any = [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}]
+    resource.create_table(
+        TableName="Orders",
+        KeySchema=schema,
+        AttributeDefinitions=attributes,
+        ProvisionedThroughput=throughput,  # type: ignore[arg-type]
+        GlobalSecondaryIndexes=[by_customer],
+        LocalSecondaryIndexes=[
+            {
+                "IndexName": "by-total",
+                "KeySchema": [schema[0], {"AttributeName": "Total", "KeyType": "RANGE"}],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+    )
+    orders: list[dict[str, Any]] = [{"Date": "2014-07-09", "OrderId": f"A{n}", "Note": "x" * 1500} for n in range(100)]
+    lines = [{**order, "Customer": "C1"} if n % 4 == 0 else order for n, order in enumerate(orders)]
+    lines += [{**order, "OrderId": "B", "Total": n} for n, order in enumerate(orders[:10])]
+    lines += [{**orders[0], "Customer": 5}, {**orders[0], "Total": "much"}]
+    (folder / "orders.jsonl").write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    arguments = ("orders.jsonl", *SHARDED, "--dry-run", "--write-units")
+    estimate = json.loads(invoke(*arguments, "50%", "--json").stdout)
+    assert (estimate["items"], estimate["failed"]) == (112, 2)
+    assert estimate["table_write_units"] == 220
+    assert estimate["local_index_write_units"] == {"by-total": 20}
+    assert estimate["global_index_write_units"] == {"by-customer": 25}
+    assert estimate["write_units"] == 265
+    # Of the table 240 units at 50 a second; of the index 25 at 5.
+    assert (estimate["slowest_index"], estimate["seconds"]) == ("by-customer", 5.0)
+    # A number holds for both.
+    estimate = json.loads(invoke(*arguments, "50", "--json").stdout)
+    assert (estimate["slowest_index"], estimate["seconds"]) == (None, 4.8)
+    shown = invoke(*arguments, "50%").stdout
+    assert "265 write units: 220 of the table" in shown
+    assert "20 of the local index by-total" in shown
+    assert "25 of the global index by-customer" in shown
+    assert "at 50 write units a second, for which index by-customer takes longest: 5.0 s" in shown
+    assert "'Customer'" in shown
+    assert resource.Table("Orders").scan()["Count"] == 0
+
+
+def test_dry_run_of_a_share_of_what_is_not_known(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the load itself would."""
+    orders_csv(folder, 5)
+    described = TablePace.described
+    monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
+    result = invoke("orders.csv", *SHARDED, "--dry-run", "--write-units", "50%")
+    assert result.exit_code == 2
+    assert "DescribeTable says none" in result.stderr
 
 
 # -- what is shown meanwhile -------------------------------------------------------------------------------------------
