@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from shardkit.capacity.sizes import item_size
+from shardkit.capacity.sizes import ITEM_BYTES, item_size
 from shardkit.codec import WireItem, WireValue, binary, encode, to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
 from shardkit.machine import Send
@@ -19,8 +19,6 @@ from shardkit.suffix import Unsharded
 
 __all__ = ["DeadLetter", "EncodedRequests", "Identity", "Write", "Writes"]
 
-ITEM_BYTES = 409_600
-"""An item's names and values at the most (API reference: 400 KB)."""
 _UNIT_BYTES = 1024
 
 Identity = tuple[Hashable, ...]

@@ -12,8 +12,10 @@ from shardkit.codec.values import CONTAINER_BYTES, number_size, to_number, utf8_
 from shardkit.errors import InvalidValueError
 from shardkit.jsonform import brief
 
-__all__ = ["STORAGE_OVERHEAD", "SizedItem", "item_size", "sized", "storage_size"]
+__all__ = ["ITEM_BYTES", "STORAGE_OVERHEAD", "SizedItem", "attribute_sizes", "item_size", "sized", "storage_size"]
 
+ITEM_BYTES = 409_600
+"""An item's names and values at the most (API reference: 400 KB)."""
 STORAGE_OVERHEAD = 100
 """Bytes that storage adds to each item, and to each entry of an index, for its own indexing; capacity does not."""
 
@@ -84,6 +86,30 @@ def storage_size(item: Mapping[str, Any]) -> int:
         DynamoDB Developer Guide, "DynamoDB item sizes and formats".
     """
     return item_size(item) + STORAGE_OVERHEAD
+
+
+def attribute_sizes(item: Mapping[str, Any]) -> dict[str, int]:
+    """Give the bytes that each attribute takes, name and value; an item's size is their sum.
+
+    Example:
+        >>> attribute_sizes({"Date": "2014-07-09", "Total": 12})
+        {'Date': 14, 'Total': 7}
+
+    Args:
+        item: attribute names to Python values, of the types that a boto3 resource takes.
+
+    Raises:
+        InvalidKeyError: as :func:`item_size`.
+        InvalidValueError: as :func:`item_size`.
+
+    Cost:
+        No request; one pass over the item.
+    """
+    try:
+        return {name: utf8_size(name) + _PYTHON_SIZES[type(value)](value) for name, value in item.items()}
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        sized_to_wire_item(item)  # says what cannot be held, and knows boto3's rules for subclasses
+        return {name: sized_to_wire_item({name: value})[1] for name, value in item.items()}
 
 
 def sized(item: Mapping[str, Any]) -> SizedItem:

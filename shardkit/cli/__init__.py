@@ -31,6 +31,7 @@ def build_app() -> typer.Typer:
 
     from shardkit.cli.demo import demo
     from shardkit.cli.load import load
+    from shardkit.cli.size import measure
 
     app = typer.Typer(
         name="shardkit",
@@ -47,6 +48,7 @@ def build_app() -> typer.Typer:
 
     app.command()(demo)
     app.command()(load)
+    app.command("size")(measure)
     return app
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
-__all__ = ["bar", "duration", "percent", "size"]
+from rich import box
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["bar", "columns", "duration", "percent", "show_table", "size"]
 
 _KILO = 1000
 _LARGE_SHARE = 0.1
@@ -34,3 +41,23 @@ def bar(share: float, encoding: str, *, width: int = 30) -> str:
     """Draw a share of the longest bar, in characters that the encoding has; what is not nothing has one at least."""
     block = "█" if encoding.lower().startswith("utf") else "#"
     return block * max(1 if share > 0 else 0, round(width * share))
+
+
+def columns(console: Console, *headings: str) -> Table:
+    """Begin a table: text in the first column and under no heading, else figures; with lines on a terminal only."""
+    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place and heading else "left", no_wrap=True)
+    return table
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table after a blank line; where it is no terminal, without the spaces that lines end in."""
+    console.print()
+    if console.is_terminal:
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        console.print(line.rstrip(), markup=False, soft_wrap=True)

@@ -6,7 +6,6 @@ Exit codes: 0 all is written · 1 some items failed, the others are written · 2
 
 from __future__ import annotations
 
-import csv
 import json
 import signal
 from collections.abc import Iterator
@@ -23,25 +22,37 @@ from shardkit import CalculatedSuffix, ShardedTable, Strategy, Unsharded, bulk_l
 from shardkit.bulk.batch import WINDOW
 from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.report import BulkReport
-from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.load_estimate import estimate
 from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
+from shardkit.cli.reading import (
+    FAILED,
+    OUTPUT,
+    SOURCE,
+    STOPPED,
+    WRONG_USE,
+    AbsentOption,
+    ColumnsOption,
+    DelimiterOption,
+    EmptyStringsOption,
+    FormatOption,
+    JsonOption,
+    ProgressOption,
+    SourceArgument,
+    TypesOption,
+    text_source,
+)
 from shardkit.errors import BulkLoadError, ConfigurationError, ShardkitError
 
 __all__ = ["load"]
 
-FAILED, WRONG_USE, STOPPED = 1, 2, 3
-_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
 
 # How --help groups the options.
-SPREAD, SOURCE, PACE, SAFETY, AWS, OUTPUT = "Spread", "Source", "Pace", "Failures and resuming", "AWS", "Output"
-
-Formats = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
+SPREAD, PACE, SAFETY, AWS = "Spread", "Pace", "Failures and resuming", "AWS"
 
 
 def load(
-    source: Annotated[str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")],
+    source: SourceArgument,
     table: Annotated[str, typer.Option(help="The table to load into.")],
     shards: Annotated[
         int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
@@ -54,24 +65,12 @@ def load(
         str | None,
         typer.Option(rich_help_panel=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
     ] = None,
-    format: Annotated[  # noqa: A002
-        Formats | None, typer.Option(rich_help_panel=SOURCE, help="What the files hold; by their names if not given.")
-    ] = None,
-    types: Annotated[
-        str | None, typer.Option(rich_help_panel=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B.")
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(rich_help_panel=SOURCE, help="Columns of a CSV file without a header: Date,OrderId.")
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(rich_help_panel=SOURCE, help="What stands between two cells.")
-    ] = None,
-    absent: Annotated[
-        list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, as NA; repeatable.")
-    ] = None,
-    empty_strings: Annotated[
-        bool, typer.Option("--empty-strings", rich_help_panel=SOURCE, help="Keep empty cells as empty strings.")
-    ] = False,
+    format: FormatOption = None,  # noqa: A002
+    types: TypesOption = None,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    absent: AbsentOption = None,
+    empty_strings: EmptyStringsOption = False,
     cursors: Annotated[
         str, typer.Option(rich_help_panel=SOURCE, help="At how many places the source is read in turn.")
     ] = "auto",
@@ -111,10 +110,8 @@ def load(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Say what would be written; write nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the report as JSON.")] = False,
-    progress: Annotated[
-        bool, typer.Option(rich_help_panel=OUTPUT, help="Show how far it is, on standard error.")
-    ] = True,
+    as_json: JsonOption = False,
+    progress: ProgressOption = True,
 ) -> None:
     """Load files into a table: every partition busy, nothing lost, nothing twice.
 
@@ -124,15 +121,14 @@ def load(
     with ExitStack() as stack:
         try:
             target = _table(stack, table, _strategy(shards, by, strategy), workers, region, profile, endpoint_url)
-            csv.field_size_limit(_CELL_BYTES)
-            opened = open_source(
+            opened = text_source(
                 source,
                 table=target,
                 format=format,
                 types=types,
-                columns=columns.split(",") if columns else None,
+                columns=columns,
                 delimiter=delimiter,
-                absent=absent or (),
+                absent=absent,
                 empty_strings=empty_strings,
                 cursors=_cursors(cursors),
                 s3=_s3(stack, region, profile) if source.startswith("s3://") else None,

@@ -1,0 +1,213 @@
+"""What the commands that read files have in common: options, progress, and records that are no items."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.base import BadRecord, Place, Record
+from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli.figures import size
+from shardkit.errors import ShardkitError
+
+__all__ = [
+    "FAILED",
+    "OUTPUT",
+    "SOURCE",
+    "STOPPED",
+    "WRONG_USE",
+    "AbsentOption",
+    "BadRecords",
+    "ColumnsOption",
+    "DelimiterOption",
+    "EmptyStringsOption",
+    "FormatOption",
+    "JsonOption",
+    "ProgressOption",
+    "ReadProgress",
+    "SourceArgument",
+    "TypesOption",
+    "out",
+    "read_all",
+    "refusing",
+    "text_source",
+]
+
+FAILED, WRONG_USE, STOPPED = 1, 2, 3
+"""Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
+
+SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
+SHOWN = 10
+_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
+_LINE_SECONDS = 10.0
+_LIVE_SECONDS = 0.25
+_WIDE = 200
+
+SourceArgument = Annotated[
+    str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")
+]
+FormatOption = Annotated[
+    Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"] | None,
+    typer.Option(rich_help_panel=SOURCE, help="What the files hold; by their names if not given."),
+]
+TypesOption = Annotated[
+    str | None, typer.Option(rich_help_panel=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B.")
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option(rich_help_panel=SOURCE, help="Columns of a CSV file without a header: Date,OrderId.")
+]
+DelimiterOption = Annotated[str | None, typer.Option(rich_help_panel=SOURCE, help="What stands between two cells.")]
+AbsentOption = Annotated[
+    list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, as NA; repeatable.")
+]
+EmptyStringsOption = Annotated[
+    bool, typer.Option("--empty-strings", rich_help_panel=SOURCE, help="Keep empty cells as empty strings.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the report as JSON.")]
+ProgressOption = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Show how far it is, on standard error.")]
+
+
+def text_source(
+    where: str,
+    *,
+    types: str | None,
+    columns: str | None,
+    delimiter: str | None,
+    absent: Sequence[str] | None,
+    **options: Any,
+) -> SectionedSource:
+    """Open what a command was given, with its options as they were typed; ``options`` are ``open_source``'s."""
+    csv.field_size_limit(_CELL_BYTES)
+    return open_source(
+        where,
+        types=types,
+        columns=columns.split(",") if columns else None,
+        delimiter=delimiter,
+        absent=absent or (),
+        **options,
+    )
+
+
+def out() -> Console:
+    """Give standard output: as wide as the terminal, or wide enough for whole lines where it is none."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+@contextmanager
+def refusing(told: Console, code: int, what: str) -> Iterator[None]:
+    """Say what went wrong, and exit."""
+    try:
+        yield
+    except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
+        told.print(f"{what}: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(code) from None
+
+
+@dataclass
+class BadRecords:
+    """Records that are no items, or none that DynamoDB can hold: how many, and the first with place and reason."""
+
+    count: int = 0
+    first: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, place: str, error: Exception) -> None:
+        """Count one."""
+        self.count += 1
+        if len(self.first) < SHOWN:
+            self.first.append((place, str(error)))
+
+    def show(self, console: Console) -> None:
+        """Print the first, and how many there are."""
+        for place, reason in self.first:
+            console.print(f"bad record: {place}: {reason}", markup=False, soft_wrap=True)
+        if self.count > len(self.first):
+            console.print(f"and {self.count - len(self.first):,} more bad records")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give them for machines."""
+        first = [{"place": place, "reason": reason} for place, reason in self.first]
+        return {"bad_records": self.count, "first_bad_records": first}
+
+
+def read_all(
+    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], console: Console | None
+) -> BadRecords:
+    """Hand every item of a source to ``take``; what is none, and what it refuses with an error of ours, is bad.
+
+    Raises:
+        ShardkitError: The source broke off.
+    """
+    bad = BadRecords()
+    with ReadProgress(console, source) as progress:
+        for number, (place, record) in enumerate(_unbroken(source)):
+            progress.update(number)
+            if isinstance(record, BadRecord):
+                bad.add(source.where(place), record.error)
+                continue
+            try:
+                take(record)
+            except (ShardkitError, ArithmeticError) as error:
+                bad.add(source.where(place), error)
+    return bad
+
+
+def _unbroken(source: SectionedSource) -> Iterator[tuple[Place, Record]]:
+    """Read a source; whatever ends it early (a cut file, a lost connection) is an error of ours."""
+    try:
+        yield from source.read()
+    except Exception as error:
+        raise ShardkitError(f"the source broke off ({str(error) or type(error).__name__})") from error
+
+
+class ReadProgress:
+    """Shows how far the reading is: a bar on a terminal, else a line every ten seconds; nothing without a console."""
+
+    def __init__(
+        self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console
+        self._source = source
+        self._clock = clock
+        self._began = self._shown = clock()
+        self._opened = ExitStack()
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> ReadProgress:  # noqa: PYI034 - typing.Self needs Python 3.11
+        if self._console is not None and self._console.is_terminal:
+            bar = Progress(
+                BarColumn(24), TextColumn("{task.description}"), TimeRemainingColumn(),
+                console=self._console, auto_refresh=False, transient=True,
+            )  # fmt: skip
+            self._bar = self._opened.enter_context(bar)
+            self._bar.add_task("", total=self._source.bytes_total)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def update(self, items: int) -> None:
+        """Take how many records were read, and show it if the last is old enough."""
+        if self._console is None or items % 256:
+            return
+        now = self._clock()
+        if now - self._shown < (_LINE_SECONDS if self._bar is None else _LIVE_SECONDS):
+            return
+        self._shown = now
+        said = f"{items:,} records read, {items / (now - self._began):,.0f}/s"
+        read, whole = self._source.bytes_read, self._source.bytes_total
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=read, description=said, refresh=True)
+        else:
+            of = f", {size(read)} of {size(whole)}" if whole else ""
+            self._console.print(f"{said}{of}", markup=False, soft_wrap=True)

@@ -1,0 +1,182 @@
+"""``shardkit size``: how large the items of a data file are, what they cost, and which attributes make them so.
+
+Exit codes: 0 every record was read · 1 some records are no items · 2 wrong use · 3 stopped before its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from shardkit.capacity.size_profile import NEAR_BYTES, Distribution, SizeProfile
+from shardkit.capacity.sizes import ITEM_BYTES
+from shardkit.capacity.units import read_units, write_units
+from shardkit.cli.figures import bar, columns, percent, show_table, size
+from shardkit.cli.reading import (
+    FAILED,
+    STOPPED,
+    WRONG_USE,
+    AbsentOption,
+    ColumnsOption,
+    DelimiterOption,
+    EmptyStringsOption,
+    FormatOption,
+    JsonOption,
+    ProgressOption,
+    SourceArgument,
+    TypesOption,
+    out,
+    read_all,
+    refusing,
+    text_source,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["measure"]
+
+_OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
+_MOST_ATTRIBUTES = 20
+
+
+def _strong_read_units(count: int) -> float:
+    return read_units(count, consistent=True)
+
+
+# By the name that --json gives it.
+_UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
+    "write_units": ("write units", write_units),
+    "read_units": ("read units", read_units),
+    "consistent_read_units": ("read units, strongly consistent", _strong_read_units),
+}
+
+
+def measure(
+    source: SourceArgument,
+    format: FormatOption = None,  # noqa: A002
+    types: TypesOption = None,
+    columns: ColumnsOption = None,
+    delimiter: DelimiterOption = None,
+    absent: AbsentOption = None,
+    empty_strings: EmptyStringsOption = False,
+    as_json: JsonOption = False,
+    progress: ProgressOption = True,
+) -> None:
+    """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
+
+    Exit codes: 0 every record was read, 1 some records are no items, 2 wrong use, 3 stopped before its end.
+    """
+    told = Console(stderr=True, highlight=False)
+    with refusing(told, WRONG_USE, "not begun"):
+        opened = text_source(
+            source,
+            format=format,
+            types=types,
+            columns=columns,
+            delimiter=delimiter,
+            absent=absent,
+            empty_strings=empty_strings,
+        )
+    profile = SizeProfile()
+    with refusing(told, STOPPED, "stopped before its end"):
+        bad = read_all(opened, profile.add, told if progress else None)
+    bad.show(told)
+    with refusing(told, WRONG_USE, f"nothing to measure in {source}"):
+        if as_json:
+            print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
+        else:
+            show(out(), profile)
+    raise typer.Exit(FAILED if bad.count else 0)
+
+
+def to_json(profile: SizeProfile) -> dict[str, Any]:
+    """Give it for machines."""
+    return {
+        "items": profile.items,
+        "bytes": profile.bytes,
+        "storage_bytes": profile.storage_bytes,
+        "size": _figures(profile.sizes()),
+        **{name: _figures(profile.units(of)) for name, (_, of) in _UNITS.items()},
+        "over": [{"bytes": edge, "items": profile.over(edge)} for edge in _OVER],
+        "histogram": [{"up_to": edge, "items": count} for edge, count in profile.histogram()],
+        "attributes": [one._asdict() for one in profile.attributes()],
+        "other_attributes_bytes": profile.other_bytes,
+        "saved_by_short_names": {
+            "bytes": profile.bytes_saved_by_short_names,
+            **{name: profile.units_saved_by_short_names(of) for name, (_, of) in _UNITS.items()},
+        },
+    }
+
+
+def _figures(found: Distribution) -> dict[str, float]:
+    percentiles = {f"p{percent}": figure for percent, figure in found.percentiles.items()}
+    return {"min": found.least, **percentiles, "max": found.most, "mean": found.mean, "total": found.total}
+
+
+def show(console: Console, profile: SizeProfile) -> None:
+    """Print it."""
+    sizes = profile.sizes()
+    console.print(
+        f"{profile.items:,} items, {size(profile.bytes)}; {size(profile.storage_bytes)} of storage, "
+        "which adds 100 bytes an item"
+    )
+    grid = columns(console, "an item", "min", "50%", "90%", "99%", "max", "mean", "all items")
+    for label, found in [("bytes", sizes), *((text, profile.units(of)) for text, of in _UNITS.values())]:
+        figures = (found.least, *found.percentiles.values(), found.most)
+        grid.add_row(label, *(f"{figure:,.10g}" for figure in figures), f"{found.mean:,.2f}", f"{found.total:,.10g}")
+    show_table(console, grid)
+    console.print()
+    console.print(
+        ", ".join(
+            f"{profile.over(edge):,} ({percent(profile.over(edge) / profile.items)}) over {_edge(edge)}"
+            for edge in _OVER
+        )
+        + ", which DynamoDB refuses"
+    )
+    show_table(console, _histogram(console, profile))
+    show_table(console, _attributes(console, profile))
+    saved = profile.bytes_saved_by_short_names
+    console.print()
+    console.print(
+        f"attribute names of at most 2 bytes would save {size(saved)} ({percent(saved / (profile.bytes or 1))}), "
+        f"{profile.units_saved_by_short_names(write_units):,.10g} write units and "
+        f"{profile.units_saved_by_short_names(read_units):,.10g} read units"
+    )
+
+
+def _edge(edge: int) -> str:
+    return f"{edge:,} bytes" if edge % 1024 else f"{edge // 1024:,} KB"
+
+
+def _histogram(console: Console, profile: SizeProfile) -> Table:
+    counts = profile.histogram()
+    most = max(count for _, count in counts)
+    grid = columns(console, "size", "items", "share", "")
+    for edge, count in counts:
+        drawn = bar(count / most, console.encoding)
+        grid.add_row(f"up to {_edge(edge)}", f"{count:,}", percent(count / profile.items), drawn)
+    return grid
+
+
+def _attributes(console: Console, profile: SizeProfile) -> Table:
+    grid = columns(console, "attribute", "bytes", "share", "its name", "items", "mean")
+    attributes = profile.attributes()
+    for one in attributes[:_MOST_ATTRIBUTES]:
+        grid.add_row(
+            Text(one.name),
+            f"{one.bytes:,}",
+            percent(one.bytes / (profile.bytes or 1)),
+            f"{one.name_bytes:,}",
+            f"{one.items:,}",
+            f"{one.bytes / one.items:,.1f}",
+        )
+    others = sum(one.bytes for one in attributes[_MOST_ATTRIBUTES:]) + profile.other_bytes
+    if others:
+        grid.add_row("all others", f"{others:,}", percent(others / profile.bytes))
+    return grid
