@@ -128,11 +128,12 @@ class Store:
         key = request["Key"]
         partition = self.partitions.get(key[PARTITION]["S"])
         item = None if partition is None else partition.items.get(key[SORT]["S"])
-        return self._empty if item is None else response(b'{"Item":%b}' % item)
+        parts = [] if item is None else [b'"Item":%b' % item]
+        return response(b"{%b}" % b",".join([*parts, *_told(request, 0.5)]))
 
     def _put_item(self, request: dict[str, Any]) -> bytes:
         self._put(request["Item"])
-        return self._empty
+        return response(b"{%b}" % b"".join(_told(request, 1.0)))
 
     def _batch_write_item(self, request: dict[str, Any]) -> bytes:
         ((table, writes),) = request["RequestItems"].items()
@@ -202,6 +203,15 @@ class Store:
             units = max(1, -(-len(names) * ORDER_BYTES // 4096)) / 2
             parts.append(b',"ConsumedCapacity":{"CapacityUnits":%.1f,"TableName":"Orders"}' % units)
         return response(b"{%b}" % b"".join(parts))
+
+
+def _told(request: dict[str, Any], units: float) -> list[bytes]:
+    """Say what was consumed, in the words of the service, if the request asks for it."""
+    asked = request.get("ReturnConsumedCapacity", "NONE")
+    if asked == "NONE":
+        return []
+    table = b',"Table":{"CapacityUnits":%.1f}' % units if asked == "INDEXES" else b""
+    return [b'"ConsumedCapacity":{"CapacityUnits":%.1f,"TableName":"Orders"%b}' % (units, table)]
 
 
 def _unknown(_: dict[str, Any]) -> bytes:

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
-from botocore.exceptions import IncompleteReadError
+from botocore.exceptions import ClientError, IncompleteReadError
 
 from shardkit.codec import encode
 from shardkit.errors import ConfigurationError
@@ -73,6 +73,9 @@ class Observer(Protocol):
 
     def before(self, call: Call) -> None:
         """See the request's wire parameters; may add to them."""
+
+    def failed(self, call: Call, response: Mapping[str, Any]) -> None:
+        """See what an attempt met, as an error response; botocore may or may not try again."""
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
         """See the wire response (or the error, under ``Error``); may take out what it had asked for."""
@@ -244,11 +247,23 @@ class _Handlers:
             }
             response_dict["body"] = b"{}"
 
-    def stop(self, response: Any, operation: Any, attempts: int, request_dict: dict[str, Any], **_: Any) -> None:
+    def stop(
+        self,
+        response: Any,
+        operation: Any,
+        attempts: int,
+        request_dict: dict[str, Any],
+        caught_exception: Any = None,
+        **_: Any,
+    ) -> None:
         call = request_dict["context"].get(_CONTEXT)
+        if call is None or (response is not None and "Error" not in response[1]):
+            return
+        parsed = _lost(caught_exception) if response is None else response[1]
+        for observer in self.observers:
+            observer.failed(call, parsed)
         if response is None or not isinstance(call, OwnCall) or not call.paced:
             return
-        parsed = response[1]
         code = parsed.get("Error", {}).get("Code")
         client = self._client()
         if client is None or not is_throttle_code(code):
@@ -268,10 +283,20 @@ class _Handlers:
         if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
 
+    def give_up(self, exception: Exception, context: dict[str, Any], **_: Any) -> None:
+        call = context.get(_CONTEXT)
+        # An error that the service answered with was observed where it was read.
+        if call is not None and not isinstance(exception, ClientError):
+            self._observe(call, _lost(exception))
+
     def _observe(self, call: Call, parsed: dict[str, Any]) -> None:
         # Last in, first out: who asked last takes out first.
         for observer in reversed(self.observers):
             observer.after(call, parsed)
+
+
+def _lost(exception: BaseException | None) -> dict[str, Any]:
+    return {"Error": {"Code": type(exception).__name__, "Message": str(exception)}}
 
 
 def _refuse_cut(response: Mapping[str, Any], error: Exception) -> None:
@@ -320,4 +345,5 @@ def _handlers(client: Any) -> _Handlers:
             events.register_last("before-parse", handlers.read, unique_id="shardkit-read")
             events.register_first("needs-retry.dynamodb", handlers.stop, unique_id="shardkit-stop")
             events.register_first("after-call.*.*", handlers.end, unique_id="shardkit-end")
+            events.register_first("after-call-error.*.*", handlers.give_up, unique_id="shardkit-give-up")
         return handlers

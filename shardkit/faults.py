@@ -21,7 +21,9 @@ __all__ = [
     "is_throttle",
     "is_throttle_code",
     "is_transient",
+    "scope_of_reasons",
     "throttle_reasons",
+    "throttle_reasons_in",
     "throttled_scope",
 ]
 
@@ -85,7 +87,11 @@ def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
     A throttle without ``ThrottlingReasons`` is taken to be about the key that was asked for.
     Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
     """
-    limits = throttle_reasons(error)
+    return scope_of_reasons(throttle_reasons(error))
+
+
+def scope_of_reasons(limits: frozenset[str]) -> Literal["key", "table", "account"]:
+    """Say what a throttle of these reasons is about; of none, the key."""
     if any("AccountLimit" in limit for limit in limits):
         return "account"
     if any("ProvisionedThroughput" in limit or "MaxOnDemandThroughput" in limit for limit in limits):
@@ -95,7 +101,11 @@ def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
 
 def throttle_reasons(error: BaseException) -> frozenset[str]:
     """Give the reasons that the service says for a throttle (``TableWriteKeyRangeThroughputExceeded``), if it does."""
-    response: Mapping[str, Any] = getattr(error, "response", None) or {}
+    return throttle_reasons_in(getattr(error, "response", None) or {})
+
+
+def throttle_reasons_in(response: Mapping[str, Any]) -> frozenset[str]:
+    """Give the reasons that an error response says for a throttle, if it does."""
     reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
     return frozenset(str(reason.get("reason", "")) for reason in reasons if isinstance(reason, Mapping))
 

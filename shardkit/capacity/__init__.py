@@ -1,22 +1,30 @@
 """Account: know on the client what each call consumed, in total, per index, per key, before and after."""
 
+from shardkit.capacity.advice import Advice, Skew
+from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.estimator import CapacityEstimator, ItemChange, TableUnits
-from shardkit.capacity.meter import Attachment, CapacityMeter, Scope
+from shardkit.capacity.meter import CapacityMeter
+from shardkit.capacity.observer import Attachment
+from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.sizes import item_size, storage_size
-from shardkit.capacity.tally import Charge, KeyOfTable, KeyValue, Tally, Usage
+from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.units import add_consumed, apportion, read_units, write_units
+from shardkit.capacity.usage import Usage
+from shardkit.capacity.window import Rates
 
 __all__ = [
+    "Advice",
     "Attachment",
     "CapacityEstimator",
     "CapacityMeter",
-    "Charge",
+    "HotKey",
     "ItemChange",
     "KeyOfTable",
     "KeyValue",
+    "Rates",
     "Scope",
+    "Skew",
     "TableUnits",
-    "Tally",
     "Usage",
     "add_consumed",
     "apportion",

@@ -34,6 +34,7 @@ __all__ = [
     "flights_zip",
     "fresh_table",
     "read_flights",
+    "read_rows",
     "to_item",
 ]
 
@@ -93,15 +94,20 @@ def _number(text: str) -> int | Decimal:
         return Decimal(text)
 
 
+def read_rows() -> Iterator[dict[str, str]]:
+    """The rows as they are in the file, one by one as the caller goes on."""
+    with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
+        yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+
+
 def read_flights(rows: int | None = None, *, date: str | None = None) -> Iterator[dict[str, Any]]:
     """The items of the first ``rows`` rows (all of them if None), only those of ``date`` if it is given.
 
     Read row by row as the caller goes on; nothing is kept.
     """
-    with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
-        for row in islice(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")), rows):
-            if date is None or date_of(row) == date:
-                yield to_item(row)
+    for row in islice(read_rows(), rows):
+        if date is None or date_of(row) == date:
+            yield to_item(row)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,9 +24,13 @@ class Seen:
 
     def __init__(self) -> None:
         self.codes: list[str | None] = []
+        self.attempts: list[str] = []
 
     def before(self, call: Call) -> None:
         call.notes[self] = True
+
+    def failed(self, call: Call, response: Mapping[str, Any]) -> None:
+        self.attempts.append(response["Error"]["Code"])
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
         assert call.notes.pop(self)
@@ -70,6 +75,7 @@ def test_canary_the_first_throttle_of_a_paced_call_is_its_answer(mode: str, code
         assert answer.response["ResponseMetadata"]["RetryAttempts"] == attempts - 1
         assert answer.response["ResponseMetadata"]["HTTPStatusCode"] == 400
     assert seen.codes == [code] * 3
+    assert seen.attempts == [code] * (2 * tries + 1)
     assert failures == [paced]
 
 

@@ -1,80 +1,93 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.tally import Charge, Tally, Usage
-from shardkit.errors import ConfigurationError
+from shardkit.capacity.charge import Charge, KeyUnits
+from shardkit.capacity.tally import Ledger, Tally
+from shardkit.capacity.usage import Units, Usage
 
 HALVES = st.integers(0, 1000).map(lambda n: n / 2)
-USAGE = st.builds(Usage, HALVES, HALVES, HALVES, HALVES, st.integers(0, 9))
+UNITS = st.builds(Units, HALVES, HALVES, HALVES, HALVES)
+KEYS = st.one_of(st.none(), st.integers(0, 30))
 
 
-def test_usage_adds_figure_by_figure() -> None:
-    assert Usage(1, 2, 3, 4, 5) + Usage(10, 20, 30, 40, 50) == Usage(11, 22, 33, 44, 55)
-    assert Usage(1, 2, 3, 4, 5).units_with_estimates == 10
+def tally(max_keys: int = 100) -> Tally:
+    return Tally(max_keys=max_keys, window=60)
 
 
-def test_usage_marks_estimates() -> None:
-    assert str(Usage(1.5, 2)) == "1.5 read units  2.0 write units"
-    assert str(Usage(0, 2000, 0.5, 3)) == (
-        "0.0 read units  2,000.0 write units  + estimated 0.5 read units  + estimated 3.0 write units"
-    )
+def charge(*keys: tuple[str, object, Units], operation: str = "BatchWriteItem") -> Charge:
+    """A charge of what its keys consumed."""
+    tables: dict[str, Units] = {}
+    for table, _, units in keys:
+        tables[table] = tables.get(table, Units()).plus(units)
+    total = Units()
+    for units in tables.values():
+        total = total.plus(units)
+    return Charge(operation, total, tables, {}, [KeyUnits(table, key, None, units) for table, key, units in keys])
+
+
+def units_of(usage: Usage) -> Units:
+    return Units(usage.read_units, usage.write_units, usage.estimated_read_units, usage.estimated_write_units)
 
 
 def test_totals() -> None:
-    tally = Tally()
-    tally.add(
-        Charge(
-            "BatchWriteItem",
-            {"A": Usage(write_units=3, requests=1), "B": Usage(write_units=1, requests=1)},
-            {("A", "by-day"): Usage(write_units=1, requests=1)},
-            {("A", "x"): Usage(estimated_write_units=2), ("A", "y"): Usage(estimated_write_units=1)},
-        )
-    )
-    tally.add(Charge("GetItem", {"A": Usage(read_units=0.5, requests=1)}, {}, {("A", "x"): Usage(read_units=0.5)}))
-    tally.add(Charge("PutItem", {"A": Usage(estimated_write_units=1.0, requests=1)}))
-    assert tally.total == Usage(0.5, 4, 0, 1, requests=3)
-    assert tally.by_table == {"A": Usage(0.5, 3, 0, 1, 3), "B": Usage(0, 1, 0, 0, 1)}
-    assert tally.by_index == {("A", "by-day"): Usage(0, 1, 0, 0, 1)}
-    assert tally.by_operation["BatchWriteItem"] == Usage(write_units=4, requests=1)
-    assert tally.by_operation["PutItem"] == Usage(estimated_write_units=1, requests=1)
-    assert tally.by_key[("A", "x")] == Usage(read_units=0.5, estimated_write_units=2)
-    assert [key for key, _ in tally.hottest(1)] == [("A", "x")]
-    assert [key for key, _ in tally.hottest(9)] == [("A", "x"), ("A", "y")]
-    assert tally.hottest(0) == tally.hottest(-1) == []
+    totals = tally()
+    totals.add(charge(("A", "x", Units(write=2)), ("A", "y", Units(write=1)), ("B", "x", Units(write=1))), 0.0)
+    totals.add(charge(("A", "x", Units(read=0.5)), operation="GetItem"), 1.0, [("tenant", "acme")])
+    totals.add(charge(("A", None, Units(estimated_write=1)), operation="PutItem"), 2.0)
+    totals.add(Charge("Query", Units(2), {"A": Units(2)}, {("A", "G"): Units(2)}, ()), 3.0)
+    assert totals.total == Usage(2.5, 4, 0, 1, requests=4)
+    assert totals.by_table == {"A": Usage(2.5, 3, 0, 1, 4), "B": Usage(0, 1, 0, 0, 1)}
+    assert totals.by_index == {("A", "G"): Usage(2, requests=1)}
+    assert totals.by_operation["BatchWriteItem"] == Usage(write_units=4, requests=1)
+    assert totals.by_operation["PutItem"] == Usage(estimated_write_units=1, requests=1)
+    assert totals.keys.usages() == {
+        ("A", "x"): Usage(0.5, 2, requests=2),
+        ("A", "y"): Usage(write_units=1, requests=1),
+        ("B", "x"): Usage(write_units=1, requests=1),
+    }
+    assert totals.keys.others == Usage(estimated_write_units=1, requests=1)
+    assert totals.tags.usages() == {("tenant", "acme"): Usage(0.5, requests=1)}
+    assert totals.rates(4.0).usage == totals.total
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("ABC"), USAGE)))
-def test_total_is_the_sum_of_tables_and_of_operations(calls: list[dict[str, Usage]]) -> None:
-    tally = Tally()
-    for tables in calls:
-        tally.add(Charge("Query", tables))
-    for name in ("read_units", "write_units", "estimated_read_units", "estimated_write_units"):
-        total = getattr(tally.total, name)
-        assert total == sum(getattr(usage, name) for usage in tally.by_table.values())
-        assert total == sum(getattr(usage, name) for usage in tally.by_operation.values())
-    assert tally.total.requests == len(calls)
+@given(st.lists(st.lists(st.tuples(st.sampled_from("AB"), KEYS, UNITS), max_size=4)), st.integers(1, 4))
+def test_all_parts_sum_to_the_total(calls: list[list[tuple[str, int | None, Units]]], max_keys: int) -> None:
+    """Through the sketch too: what is held apart and the rest, reported and estimated each."""
+    totals = tally(max_keys)
+    whole = Units()
+    for number, keys in enumerate(calls):
+        totals.add(charge(*keys), number / 10)
+        for _, _, units in keys:
+            whole = whole.plus(units)
+    assert units_of(totals.total) == whole
+    assert units_of(sum(totals.by_table.values(), Usage())) == whole
+    by_key = totals.keys.usages()
+    assert units_of(sum(by_key.values(), totals.keys.others)) == whole
+    assert sum(usage.requests for usage in by_key.values()) + totals.keys.others.requests == sum(map(len, calls))
+    assert len(by_key) <= 2 * max_keys
+    assert totals.total.requests == len(calls)
 
 
-@given(st.lists(st.tuples(st.integers(0, 30), USAGE)), st.integers(1, 4))
-def test_keys_are_bounded_and_none_is_lost(uses: list[tuple[int, Usage]], max_keys: int) -> None:
-    tally = Tally(max_keys=max_keys)
-    for key, usage in uses:
-        tally.add(Charge("GetItem", keys={("T", key): usage}))
-        assert len(tally.by_key) <= 2 * max_keys
-    assert sum(tally.by_key.values(), tally.other_keys) == sum((usage for _, usage in uses), Usage())
+def test_throttles() -> None:
+    totals = tally()
+    totals.throttled(["A", "B"], 5.0, operation="PutItem", tables=["T"], key=("T", "x"))
+    totals.throttled(["A"], 5.0, operation="BatchWriteItem", tables=["T", "U"], key=None)
+    assert totals.throttles == {"A": 2, "B": 1}
+    assert totals.total == Usage(throttles=2)
+    assert totals.by_table == {"T": Usage(throttles=2), "U": Usage(throttles=1)}
+    assert totals.keys.usages() == {("T", "x"): Usage(throttles=1)}
+    assert totals.rates(6.0).usage == Usage(throttles=2)
 
 
-def test_the_hottest_keys_stay() -> None:
-    tally = Tally(max_keys=2)
-    tally.add(Charge("PutItem", keys={("T", "hot"): Usage(write_units=100)}))
-    for number in range(50):
-        tally.add(Charge("PutItem", keys={("T", number): Usage(write_units=1)}))
-    assert tally.hottest(1) == [(("T", "hot"), Usage(write_units=100))]
-
-
-def test_max_keys_is_checked() -> None:
-    with pytest.raises(ConfigurationError, match="0"):
-        Tally(max_keys=0)
+def test_reads_and_writes_are_held_apart() -> None:
+    ledger: Ledger[str] = Ledger(1)
+    for key, units in (("read", Units(read=5)), ("written", Units(write=1)), ("both", Units(4, 0.5))):
+        ledger.add(key, units, 1, 0)
+    assert ledger.reads.held.keys() == {"both"}
+    assert ledger.before("both")[0] == 5
+    assert ledger.before("neither") == (5, 1)
+    assert ledger.peaks("neither") == (0, 0)
+    assert ledger.peaks("both") == (4, 0.5)
+    assert sum(ledger.usages().values(), ledger.others) == Usage(9, 1.5, requests=3)

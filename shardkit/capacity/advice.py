@@ -1,0 +1,165 @@
+"""What was seen of keys, against what a partition serves: how even a key's shards are, and how many it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+
+from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.tally import KeyOfTable, Tally
+from shardkit.capacity.usage import Usage, figure
+from shardkit.errors import ConfigurationError
+
+__all__ = ["PARTITION_READ_UNITS", "PARTITION_WRITE_UNITS", "Advice", "Skew", "advice_of", "skew_of"]
+
+PARTITION_READ_UNITS = 3000
+"""Read units that a partition serves in a second (DynamoDB Developer Guide)."""
+PARTITION_WRITE_UNITS = 1000
+"""Write units that a partition serves in a second (DynamoDB Developer Guide)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skew:
+    """How a key's units are spread over its shards.
+
+    Args:
+        table: the table's name.
+        key: the logical key.
+        shards: how many shards it has.
+        by_physical_key: what each consumed, of those that were seen; units of batches are apportioned.
+    """
+
+    table: str
+    key: KeyValue
+    shards: int
+    by_physical_key: Mapping[KeyValue, Usage]
+
+    @property
+    def hottest(self) -> KeyValue:
+        """The physical key that consumed most, estimates counted; None where nothing was seen."""
+        units = {key: usage.units_with_estimates for key, usage in self.by_physical_key.items()}
+        return max(units, key=units.__getitem__, default=None)
+
+    @property
+    def share(self) -> float:
+        """The hottest shard's share of the key's units, from 0 to 1."""
+        units = [usage.units_with_estimates for usage in self.by_physical_key.values()]
+        return max(units) / sum(units) if sum(units) else 0.0
+
+    @property
+    def fair_share(self) -> float:
+        """The share that each shard has where all have the same."""
+        return 1 / self.shards
+
+    @property
+    def times_fair(self) -> float:
+        """The hottest shard's share over the fair one: 1 is even, ``shards`` is all on one."""
+        return self.share / self.fair_share
+
+    def __str__(self) -> str:
+        """Give the hottest shard's share beside the fair one."""
+        if not self.share:
+            return f"{self.table} {self.key!r:.60}: nothing was seen of its {self.shards} shards"
+        return (
+            f"{self.table} {self.key!r:.60}: the hottest of {self.shards} shards, {self.hottest!r:.60}, took "
+            f"{self.share:.1%} of its units, {self.times_fair:.2f} times the fair share of {self.fair_share:.1%}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """A key that is above what a partition serves, and how many shards it needs.
+
+    Args:
+        table: the table's name.
+        key: the logical key.
+        shards: how many shards it has now.
+        needed_shards: how many it needs.
+        peak_read_units: read units in the busiest second of its hottest shard (of itself, where it has no shards),
+            estimates counted.
+        peak_write_units: write units in the busiest second of its hottest shard, estimates counted.
+        throttles: attempts that were throttled for the sake of its partition: it asks for more than the peaks show.
+        headroom: the part of a partition's throughput that is left free.
+    """
+
+    table: str
+    key: KeyValue
+    shards: int
+    needed_shards: int
+    peak_read_units: float
+    peak_write_units: float
+    throttles: int
+    headroom: float
+
+    @property
+    def partitions(self) -> float:
+        """How many partitions' throughput the hottest shard takes in its busiest second."""
+        return _partitions(self.peak_read_units, self.peak_write_units)
+
+    def __str__(self) -> str:
+        """Give the advice with its reasons."""
+        throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
+        return (
+            f"{self.table} {self.key!r:.60}: {self.needed_shards:,} shards instead of {self.shards:,}. The busiest "
+            f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
+            f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
+            f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
+            f"{self.headroom:.0%} headroom"
+        )
+
+
+def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
+    """Say how a key's units are spread over its shards."""
+    seen: dict[KeyValue, Usage] = {
+        physical: usage
+        for (its_table, logical, physical), usage in tally.physical_keys.usages().items()
+        if (its_table, logical) == (table, key)
+    }
+    if not seen and (usage := tally.keys.usage((table, key))).requests:
+        seen = {key: usage}
+    return Skew(table=table, key=key, shards=_shards(tally, table, key), by_physical_key=seen)
+
+
+def advice_of(tally: Tally, headroom: float) -> list[Advice]:
+    """Name the keys that are above what a partition serves, those that need most shards first."""
+    if not 0 <= headroom < 1:
+        raise ConfigurationError(
+            f"headroom= is the part of a partition's throughput to leave free, from 0 to below 1, got {headroom!r}"
+        )
+    hottest: dict[KeyOfTable, tuple[float, float]] = {}
+    for table, logical, physical in tally.physical_keys:
+        peaks = tally.physical_keys.peaks((table, logical, physical))
+        known = hottest.get((table, logical), peaks)
+        hottest[table, logical] = max(known, peaks, key=lambda pair: _partitions(*pair))
+    advice = []
+    for table, key in tally.keys:
+        read, write = hottest.get((table, key)) or tally.keys.peaks((table, key))
+        throttles = tally.keys.usage((table, key)).throttles
+        partitions = _partitions(read, write)
+        if partitions <= 1 - headroom and not throttles:
+            continue
+        shards = _shards(tally, table, key)
+        needed = max(ceil(shards * partitions / (1 - headroom)), shards + 1)
+        advice.append(
+            Advice(
+                table=table,
+                key=key,
+                shards=shards,
+                needed_shards=needed,
+                peak_read_units=read,
+                peak_write_units=write,
+                throttles=throttles,
+                headroom=headroom,
+            )
+        )
+    return sorted(advice, key=lambda one: -one.needed_shards)
+
+
+def _partitions(read_units: float, write_units: float) -> float:
+    return read_units / PARTITION_READ_UNITS + write_units / PARTITION_WRITE_UNITS
+
+
+def _shards(tally: Tally, table: str, key: KeyValue) -> int:
+    sharding = tally.shardings.get(table)
+    return 1 if sharding is None else len(sharding.strategy.shards_for(key))  # type: ignore[arg-type]

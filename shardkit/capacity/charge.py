@@ -1,0 +1,264 @@
+"""What one call consumed: per table, index and key; what was reported, and what is estimated, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, tables_of, writes
+from shardkit.capacity.units import apportion, table_name
+from shardkit.capacity.usage import Units
+from shardkit.codec import from_wire
+from shardkit.errors import ShardkitError
+from shardkit.expressions import parse_key_condition
+
+if TYPE_CHECKING:
+    from shardkit.sharding import Sharding
+
+__all__ = ["Charge", "KeyUnits", "KeyValue", "Metered", "Shares", "charge_of", "key_of", "the_key_of"]
+
+KeyValue = object
+"""A partition key as a boto3 resource shows it: str, bytes or Decimal."""
+
+_NOTHING = Units()
+_NO_KEY = (None, None)
+_INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
+# What is about one key: here the report says what the key consumed, and nothing is apportioned.
+_SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
+
+
+class KeyUnits(NamedTuple):
+    """What a key consumed: ``logical`` is None where it is not known, ``physical`` where the table is not sharded."""
+
+    table: str
+    logical: KeyValue
+    physical: KeyValue
+    units: Units
+    requests: int = 1
+
+
+class Charge(NamedTuple):
+    """What one API call consumed: in all, per table (its indexes included), per index, and per key.
+
+    The units of ``keys`` sum to the total; what a batch reported is apportioned there, as an estimate.
+    """
+
+    operation: str
+    total: Units
+    tables: Mapping[str, Units]
+    indexes: Mapping[tuple[str, str], Units]
+    keys: Sequence[KeyUnits]
+    sharding: Sharding | None = None
+
+
+class Metered(Requested, Protocol):
+    """What is needed of a call to charge it: shardkit's own bring the table's sharding."""
+
+    sharding: Sharding | None
+
+
+def charge_of(
+    call: Metered,
+    consumed: Any,
+    parsed: Mapping[str, Any],
+    *,
+    only: frozenset[str] | None = None,
+    partition_keys: Mapping[str, str],
+) -> Charge:
+    """Say what one API call consumed.
+
+    Args:
+        call: the request, in wire form.
+        consumed: the response's ``ConsumedCapacity``: a structure, a list of them, or None.
+        parsed: the response (or the error, under ``Error``), in wire form.
+        only: the tables to look at; None for all.
+        partition_keys: a table's name to the name of its partition key, where that is known.
+
+    Returns:
+        The :class:`Charge`: what was reported, and estimates for the tables of which nothing was.
+    """
+    operation, params = call.operation, call.params
+    if operation in _SINGLE and isinstance(consumed, Mapping):
+        table = table_name(params["TableName"])
+        write = OPERATIONS[operation] is True
+        units = _reported(consumed, write=write)
+        indexes = _of_indexes(table, consumed, write=write)
+        key = KeyUnits(table, *the_key_of(call, table, partition_keys), units)
+        return Charge(operation, units, {table: units}, indexes, (key,), call.sharding)
+    return _of_several(call, consumed, parsed, only, partition_keys)
+
+
+def _of_several(
+    call: Metered,
+    consumed: Any,
+    parsed: Mapping[str, Any],
+    only: frozenset[str] | None,
+    partition_keys: Mapping[str, str],
+) -> Charge:
+    write, involved = writes(call), tables_of(call)
+    tables: dict[str, Units] = {}
+    indexes: dict[tuple[str, str], Units] = {}
+    for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
+        table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
+        tables[table] = tables.get(table, _NOTHING).plus(_reported(structure, write=write))
+        for index, units in _of_indexes(table, structure, write=write).items():
+            indexes[index] = indexes.get(index, _NOTHING).plus(units)
+    by_table: dict[str, Shares] = {}
+    for action in actions_of(call, parsed):
+        if only is None or action.table in only:
+            key = key_of(call, action.table, action.attributes, partition_keys)
+            by_table.setdefault(action.table, Shares()).add(key, action.units)
+    keys: list[KeyUnits] = []
+    for table, shares in by_table.items():
+        reported = tables.get(table)
+        if reported is None:
+            parts = shares.estimated(write=write)
+            tables[table] = Units(*map(sum, zip(*parts.values(), strict=True)))
+            if "IndexName" in call.params:
+                indexes[table, call.params["IndexName"]] = tables[table]
+        else:
+            parts = shares.of(reported)
+        keys += [KeyUnits(table, *key, units, shares.requests[key]) for key, units in parts.items()]
+    # What is reported for a table of which no action is known, by a statement for one, is that of no known key.
+    keys += [KeyUnits(table, *_NO_KEY, units) for table, units in tables.items() if table not in by_table]
+    if only is not None:
+        tables = {table: units for table, units in tables.items() if table in only}
+        indexes = {index: units for index, units in indexes.items() if index[0] in only}
+        keys = [key for key in keys if key.table in only]
+        involved &= only
+    total = Units(*map(sum, zip(_NOTHING, *tables.values(), strict=True)))
+    tables = {name: tables.get(name, _NOTHING) for name in involved | tables.keys()}
+    return Charge(call.operation, total, tables, indexes, keys, call.sharding)
+
+
+class Shares:
+    """The keys of a call to one table, and how much each weighs in what the table consumed."""
+
+    def __init__(self) -> None:
+        self._weights: dict[tuple[KeyValue, KeyValue], float] = {}
+        self.requests: dict[tuple[KeyValue, KeyValue], int] = {}
+
+    def add(self, key: tuple[KeyValue, KeyValue], units: float) -> None:
+        """Add a read or a write that should have cost so many units."""
+        self._weights[key] = self._weights.get(key, 0.0) + units
+        self.requests[key] = self.requests.get(key, 0) + 1
+
+    def estimated(self, *, write: bool) -> dict[tuple[KeyValue, KeyValue], Units]:
+        """Give what each should have cost."""
+        if write:
+            return {key: Units(estimated_write=units) for key, units in self._weights.items()}
+        return {key: Units(estimated_read=units) for key, units in self._weights.items()}
+
+    def of(self, reported: Units) -> dict[tuple[KeyValue, KeyValue], Units]:
+        """Divide what was reported for all, as an estimate; one key alone has it as it was reported."""
+        if len(self._weights) == 1:
+            return dict.fromkeys(self._weights, reported)
+        reads, written = self._divided(reported.read), self._divided(reported.write)
+        return {key: Units(0.0, 0.0, reads.get(key, 0.0), written.get(key, 0.0)) for key in self._weights}
+
+    def _divided(self, units: float) -> Mapping[tuple[KeyValue, KeyValue], float]:
+        if not units:
+            return {}
+        # On a table without indexes they cost just what their sizes say.
+        return self._weights if sum(self._weights.values()) == units else apportion(units, self._weights)
+
+
+def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
+    units = structure.get("CapacityUnits")
+    if units is not None and "ReadCapacityUnits" not in structure and "WriteCapacityUnits" not in structure:
+        return Units(0.0, float(units)) if write else Units(float(units))
+    read, written = structure.get("ReadCapacityUnits"), structure.get("WriteCapacityUnits")
+    parts = float(read or 0), float(written or 0)
+    if units is None and read is None and written is None:
+        indexes = (structure.get(kind) or {} for kind in _INDEXES)
+        pieces = [structure.get("Table") or {}, *(piece for some in indexes for piece in some.values())]
+        whole = _NOTHING
+        for piece in filter(None, pieces):
+            whole = whole.plus(_reported(piece, write=write))
+        return whole
+    if units is None or (sum(parts) == units and (read is not None or written is not None)):
+        # A repeated TransactWriteItems is charged as reads: where the service tells the sides apart, it is right.
+        return Units(*parts)
+    return Units(0.0, float(units)) if write else Units(float(units))
+
+
+def _of_indexes(table: str, structure: Mapping[str, Any], *, write: bool) -> dict[tuple[str, str], Units]:
+    return {
+        (table, index): _reported(part, write=write)
+        for kind in _INDEXES
+        if kind in structure
+        for index, part in (structure[kind] or {}).items()
+    }
+
+
+def the_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) -> tuple[KeyValue, KeyValue]:
+    """Give the logical and the physical key that a call to one table is about; (None, None): none, or several."""
+    params = call.params
+    attributes = params.get("Key") or params.get("Item")
+    if attributes is None and call.operation == "Query":
+        attributes = _equals(params)
+    return key_of(call, table, attributes or {}, partition_keys)
+
+
+def key_of(
+    call: Metered, table: str, attributes: Mapping[str, Any], partition_keys: Mapping[str, str]
+) -> tuple[KeyValue, KeyValue]:
+    """Give the logical and the physical key of what one action in a call reads or writes."""
+    sharding = call.sharding
+    if sharding is not None and table_name(sharding.table) != table:
+        sharding = None
+    name = partition_keys.get(table) if sharding is None else sharding.partition_key
+    wire = attributes.get(name) if name is not None else None
+    if wire is None:
+        return _NO_KEY
+    try:
+        if sharding is None:
+            return _plain(wire), None
+        return _plain(sharding.logical(wire)[0]), _plain(wire)
+    except (ArithmeticError, AttributeError, ShardkitError, TypeError, ValueError):
+        return _NO_KEY
+
+
+def _plain(wire: Mapping[str, Any]) -> KeyValue:
+    """Give a key's Python value: binary as bytes, which can be hashed."""
+    ((letter, content),) = wire.items()
+    if letter == "S":
+        return content if isinstance(content, str) else None
+    value = from_wire({letter: content})
+    value = getattr(value, "value", value)
+    value = bytes(value) if isinstance(value, bytearray) else value
+    hash(value)
+    return value
+
+
+def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the attributes that a Query asks to be equal to a value."""
+    try:
+        text, names, values = (
+            params.get(name) for name in ("KeyConditionExpression", "ExpressionAttributeNames", _VALUES)
+        )
+        if not isinstance(text, str) or not values:
+            return parse_key_condition(params).equals
+        placeholders = _placeholders(text, tuple((names or {}).items()), tuple(values))
+        return {attribute: values[placeholder] for attribute, placeholder in placeholders}
+    except (ShardkitError, TypeError):
+        return {}
+
+
+_VALUES = "ExpressionAttributeValues"
+
+
+@lru_cache(256)
+def _placeholders(
+    text: str, names: tuple[tuple[str, str], ...], placeholders: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    # An application's Queries have few texts: each is read once, with values that say which they are.
+    condition = parse_key_condition(
+        {
+            "KeyConditionExpression": text,
+            **({"ExpressionAttributeNames": dict(names)} if names else {}),
+            _VALUES: {placeholder: {"S": placeholder} for placeholder in placeholders},
+        }
+    )
+    return tuple((attribute, value["S"]) for attribute, value in condition.equals.items())

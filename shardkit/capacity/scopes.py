@@ -1,0 +1,319 @@
+"""The figures of a meter and of its scopes, and which scopes a call is made in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardkit.capacity import advice, show
+from shardkit.capacity.charge import Charge, KeyValue
+from shardkit.capacity.tally import KeyOfTable, Tally
+from shardkit.capacity.usage import Usage
+from shardkit.capacity.window import Rates
+from shardkit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.console import ConsoleRenderable
+    from typing_extensions import Self
+
+__all__ = ["HotKey", "Recorder", "Scope", "Totals", "scopes_of"]
+
+# The scopes, of all meters, whose ``with`` this context is inside of.
+_scopes: ContextVar[tuple[Scope, ...]] = ContextVar("shardkit_capacity_scopes", default=())
+_SIDES: Mapping[str | None, Callable[[Usage], float]] = {
+    None: lambda usage: usage.units_with_estimates,
+    "read": lambda usage: usage.read_units + usage.estimated_read_units,
+    "write": lambda usage: usage.write_units + usage.estimated_write_units,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key that consumed much.
+
+    Args:
+        table: the table's name.
+        key: the logical key, as a boto3 resource shows it.
+        usage: what it consumed, at least; exactly, as long as no more than ``max_keys`` keys were seen.
+        uncertain_read_units: read units that it may have consumed besides, before it was held apart (they are in
+            ``other_keys``).
+        uncertain_write_units: the same of write units.
+    """
+
+    table: str
+    key: KeyValue
+    usage: Usage
+    uncertain_read_units: float = 0.0
+    uncertain_write_units: float = 0.0
+
+
+class Recorder:
+    """A tally for many threads, with a clock: what the handlers of a meter write to.
+
+    Example::
+
+        with recorder as tally: ...  # nobody else writes or reads
+    """
+
+    def __init__(self, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._tally = Tally(max_keys=max_keys, window=window)
+
+    def add(self, charge: Charge, tags: Iterable[tuple[str, str]]) -> None:
+        """Add what one API call consumed."""
+        with self._lock:
+            self._tally.add(charge, self.clock(), tags)
+
+    def __enter__(self) -> Tally:
+        """Take the tally."""
+        self._lock.acquire()
+        return self._tally
+
+    def __exit__(self, *_: object) -> None:
+        """Give it back."""
+        self._lock.release()
+
+
+class Totals:
+    """The figures that a scope and a meter both have; each is a snapshot."""
+
+    def __init__(self, name: str, recorder: Recorder, tags: Mapping[str, str]) -> None:
+        self.name = name
+        self.recorder = recorder
+        self.tags = tags
+
+    @property
+    def total(self) -> Usage:
+        """Everything, as one :class:`Usage`."""
+        with self.recorder as tally:
+            return tally.total
+
+    @property
+    def read_units(self) -> float:
+        """Read units that the service reported."""
+        return self.total.read_units
+
+    @property
+    def write_units(self) -> float:
+        """Write units that the service reported."""
+        return self.total.write_units
+
+    @property
+    def estimated_read_units(self) -> float:
+        """Read units that no response said; never a part of ``read_units``."""
+        return self.total.estimated_read_units
+
+    @property
+    def estimated_write_units(self) -> float:
+        """Write units that no response said (of failed conditions, say); never a part of ``write_units``."""
+        return self.total.estimated_write_units
+
+    @property
+    def requests(self) -> int:
+        """API calls that read or write items, failed ones too; botocore's retries are not counted."""
+        return self.total.requests
+
+    @property
+    def rates(self) -> Rates:
+        """What was consumed a second, over the last ``window`` seconds."""
+        with self.recorder as tally:
+            return tally.rates(self.recorder.clock())
+
+    @property
+    def throttles(self) -> dict[str, int]:
+        """Throttled attempts by the service's reason (its error code where it says none), every retry counted.
+
+        ``UnprocessedItems`` are batches that came back in part.
+        """
+        with self.recorder as tally:
+            return dict(tally.throttles)
+
+    @property
+    def retries(self) -> dict[str, int]:
+        """Retries that botocore made, by what the attempt before met: a throttle's reason, an error's code."""
+        with self.recorder as tally:
+            return dict(tally.retries)
+
+    @property
+    def by_table(self) -> dict[str, Usage]:
+        """Per table name, its indexes included."""
+        with self.recorder as tally:
+            return tally.by_table
+
+    @property
+    def by_index(self) -> dict[tuple[str, str], Usage]:
+        """Per (table, index), as far as the service said it (it does not if the caller asked for ``TOTAL``)."""
+        with self.recorder as tally:
+            return tally.by_index
+
+    @property
+    def by_operation(self) -> dict[str, Usage]:
+        """Per API operation (``"PutItem"``)."""
+        with self.recorder as tally:
+            return tally.by_operation
+
+    @property
+    def by_key(self) -> dict[KeyOfTable, Usage]:
+        """Per (table, logical key); units of batches are apportioned and stand under the estimates."""
+        with self.recorder as tally:
+            return tally.keys.usages()
+
+    @property
+    def by_physical_key(self) -> dict[KeyOfTable, Usage]:
+        """Per (table, physical key), of sharded tables; elsewhere a key is stored as it is."""
+        with self.recorder as tally:
+            usages = tally.physical_keys.usages()
+        return {(table, physical): usage for (table, _, physical), usage in usages.items()}
+
+    @property
+    def by_tag(self) -> dict[tuple[str, str], Usage]:
+        """Per (tag, value), of calls inside scopes that have tags."""
+        with self.recorder as tally:
+            return tally.tags.usages()
+
+    @property
+    def other_keys(self) -> Usage:
+        """What ``by_key`` does not have: keys that were pushed out, scans, statements, keys that are not known."""
+        with self.recorder as tally:
+            return tally.keys.others
+
+    def hottest(self, n: int = 10, *, by: str | None = None) -> list[HotKey]:
+        """Give the ``n`` keys that consumed the most units, estimates counted in the ranking, the most first.
+
+        Example:
+            >>> meter.hottest(5)  # doctest: +SKIP
+            [HotKey(table='Orders', key='2014-07-09', usage=Usage(read_units=0.0, write_units=812.0, ...)), ...]
+
+        Args:
+            n: how many at most.
+            by: ``"read"`` or ``"write"`` to rank by read or by write units; None for their sum.
+
+        Returns:
+            A :class:`HotKey` each. Once more than ``max_keys`` keys were seen, figures may be too low, by no more than
+            they say themselves, which is at most the units of all keys over ``max_keys``.
+
+        Raises:
+            ConfigurationError: ``by`` is neither.
+
+        Cost:
+            No request; sorts the keys.
+        """
+        if by not in _SIDES:
+            raise ConfigurationError(f'hottest() ranks by="read", by="write" or by their sum (None), got {by!r}')
+        with self.recorder as tally:
+            keys = tally.keys
+            ranked = sorted(keys.usages().items(), key=lambda pair: -_SIDES[by](pair[1]))[: max(n, 0)]
+            return [HotKey(*key, usage, *keys.before(key)) for key, usage in ranked]
+
+    def skew(self, key: KeyValue, *, table: str | None = None) -> advice.Skew:
+        """Say how a logical key's units are spread over its shards.
+
+        Example:
+            >>> print(meter.skew("2014-07-09"))  # doctest: +SKIP
+            Orders '2014-07-09': the hottest of 5 shards, '2014-07-09.3', took 22.0% of its units, ...
+
+        Args:
+            key: the logical key, as the application gives it.
+            table: its table's name; may be left out where calls to one table only were seen.
+
+        Returns:
+            A :class:`Skew`: the units of each physical key, the hottest one's share, and the fair one.
+
+        Raises:
+            ConfigurationError: ``table`` was left out, and calls to several tables (or none) were seen.
+
+        Cost:
+            No request; one pass over the physical keys that are held.
+        """
+        tables = sorted(self.by_table)
+        if table is None and len(tables) != 1:
+            raise ConfigurationError(f"skew() needs table= where not just one was seen, and here were {tables}")
+        with self.recorder as tally:
+            return advice.skew_of(tally, table or tables[0], key)
+
+    def advise(self, *, headroom: float = 0.2) -> list[advice.Advice]:
+        """Name the keys that are above what a partition serves, and how many shards each needs.
+
+        Example:
+            >>> for advice in meter.advise():  # doctest: +SKIP
+            ...     print(advice)
+            Orders '2014-07-09': 3 shards instead of 1. The busiest second of its hottest shard took ...
+
+        A partition serves 3,000 read units or 1,000 write units a second; a shard that takes both needs the sum of
+        both parts. Looked at is the busiest second of a key's hottest shard; a key that was throttled for the sake of
+        its partition gets one shard more at least. Keys of indexes are not seen.
+
+        Args:
+            headroom: the part of a partition's throughput to leave free, from 0 to below 1.
+
+        Returns:
+            An :class:`Advice` a key, those that need most shards first; none where nothing is too hot.
+
+        Raises:
+            ConfigurationError: ``headroom`` is out of its range.
+
+        Cost:
+            No request; one pass over the keys that are held.
+
+        Source:
+            DynamoDB Developer Guide, "Best practices for tables": initial partitions, read units over 3,000 and write
+            units over 1,000, added up.
+        """
+        with self.recorder as tally:
+            return advice.advice_of(tally, headroom)
+
+    def to_dict(self, *, hottest: int = 10) -> dict[str, Any]:
+        """Give the figures as plain values that JSON can carry; ``docs/capacity.md`` has the shape.
+
+        Args:
+            hottest: how many keys, those that consumed most; a key has its wire form, ``{"S": "2014-07-09"}``.
+        """
+        return show.as_dict(self, hottest)
+
+    def to_json(self, *, hottest: int = 10) -> str:
+        """Give :meth:`to_dict` as JSON."""
+        return show.as_json(self, hottest)
+
+    def __str__(self) -> str:
+        """Give the figures as a table: rich's where it is installed, else plain text."""
+        return show.as_text(self)
+
+    def __rich__(self) -> ConsoleRenderable:
+        """Give rich its table."""
+        return show.rich_table(show.table_of(self))
+
+
+class Scope(Totals):
+    """What the calls made inside its ``with`` consumed, in this context and those copied from it; see ``scope``."""
+
+    def __init__(self, meter: Totals, name: str, recorder: Recorder, tags: Mapping[str, str]) -> None:
+        super().__init__(name, recorder, tags)
+        self.meter = meter
+
+    def __enter__(self) -> Self:
+        """Count from now on."""
+        _scopes.set((*_scopes.get(), self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Count no more calls that start now; the figures stay."""
+        # Without a token: a generator or a task may leave the scope in another context than it was entered in.
+        stack = _scopes.get()
+        for place in range(len(stack) - 1, -1, -1):
+            if stack[place] is self:
+                _scopes.set(stack[:place] + stack[place + 1 :])
+                return
+
+
+def scopes_of(meter: Totals) -> tuple[Scope, ...]:
+    """Give the scopes of a meter that this context is inside of, the outermost first, each once."""
+    scopes = _scopes.get()
+    return tuple(dict.fromkeys(scope for scope in scopes if scope.meter is meter)) if scopes else ()
