@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from botocore.exceptions import ClientError
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from shardkit.capacity import ItemChange, TableUnits, item_size
 from shardkit.codec.values import number_size
 from tests import charged, engines
 from tests.charged import Charged, units
-from tests.sized_items import KB, WireItem, aligned_size, number
+from tests.sized_items import KB, NAMES, WireItem, aligned_size, number, value
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -104,6 +105,19 @@ def test_numbers(table: Charged, engine_name: engines.EngineName) -> None:
                 RequestItems={table.name: requests}, ReturnConsumedCapacity="INDEXES"
             )
             assert units(answer["ConsumedCapacity"][0]) == expected, texts
+
+
+def test_the_largest_item(table: Charged) -> None:
+    """400 KB are stored, and not a byte more: the limit too is counted by the rules."""
+    rng = random.Random(400)
+    for place in range(10):
+        item = table.key((f"l{place}", 0)) | {name: value(rng, straddling=table.straddling) for name in NAMES}
+        largest = filled(item, 400 * KB)
+        answer = table.client.put_item(TableName=table.name, Item=largest, **CAPACITY)
+        assert units(answer["ConsumedCapacity"]) == table.estimator.put_item(largest)
+        assert table.estimator.put_item(largest).table == 400
+        with pytest.raises(ClientError, match="size"):
+            table.client.put_item(TableName=table.name, Item=filled(item, 400 * KB + 1))
 
 
 # -- where engines part from the rules
