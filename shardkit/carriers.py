@@ -9,15 +9,15 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
 from shardkit.events import prepare
-from shardkit.machine import Machine, Program, Steps
+from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.requests import Requests
 
-__all__ = ["AsyncCarrier", "Carrier"]
+__all__ = ["AsyncCarrier", "Carrier", "Transport"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,17 @@ class _Carrier:
         return given
 
 
+class Transport(Protocol):
+    """What a driver's requests go through."""
+
+    @property
+    def send(self) -> Callable[[Send], Answer]:
+        """Send a request, and give its answer."""
+
+    def executor(self) -> Executor:
+        """Give the threads that do that."""
+
+
 class Carrier(_Carrier):
     """Runs them on the caller's thread and a pool of threads; clock, sleep and pool can be put in their places."""
 
@@ -46,7 +57,7 @@ class Carrier(_Carrier):
 
     def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
         super().__init__(client, requests, max_concurrency)
-        self._send = transport(client, lambda: requests.sharding)
+        self.send = transport(client, lambda: requests.sharding)
         # By process: a lock that another thread held when the process was forked stays locked in the child.
         self._pools: dict[int, Executor] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -61,10 +72,15 @@ class Carrier(_Carrier):
             return self._pools[process]
 
     def driver(
-        self, machine: Machine[T], *, waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        machine: Machine[T],
+        *,
+        through: Transport | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Driver[T]:
-        """Give a driver over the client."""
-        return Driver(machine, self._send, executor=self.executor, clock=self.clock, sleep=self.sleep, waiting=waiting)
+        """Give a driver over the client, or through another transport."""
+        to = through or self
+        return Driver(machine, to.send, executor=to.executor, clock=self.clock, sleep=self.sleep, waiting=waiting)
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""

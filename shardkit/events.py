@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import orjson
 from botocore.exceptions import ClientError, IncompleteReadError
@@ -46,7 +46,7 @@ from shardkit.faults import is_throttle_code
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
 
-__all__ = ["Call", "Observer", "observe", "own_call", "prepare", "unobserve", "visible"]
+__all__ = ["Call", "Observer", "carried", "observe", "own_call", "prepare", "unobserve", "visible"]
 
 _ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
                               "UpdateItem"})  # fmt: skip
@@ -290,9 +290,13 @@ class _Handlers:
             self._observe(call, _lost(exception))
 
     def _observe(self, call: Call, parsed: dict[str, Any]) -> None:
-        # Last in, first out: who asked last takes out first.
-        for observer in reversed(self.observers):
-            observer.after(call, parsed)
+        _show(self.observers, call, parsed)
+
+
+def _show(observers: tuple[Observer, ...], call: Call, parsed: dict[str, Any]) -> None:
+    # Last in, first out: who asked last takes out first.
+    for observer in reversed(observers):
+        observer.after(call, parsed)
 
 
 def _lost(exception: BaseException | None) -> dict[str, Any]:
@@ -325,6 +329,19 @@ def observe(client: Any, observer: Observer) -> None:
     with _lock:
         if not any(known is observer for known in handlers.observers):
             handlers.observers = (*handlers.observers, observer)
+
+
+def carried(client: Any, call: Call, carry: Callable[[Call], dict[str, Any] | Exception]) -> dict[str, Any] | Exception:
+    """Let the client's observers see a call that another process makes for it; ``carry`` makes it."""
+    observers = _handlers(client).observers
+    for observer in observers:
+        observer.before(call)
+    answer = carry(call)
+    if isinstance(answer, dict):
+        _show(observers, call, answer)
+    elif isinstance(answer, ClientError):
+        _show(observers, call, cast("dict[str, Any]", answer.response))
+    return answer
 
 
 def unobserve(client: Any, observer: Observer) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import boto3
 from botocore.config import Config
 
-from shardkit import BulkReport, ShardedTable, Strategy, bulk_load
+from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, bulk_load
 from shardkit.bulk.sources.opening import open_source
 from tests.fakes import timeless
 from tests.tables import make_table
@@ -41,12 +41,14 @@ class Job:
         lines = (self.folder / "dead.jsonl").read_text("utf-8").splitlines()
         return sorted(int(found[1]) for line in lines if (found := _NUMBER.search(line)))
 
-    def run(self, **options: Any) -> BulkReport:
+    def run(self, *, meter: CapacityMeter | None = None, **options: Any) -> BulkReport:
         """Load, or go on where it was left."""
         resource = connected(self.endpoint)
         try:
             orders = ShardedTable(resource.Table(self.table), self.strategy)
             timeless(orders)
+            if meter is not None:
+                meter.attach(orders)
             source = open_source(str(self.folder / "orders.jsonl"), table=orders, cursors=self.cursors)
             return bulk_load(
                 orders,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.finish import interrupted
 from shardkit.bulk.interruptions import Interruptions
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
+from shardkit.bulk.processes import Connect, Processes
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Source
 from shardkit.carriers import Carrier
@@ -24,6 +26,8 @@ def streaming_bulk(
     items: Iterable[Item] | Source,
     *,
     workers: int | None = None,
+    processes: int | None = None,
+    connect: Connect | None = None,
     window: int = WINDOW,
     write_units: float | str | None = None,
     on_error: OnError = "raise",
@@ -46,7 +50,13 @@ def streaming_bulk(
         items: The items, each a mapping with its logical key, or a source of them (``open_source``). It is read as
             there is room.
         workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
-            ``max_pool_connections`` if not given.
+            ``max_pool_connections`` if not given. With ``processes``, over all of them, and both for each.
+        processes: Processes that carry the requests, each with a client of its own, so that a load uses more than one
+            core; the rest, and all that is promised, stays in this one. Called under ``if __name__ == "__main__":``.
+        connect: Makes the client (or resource, or Table) of each process: a function without arguments at the top level
+            of a module. If not given, one with the region, endpoint and configuration of the table's client, and with
+            the credentials that boto3 finds by itself. What else the client was given in code (credentials, event
+            handlers) does not come along; a ``CapacityMeter`` on it sees all requests.
         window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
         write_units: Write units a second that the load may take of the table and of each global index, or a share of
             their provisioned (or warm) throughput, ``"80%"``, which is asked for again every minute; as many as it can
@@ -64,22 +74,26 @@ def streaming_bulk(
         An iterator of BulkResult, in the order in which items are settled. Left early, it sends nothing more.
 
     Raises:
-        ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
+        ConfigurationError: An argument cannot work, there were no items, the journal is of another load, or a process
+            reaches another table than the client.
         BulkLoadError: Items failed (with ``on_error="raise"``); or the load, or its source, could not go on.
         InterruptedLoadError: Ctrl-C, and a KeyboardInterrupt still: what was in flight is finished and kept. The second
             one ends the load at once; with a journal it can be resumed all the same.
 
     Cost: one BatchWriteItem for every 25 items and one for every retry, a PutItem for a key that is throttled without
-    a reason, a DescribeTable a minute for a share. Memory: about 1 KB an item of the window, and what failed.
-    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and no share;
-    without ``dynamodb:PutItem`` reasons stay unknown).
+    a reason, a DescribeTable a minute for a share; for ``processes`` a DescribeTable, and one each. Memory: about 1 KB
+    an item of the window, and what failed; 55 MB a process.
+    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and neither a
+    share nor ``processes``; without ``dynamodb:PutItem`` reasons stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
-    carrier, loading = _started(
+    carrier, loading, through = _started(
         table,
         items,
         Options(
             workers=workers,
+            processes=processes,
+            connect=connect,
             window=window,
             write_units=write_units,
             on_error=on_error,
@@ -90,7 +104,7 @@ def streaming_bulk(
             progress=progress,
         ),
     )
-    return (result for results in _results(carrier, loading) for result in results)
+    return (result for results in _results(carrier, loading, through) for result in results)
 
 
 def bulk_load(
@@ -98,6 +112,8 @@ def bulk_load(
     items: Iterable[Item] | Source,
     *,
     workers: int | None = None,
+    processes: int | None = None,
+    connect: Connect | None = None,
     window: int = WINDOW,
     write_units: float | str | None = None,
     on_error: OnError = "raise",
@@ -118,11 +134,13 @@ def bulk_load(
     Returns:
         The report; its ``failures`` say which items failed and why.
     """
-    carrier, loading = _started(
+    carrier, loading, through = _started(
         table,
         items,
         Options(
             workers=workers,
+            processes=processes,
+            connect=connect,
             window=window,
             write_units=write_units,
             on_error=on_error,
@@ -133,28 +151,32 @@ def bulk_load(
             progress=progress,
         ),
     )
-    for _ in _results(carrier, loading):
+    for _ in _results(carrier, loading, through):
         pass
     return loading.load.report
 
 
-def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading]:
+def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading, Processes | None]:
     check_items(items)
     if not hasattr(items, "__iter__") and not isinstance(items, Source):
         raise ConfigurationError(f"items is a {type(items).__name__}, an async iterable; use shardkit.aio.bulk_load")
     workers = options.workers
     sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded(), max_concurrency=workers)
     carrier = sharded.carrier
-    workers = min(workers or carrier.concurrency, carrier.concurrency)
+    most = carrier.concurrency * (options.processes or 1)
+    workers = min(workers or most, most)
     sharding = carrier.run(carrier.requests.known())
-    return carrier, Loading(sharding, items, options, workers=workers, draw=carrier.requests.draw)
+    through = None
+    if options.processes is not None:
+        through = Processes(carrier, count=options.processes, workers=workers, connect=options.connect)
+    return carrier, Loading(sharding, items, options, workers=workers, draw=carrier.requests.draw), through
 
 
-def _results(carrier: Carrier, loading: Loading) -> Iterator[Sequence[BulkResult]]:
+def _results(carrier: Carrier, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
     load = loading.load
     interruptions = Interruptions()
-    driver = carrier.driver(load, waiting=interruptions.waiting)
-    with loading:
+    driver = carrier.driver(load, through=through, waiting=interruptions.waiting)
+    with loading, through or nullcontext():
         records = loading.records()
         try:
             while not load.ended:

@@ -16,6 +16,7 @@ from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.pacing import write_rate
+from shardkit.bulk.processes import Connect
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
 from shardkit.errors import ConfigurationError
@@ -41,9 +42,11 @@ class Options:
     journal: Path | None = None
     dead_letters: Path | None = None
     progress: Progress | None = None
+    processes: int | None = None
+    connect: Connect | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("window", 1), ("max_failures", 0)):
+        for name, least in (("workers", 1), ("window", 1), ("max_failures", 0), ("processes", 1)):
             value = getattr(self, name)
             if value is None and name != "window":
                 continue
@@ -52,6 +55,13 @@ class Options:
         for name, kinds in (("on_error", get_args(OnError)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in kinds:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} is none of {', '.join(map(repr, kinds))}")
+        if self.workers is not None and self.processes is not None and self.workers < self.processes:
+            raise ConfigurationError(
+                f"workers={self.workers} is less than processes={self.processes}, and some would carry nothing; "
+                "give each a few requests (workers=), or fewer processes"
+            )
+        if self.connect is not None and self.processes is None:
+            raise ConfigurationError("connect= makes the clients of processes, and there are none; give processes= too")
         write_rate(self.write_units)
 
 

@@ -159,6 +159,9 @@ class EncodedRequests(list[Any]):
     def __getitem__(self, at: Any) -> Any:
         return list(self)[at]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._bodies,)
+
     def __eq__(self, other: object) -> bool:
         return list(self) == other
 

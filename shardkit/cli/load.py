@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -78,7 +79,11 @@ def load(
         str | None, typer.Option(rich_help_panel=PACE, help="Write units a second, or a share: 500, 80%.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Batches on their way at once; 10 if not given.")
+        int | None,
+        typer.Option(rich_help_panel=PACE, min=1, help="Batches on their way at once; 10 (a process) if not given."),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Processes that send them, to use all cores.")
     ] = None,
     window: Annotated[
         int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
@@ -120,7 +125,8 @@ def load(
     told = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         try:
-            target = _table(stack, table, _strategy(shards, by, strategy), workers, region, profile, endpoint_url)
+            connect = partial(_resource, profile, region, endpoint_url, max(10, workers or 0))
+            target = _table(stack, table, _strategy(shards, by, strategy), connect)
             opened = text_source(
                 source,
                 table=target,
@@ -147,6 +153,8 @@ def load(
                 opened,
                 told if progress else None,
                 workers=workers,
+                processes=processes,
+                connect=connect if processes else None,
                 window=window,
                 write_units=units,
                 max_failures=0 if on_error == "raise" else max_failures,
@@ -242,18 +250,14 @@ def _units(text: str | None) -> float | str | None:
         return text
 
 
-def _table(
-    stack: ExitStack,
-    name: str,
-    strategy: Strategy,
-    workers: int | None,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-) -> ShardedTable:
-    resource = Session(profile_name=profile, region_name=region).resource(
-        "dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=max(10, workers or 0))
-    )
+def _resource(profile: str | None, region: str | None, endpoint_url: str | None, connections: int) -> Any:
+    """Make what the load, and each of its processes, reaches the table by."""
+    session = Session(profile_name=profile, region_name=region)
+    return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
+
+
+def _table(stack: ExitStack, name: str, strategy: Strategy, connect: Callable[[], Any]) -> ShardedTable:
+    resource = connect()
     stack.callback(resource.meta.client.close)
     return ShardedTable(resource.Table(name), strategy)
 
