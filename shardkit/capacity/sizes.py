@@ -192,17 +192,14 @@ def _size_of_wire(item: Mapping[str, WireValue]) -> int:
     try:
         return _wire_members(item)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        reason: Exception = error
+        try:
+            sized_from_wire_item(item)
+        except (ArithmeticError, InvalidValueError) as told:  # it knows where, and what to do
+            reason = told
         raise InvalidValueError(
-            f"an item that DynamoDB cannot hold has no size, got {brief(item)}: {_reason(item, error)}"
-        ) from error
-
-
-def _reason(item: Mapping[str, WireValue], error: Exception) -> Exception:
-    try:
-        sized_from_wire_item(item)
-    except (ArithmeticError, InvalidValueError) as told:
-        return told
-    return error
+            f"an item that DynamoDB cannot hold has no size, got {brief(item)}: {reason}"
+        ) from reason
 
 
 def _wire_members(members: Mapping[str, WireValue]) -> int:
