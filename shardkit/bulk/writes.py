@@ -17,7 +17,7 @@ from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["DeadLetter", "EncodedRequests", "Identity", "Write", "Writes"]
+__all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes"]
 
 _UNIT_BYTES = 1024
 
