@@ -8,15 +8,11 @@ from math import ceil
 
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable, Tally
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 from shardkit.capacity.usage import Usage, figure
 from shardkit.errors import ConfigurationError
 
-__all__ = ["PARTITION_READ_UNITS", "PARTITION_WRITE_UNITS", "Advice", "Skew", "advice_of", "skew_of"]
-
-PARTITION_READ_UNITS = 3000
-"""Read units that a partition serves in a second (DynamoDB Developer Guide)."""
-PARTITION_WRITE_UNITS = 1000
-"""Write units that a partition serves in a second (DynamoDB Developer Guide)."""
+__all__ = ["Advice", "Skew", "advice_of", "skew_of"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ def build_app() -> typer.Typer:
     import typer
 
     from shardkit.cli.demo import demo
+    from shardkit.cli.heat import heat
     from shardkit.cli.load import load
     from shardkit.cli.size import measure
 
@@ -49,6 +50,7 @@ def build_app() -> typer.Typer:
     app.command()(demo)
     app.command()(load)
     app.command("size")(measure)
+    app.command()(heat)
     return app
 
 

@@ -1,0 +1,132 @@
+"""Whether a candidate is a good partition key at a rate, why, and how many shards its hottest key would need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shardkit.capacity.uniformity import Uniformity
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.errors import ConfigurationError
+
+__all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "judge"]
+
+TABLE_UNITS = 40_000
+"""Read units, and write units, a second that a table gets unless AWS was asked for more (Developer Guide, "Quotas")."""
+_WHOLE = 0.995
+
+
+@dataclass(frozen=True)
+class KeyHeat:
+    """What the hottest key takes of a load of reads or of writes.
+
+    Attributes:
+        rate: units a second of the whole load.
+        share: the hottest key's share of them.
+        limit: units a second that a partition serves.
+    """
+
+    rate: float
+    share: float
+    limit: int
+
+    @property
+    def units(self) -> float:
+        """Units a second of the hottest key."""
+        return self.rate * self.share
+
+    @property
+    def shards(self) -> int:
+        """How many shards the hottest key needs: each takes no more than a partition serves."""
+        # What is a whole number of partitions but for a float's rounding is that.
+        return max(1, math.ceil(round(self.units / self.limit, 9)))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a candidate is a good partition key at a rate.
+
+    Attributes:
+        good: whether a partition can serve the hottest key.
+        reason: why, in a sentence.
+        writes: what the hottest key takes of the writes; None: the load has none.
+        reads: what the hottest key takes of the reads; None: the load has none.
+        shards: how many shards the hottest key needs for both; 1 where the candidate is good.
+    """
+
+    good: bool
+    reason: str
+    writes: KeyHeat | None
+    reads: KeyHeat | None
+    shards: int
+
+
+def judge(found: Uniformity, *, write_units: float | None = None, read_units: float | None = None) -> Verdict:
+    """Say whether a candidate is a good partition key.
+
+    It is good if one partition can serve its hottest key: 1,000 write units and 3,000 read units a second, each counted
+    by itself. The hottest key takes the same share of the load as it has of the data; where the key says when an item
+    is written, its share of what is written at that time.
+
+    Example:
+        >>> from shardkit.capacity.uniformity import KeyUniformity
+        >>> days = KeyUniformity(["Date"])
+        >>> for day in range(1, 31):
+        ...     days.add((f"2014-07-{day:02}",), 350, 1.0, 0.5)
+        >>> verdict = judge(days.result(), write_units=5000)
+        >>> verdict.good, verdict.shards
+        (False, 5)
+
+    Args:
+        found: what was counted.
+        write_units: of the whole load, a second, more than 0. None: no writes.
+        read_units: of the whole load, a second, more than 0. None: no reads. Where neither is given, both are what a
+            table gets unless AWS was asked for more: 40,000.
+
+    Raises:
+        ConfigurationError: a rate is not a number above 0.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, "Design for Uniform Data Access Across Items In Your Tables" (good and bad keys, and that what
+        fits into one partition is not throttled), "Burst and adaptive capacity" (a partition's reads and writes are
+        managed independently), "Quotas" (40,000).
+    """
+    if write_units is None and read_units is None:
+        write_units = read_units = TABLE_UNITS
+    writes = _heat("write_units", write_units, found.write_share, PARTITION_WRITE_UNITS)
+    reads = _heat("read_units", read_units, found.read_share, PARTITION_READ_UNITS)
+    worst = max((heat for heat in (writes, reads) if heat), key=lambda heat: heat.units / heat.limit)
+    good = worst.shards == 1
+    return Verdict(good, _good(found) if good else _bad(found, worst), writes, reads, worst.shards)
+
+
+def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | None:
+    if rate is None:
+        return None
+    if not (math.isfinite(rate) and rate > 0):
+        raise ConfigurationError(f"{name}={rate} is no rate; give units a second, more than 0")
+    return KeyHeat(rate, share, limit)
+
+
+def _good(found: Uniformity) -> str:
+    if found.distinct == 1:
+        return "it has one value only, but one partition can serve that at this rate"
+    return f"it has {_about(found)} different values, and one partition can serve the hottest"
+
+
+def _bad(found: Uniformity, worst: KeyHeat) -> str:
+    if found.times:
+        names = " and ".join(found.times)
+        one = "one key" if worst.share > _WHOLE else f"few keys, {worst.share:.1%} of it to the hottest"
+        return f"{names} say{'' if len(found.times) > 1 else 's'} when: all of a time goes to {one}"
+    if worst.rate / found.distinct > worst.limit:
+        return f"it has too few different values, {_about(found)}: evenly spread, each would take too much"
+    times = worst.share * found.distinct
+    return f"one of its {_about(found)} values takes {worst.share:.1%}, {times:,.0f} times its even share"
+
+
+def _about(found: Uniformity) -> str:
+    return f"{'' if found.exact else 'about '}{found.distinct:,}"

