@@ -11,7 +11,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["bar", "columns", "duration", "percent", "show_table", "size"]
+__all__ = ["bar", "clipped", "columns", "duration", "percent", "show_table", "size"]
 
 _KILO = 1000
 _LARGE_SHARE = 0.1
@@ -41,6 +41,12 @@ def bar(share: float, encoding: str, *, width: int = 30) -> str:
     """Draw a share of the longest bar, in characters that the encoding has; what is not nothing has one at least."""
     block = "█" if encoding.lower().startswith("utf") else "#"
     return block * max(1 if share > 0 else 0, round(width * share))
+
+
+def clipped(text: str, longest: int = 60) -> str:
+    """Write a name or a key on one line, cut short."""
+    plain = text if text.isprintable() else repr(text)
+    return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
 
 
 def columns(console: Console, *headings: str) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from shardkit.cli.figures import clipped
 from shardkit.cli.heat_show import Judged, key_text
 from shardkit.errors import ConfigurationError
 
@@ -53,11 +54,8 @@ def _bars(one: Judged) -> list[tuple[str, float]]:
         return [("the hottest of a time", heat.units)]
     whole = found.write_units if units == "write units" else found.read_units
     used = [(one.write_units if units == "write units" else one.read_units) or 0.0 for one in found.hottest]
-    labels = [key_text(usage.key) for usage in found.hottest]
-    return [
-        (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…", heat.rate * part / whole)
-        for text, part in zip(labels, used, strict=True)
-    ]
+    labels = [clipped(key_text(usage.key), _LONGEST) for usage in found.hottest]
+    return [(label, heat.rate * part / whole) for label, part in zip(labels, used, strict=True)]
 
 
 def _draw(panel: Any, one: Judged) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from shardkit.capacity.uniformity import Key, KeyUsage, Uniformity
 from shardkit.capacity.verdict import KeyHeat, Verdict
-from shardkit.cli.figures import bar, columns, percent, show_table, size
+from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.codec import to_wire_item
 from shardkit.suffix import CalculatedSuffix
 
@@ -112,11 +112,12 @@ def _shards(one: Judged) -> list[str]:
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
     texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}"]
     if one.spread is not None:
-        spread, key = one.spread, key_text(one.found.hottest[0].key)
+        spread, key = one.spread, clipped(key_text(one.found.hottest[0].key))
+        over = any(heat.units * spread.share > heat.limit for _, heat in one.heats)
         lack = f"; {spread.without:,} items of the key lack it" if spread.without else ""
         texts.append(
             f"{spread.strategy!r} puts {key} on {spread.used:,} of them, the hottest with {percent(spread.share)} "
-            f"of it, {_units(one, spread.share)} a second{lack}"
+            f"of it, {_units(one, spread.share)} a second{', too much for a partition' if over else ''}{lack}"
         )
     return texts
 
@@ -131,7 +132,7 @@ def _hottest(console: Console, found: Uniformity) -> Any:
     for usage in found.hottest:
         share = usage.write_units / found.write_units
         grid.add_row(
-            Text(f"  {key_text(usage.key)}"),
+            Text(f"  {clipped(key_text(usage.key))}"),
             f"{usage.items:,}",
             percent(usage.items / found.items),
             "-" if usage.bytes is None else size(usage.bytes),

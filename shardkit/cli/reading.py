@@ -106,9 +106,12 @@ def out() -> Console:
 
 @contextmanager
 def refusing(told: Console, code: int, what: str) -> Iterator[None]:
-    """Say what went wrong, and exit."""
+    """Say what went wrong, and exit; after Ctrl-C as where a source broke off."""
     try:
         yield
+    except KeyboardInterrupt:
+        told.print("stopped before its end: it was interrupted")
+        raise typer.Exit(STOPPED) from None
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
         told.print(f"{what}: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(code) from None

@@ -16,7 +16,7 @@ from rich.text import Text
 from shardkit.capacity.size_profile import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.capacity.sizes import ITEM_BYTES
 from shardkit.capacity.units import read_units, write_units
-from shardkit.cli.figures import bar, columns, percent, show_table, size
+from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.cli.reading import (
     FAILED,
     STOPPED,
@@ -169,7 +169,7 @@ def _attributes(console: Console, profile: SizeProfile) -> Table:
     attributes = profile.attributes()
     for one in attributes[:_MOST_ATTRIBUTES]:
         grid.add_row(
-            Text(one.name),
+            Text(clipped(one.name)),
             f"{one.bytes:,}",
             percent(one.bytes / (profile.bytes or 1)),
             f"{one.name_bytes:,}",

@@ -126,7 +126,9 @@ def test_a_calculated_suffix_is_measured(orders: list[dict[str, Any]]) -> None:
     assert (bad["calculated"]["shards_used"], bad["calculated"]["hottest_share"]) == (1, 1.0)
     (lacking,) = judged(*arguments, "--by", "Coupon")["keys"]
     assert lacking["calculated"]["items_without"] == sum("Coupon" not in item for item in new)
+    assert "too much for a partition" in invoke(*arguments, "--by", "Ratio").stdout
     shown = invoke(*arguments, "--by", "OrderId", "--shards", "9").stdout
+    assert "too much for a partition" not in shown
     assert "9 shards (asked for, 4 needed), by RandomSuffix(9)" in shown
     assert "CalculatedSuffix(by='OrderId', shards=9) puts new on 9 of them, the hottest with" in shown
 
@@ -154,6 +156,17 @@ def test_bad_records(folder: Path) -> None:
     assert "bad record: orders.jsonl, line 2: " in result.stderr
     found = json.loads(result.stdout)
     assert (found["items"], found["bad_records"]) == (1, 2)
+
+
+def test_dynamodb_json_with_binary_keys_and_a_key_of_two_lines(folder: Path) -> None:
+    lines = [{"Item": {"k": {"B": "AQI="}, "n": {"S": "two\nlines" + "x" * 99}}}, {"Item": {"k": {"B": "AQI="}}}]
+    (folder / "export.json").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    binary, text = judged("export.json", "--key", "k", "--key", "n")["keys"]
+    assert (binary["distinct"], binary["hottest"][0]["key"]) == (1, {"k": {"B": "AQI="}})
+    assert text["hottest"][0]["key"] == {"n": {"S": "two\nlines" + "x" * 99}}
+    shown = invoke("export.json", "--key", "k", "--key", "n").stdout.splitlines()
+    assert [line.split()[1:3] for line in shown if line.startswith("  0102 ")] == [["2", "100%"]]
+    assert [line.split()[1:3] for line in shown if line.startswith("  'two\\nlines")] == [["1", "100%"]]
 
 
 def test_standard_input_and_numbers_of_csv(folder: Path) -> None:

@@ -6,6 +6,7 @@ import gzip
 import importlib
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,15 @@ def test_wrong_use_and_a_source_that_breaks_off(arguments: tuple[str, ...], code
     assert result.exit_code == code, result.output
     assert says in result.stderr.replace("\n", " ")
     assert "Traceback" not in result.output
+    assert not result.stdout
+
+
+def test_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes_jsonl(folder, 1)
+    monkeypatch.setattr(size.SizeProfile, "add", lambda *_: signal.raise_signal(signal.SIGINT))
+    result = invoke("notes.jsonl")
+    assert result.exit_code == 3
+    assert "stopped before its end: it was interrupted" in result.stderr
     assert not result.stdout
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardkit.cli.figures import bar, duration, percent, size
+from shardkit.cli.figures import bar, clipped, duration, percent, size
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,10 @@ def test_bar() -> None:
     assert bar(0.5, "ascii", width=10) == "#####"
     assert bar(0.001, "UTF-8") == "█"
     assert not bar(0, "utf-8")
+
+
+def test_clipped() -> None:
+    assert clipped("2014-07-09") == "2014-07-09"
+    assert clipped("two\nlines") == "'two\\nlines'"
+    assert clipped("x" * 61) == "x" * 57 + "..."
+    assert clipped("x" * 9, 8) == "xxxxx..."
