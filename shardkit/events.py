@@ -331,16 +331,24 @@ def observe(client: Any, observer: Observer) -> None:
             handlers.observers = (*handlers.observers, observer)
 
 
-def carried(client: Any, call: Call, carry: Callable[[Call], dict[str, Any] | Exception]) -> dict[str, Any] | Exception:
-    """Let the client's observers see a call that another process makes for it; ``carry`` makes it."""
+def carried(
+    client: Any, call: Call, carry: Callable[[Call], tuple[dict[str, Any] | Exception, list[dict[str, Any]]]]
+) -> dict[str, Any] | Exception:
+    """Let the client's observers see a call that another process makes for it.
+
+    ``carry`` makes it, and gives its answer, and what its attempts met that failed, as error responses.
+    """
     observers = _handlers(client).observers
     for observer in observers:
         observer.before(call)
-    answer = carry(call)
-    if isinstance(answer, dict):
-        _show(observers, call, answer)
-    elif isinstance(answer, ClientError):
+    answer, failed = carry(call)
+    for response in failed:
+        for observer in observers:
+            observer.failed(call, response)
+    if isinstance(answer, ClientError):
         _show(observers, call, cast("dict[str, Any]", answer.response))
+    else:
+        _show(observers, call, _lost(answer) if isinstance(answer, Exception) else answer)
     return answer
 
 

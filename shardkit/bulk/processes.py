@@ -16,7 +16,7 @@ import pickle
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -41,7 +41,7 @@ from botocore.exceptions import (
 from shardkit.carriers import Carrier
 from shardkit.drivers import transport
 from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError
-from shardkit.events import Call, carried, prepare
+from shardkit.events import Call, carried, observe
 from shardkit.faults import is_transient
 from shardkit.machine import Answer, Send
 
@@ -52,6 +52,7 @@ Connect = Callable[[], Any]
 
 _GRACE_SECONDS = 10.0  # for what a process does at its end of its own accord (atexit)
 _Carry = Callable[[Send], Answer]
+_Answered = tuple[Answer, list[dict[str, Any]]]  # and what attempts met that failed
 
 
 class Processes:
@@ -97,14 +98,14 @@ class Processes:
         read: Answer = request.answer(answer)
         return read
 
-    def _carried(self, call: Call, *, paced: bool) -> Answer:
+    def _carried(self, call: Call, *, paced: bool) -> _Answered:
         message = pickle.dumps((call.operation, call.params, paced))
         if threading.current_thread() is not threading.main_thread():
             return self._carry(message)
         # The main thread can be interrupted, and what is on a line must not be torn.
         return self._threads.submit(self._carry, message).result()
 
-    def _carry(self, message: bytes) -> Answer:
+    def _carry(self, message: bytes) -> _Answered:
         while (line := self._free.get()) is not None:
             process = self._lines[line]
             try:
@@ -113,16 +114,16 @@ class Processes:
                 self._lose(line)  # it did not read the request: another one can carry it
                 continue
             try:
-                answer: Answer = line.recv()
+                answer, failed = line.recv()
             except (EOFError, OSError):
                 self._lose(line)
-                return ConnectionClosedError(endpoint_url=f"process {process.pid} of the load")
+                return ConnectionClosedError(endpoint_url=f"process {process.pid} of the load"), []
             self._free.put(line)
             if isinstance(answer, ClientError):
                 # It comes as its base class: another process has other classes for what the service models.
                 kind = self._client.exceptions.from_code(answer.response.get("Error", {}).get("Code"))
                 answer = kind(answer.response, answer.operation_name)
-            return answer
+            return answer, failed
         self._free.put(None)
         with self._lock:  # without lines they end, and have their exit codes
             for process in self._processes:
@@ -130,7 +131,7 @@ class Processes:
         return ShardkitError(
             f"all processes of the load have ended ({self._exit_codes()}: killed, or out of memory?); load again, with "
             "fewer"
-        )
+        ), []
 
     def _lose(self, line: Connection) -> None:
         line.close()
@@ -305,20 +306,21 @@ def _uninterrupted() -> Iterator[None]:
 def _serve(lines: list[Connection], connect: bytes, table: str, identity: dict[str, Any]) -> None:
     """Be one of the processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    failed = _Failed()
     try:
-        send = _connected(connect, table, identity)
+        send = _connected(connect, table, identity, failed)
     except Exception as error:  # noqa: BLE001 - the caller's process raises it
         lines[0].send(_portable(error))
         return
     lines[0].send(None)
-    threads = [threading.Thread(target=_answer, args=(line, send)) for line in lines]
+    threads = [threading.Thread(target=_answer, args=(line, send, failed)) for line in lines]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def _connected(connect: bytes, table: str, identity: dict[str, Any]) -> _Carry:
+def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Failed) -> _Carry:
     made = pickle.loads(connect)()  # noqa: S301 - ours
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:
@@ -326,7 +328,7 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any]) -> _Carry:
             f"connect= gave {made!r:.100}, which is no boto3 client; give a function that returns "
             "boto3.client('dynamodb', …)"
         )
-    prepare(client)
+    observe(client, failed)
     send = transport(client, lambda: None)
     reached = _identity(table, send)
     if isinstance(reached, Exception):
@@ -339,12 +341,31 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any]) -> _Carry:
     return send
 
 
-def _answer(line: Connection, send: _Carry) -> None:
+def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:
     # The end of the line is that of the load, or of the caller's process.
     with line, suppress(EOFError, OSError):
         while True:
             operation, params, paced = line.recv()
-            line.send(_portable(send(Send(operation, params, paced=paced))))
+            failed.responses = []
+            answer = _portable(send(Send(operation, params, paced=paced)))
+            line.send((answer, failed.responses))
+
+
+class _Failed(threading.local):
+    """Notes what the attempts of this thread's request meet, for the observers of the caller's client."""
+
+    def __init__(self) -> None:
+        self.responses: list[Mapping[str, Any]] = []
+
+    def before(self, call: Call) -> None:
+        """Add nothing."""
+
+    def failed(self, call: Call, response: Mapping[str, Any]) -> None:
+        """Note it."""
+        self.responses.append(response)
+
+    def after(self, call: Call, parsed: dict[str, Any]) -> None:
+        """Take nothing."""
 
 
 def _portable(answer: Any) -> Any:

@@ -22,6 +22,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.config import Config
 
 from shardkit import (
     BulkLoadError,
@@ -39,6 +40,7 @@ from shardkit import aio as shardkit_aio
 from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
 from shardkit.codec import encode
+from tests.fakes import timeless
 from tests.loading import WORKERS, Job, connected, make_orders, stored, write_orders
 from tests.proxy import PASSING, Proxy, Stage, some_faults
 
@@ -173,6 +175,25 @@ def test_a_stream_that_is_left_leaves_nothing_behind(job: Job, orders: ShardedTa
         resource.meta.client.close()
         hang.set()
     assert soon(lambda: files() <= before), (files(), before)
+
+
+def test_a_meter_sees_the_attempts(job: Job) -> None:
+    """What botocore tries again in a process is counted as if the caller's client had done so."""
+    seen = []
+    for processes in (None, 1):
+        meter = CapacityMeter()
+        with Proxy(job.endpoint, ["500", "throttle key", "none"]) as proxy:
+            config = Config(retries={"total_max_attempts": 2})
+            resource = boto3.resource("dynamodb", endpoint_url=proxy.endpoint, config=config)
+            table = ShardedTable(resource.Table(job.table), CalculatedSuffix("OrderId", 10))
+            timeless(table)
+            with meter.attach(table):
+                assert bulk_load(table, some(1), processes=processes).written == 1
+            assert proxy.counts.total() == 3
+            resource.meta.client.close()
+        seen.append((meter.retries, meter.throttles, meter.by_operation, meter.by_key))
+    assert seen[0] == seen[1]
+    assert seen[0][:2] == ({"InternalServerError": 1}, {"TableWriteKeyRangeThroughputExceeded": 1})
 
 
 def test_the_command(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
