@@ -181,17 +181,17 @@ class Processes:
                 name=f"shardkit-{number + 1}",
                 daemon=True,
             )
-            try:
-                with _uninterrupted():
-                    process.start()
-            except (AssertionError, RuntimeError) as error:
-                raise ConfigurationError(
-                    f"processes={self._count}: this process cannot start others ({' '.join(str(error).split())}); load "
-                    "under `if __name__ == '__main__':`, and not in a process of a pool"
-                ) from error
-            self._processes.append(process)
             lines.append([line for line, _ in pairs])
-            self._lines.update(dict.fromkeys(lines[-1], process))
+            with _uninterrupted():
+                try:
+                    process.start()
+                except (AssertionError, RuntimeError) as error:
+                    raise ConfigurationError(
+                        f"processes={self._count}: this process cannot start others ({' '.join(str(error).split())}); "
+                        "load under `if __name__ == '__main__':`, and not in a process of a pool"
+                    ) from error
+                self._processes.append(process)
+                self._lines.update(dict.fromkeys(lines[-1], process))
             for _, line in pairs:
                 line.close()
         for process, (first, *_) in zip(self._processes, lines, strict=True):

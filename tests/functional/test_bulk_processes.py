@@ -291,7 +291,7 @@ def _alive(group: int) -> list[int]:
     ids=["ctrl-c", "ctrl-c twice", "kill -9"],
 )
 def test_an_ended_caller_leaves_no_process_and_a_load_to_resume(
-    job: Job, signals: list[signal.Signals], to_all: bool
+    job: Job, signals: list[signal.Signals], to_all: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C goes to the whole group: what is in flight is finished; killed, the caller takes the others along."""
     wanted, bad = write_orders(job.folder / "orders.jsonl", LINES)
@@ -316,6 +316,7 @@ def test_an_ended_caller_leaves_no_process_and_a_load_to_resume(
         assert soon(lambda: not _alive(*group))
         assert process.exitcode == (1 if to_all else -signal.SIGKILL)
         process.close()
+    assert "Process shardkit-" not in capfd.readouterr().err, "none of the load's processes was interrupted"
     report = job.run()
     assert stored(job.endpoint, job.table, job.strategy) == wanted
     assert job.dead == bad
