@@ -10,11 +10,13 @@ from benchmarks import ways
 from benchmarks.measure import Clock, Figure, Timing, alternate, over
 from benchmarks.memory import memory
 from benchmarks.stub import stub
-from benchmarks.writes import BOTO3, OURS, WAYS, Orders, Ways, Write, written
+from benchmarks.writes import BOTO3, BY_PROCESSES, CORES, OURS, WAYS, Orders, Ways, Write, written
 
 __all__ = ["bulk"]
 
 LATENCY_MS = 5
+MANY = 100_000
+"""More than a load's window, and enough for what a process takes to start not to matter much."""
 
 
 def bulk(*, short: bool) -> Iterator[Figure]:
@@ -31,11 +33,29 @@ def bulk(*, short: bool) -> Iterator[Figure]:
         runs=3 if short else 5,
         latency_ms=LATENCY_MS,
     )
+    if not short:
+        yield from _beside(
+            "wall time",
+            Orders(MANY),
+            CORES,
+            judged=BY_PROCESSES,
+            clock=time.perf_counter,
+            runs=2,
+            latency_ms=LATENCY_MS,
+        )
     yield from memory(short=short)
 
 
 def _beside(
-    what: str, orders: Orders, beside: Ways, *, clock: Clock, target: float, runs: int, latency_ms: float = 0.0
+    what: str,
+    orders: Orders,
+    beside: Ways,
+    *,
+    judged: str = OURS,
+    clock: Clock,
+    target: float | None = None,
+    runs: int,
+    latency_ms: float = 0.0,
 ) -> Iterator[Figure]:
     items = len(orders.logical)
     name = f"{what} of {items:,} items" + (f" at {latency_ms} ms" if latency_ms else "")
@@ -55,16 +75,16 @@ def _beside(
     for way, timing in timings.items():
         yield _time(f"{way}, {name}", timing, items)
     for way in beside:
-        if way == OURS:
+        if way == judged:
             continue
-        title = f"{OURS}: {name}, of {way}"
-        judged = target if way == BOTO3 else None
+        title = f"{judged}: {name}, of {way}"
+        aim = target if way == BOTO3 else None
         if way not in timings:
-            yield Figure(bench="bulk", name=title, value=None, target=judged, note=ways.MISSING)
+            yield Figure(bench="bulk", name=title, value=None, target=aim, note=ways.MISSING)
             continue
-        value, spread = over(timings[OURS], timings[way])
+        value, spread = over(timings[judged], timings[way])
         note = f"{1 / value:.1f} × as fast" if latency_ms else ""
-        yield Figure(bench="bulk", name=title, value=value, target=judged, spread=spread, note=note)
+        yield Figure(bench="bulk", name=title, value=value, target=aim, spread=spread, note=note)
 
 
 def _time(name: str, timing: Timing, items: int) -> Figure:

@@ -33,14 +33,19 @@ MISSING = "not installed: pip install '.[benchmarks]'"
 @contextmanager
 def resource(endpoint: str, *, connections: int = 10) -> Iterator[Any]:
     """Give a boto3 resource over a client of its own, of the same configuration for every way."""
-    config = Config(max_pool_connections=connections, retries={"mode": "standard"})
-    made = boto3.session.Session(**FAKE, region_name="us-east-1").resource(
-        "dynamodb", endpoint_url=endpoint, config=config
-    )
+    made = connected(endpoint, connections)
     try:
         yield made
     finally:
         made.meta.client.close()
+
+
+def connected(endpoint: str, connections: int) -> Any:
+    """Make that resource, here or in a process of a load."""
+    config = Config(max_pool_connections=connections, retries={"mode": "standard"})
+    return boto3.session.Session(**FAKE, region_name="us-east-1").resource(
+        "dynamodb", endpoint_url=endpoint, config=config
+    )
 
 
 @contextmanager

@@ -6,19 +6,22 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from benchmarks import ways
 from benchmarks.orders import DAY, TABLE, order, order_id, strategy_of
 from shardkit import bulk_load
 
-__all__ = ["BOTO3", "OURS", "WAYS", "Orders", "Ways", "Write", "written"]
+__all__ = ["BOTO3", "BY_PROCESSES", "CORES", "OURS", "WAYS", "Orders", "Ways", "Write", "written"]
 
 SHARDS = 200
 CONNECTIONS = 10
 """Of every client: boto3's own number."""
 BATCH_ITEMS = 25
 OURS = "bulk_load"
+PROCESSES = 2
+BY_PROCESSES = f"bulk_load by {PROCESSES} processes"
 BOTO3 = "boto3's batch_writer"
 
 Write = Callable[[], object]
@@ -58,6 +61,14 @@ def _plain(value: Any) -> Any:
 def _bulk_load(endpoint: str, orders: Orders) -> Iterator[Write]:
     with ways.sharded(endpoint, SHARDS, connections=CONNECTIONS) as table:
         yield lambda: bulk_load(table, orders.logical)
+
+
+@contextmanager
+def _by_processes(endpoint: str, orders: Orders) -> Iterator[Write]:
+    """The time that the processes take to start is in it."""
+    connect = partial(ways.connected, endpoint, CONNECTIONS)
+    with ways.sharded(endpoint, SHARDS, connections=CONNECTIONS) as table:
+        yield lambda: bulk_load(table, orders.logical, processes=PROCESSES, connect=connect)
 
 
 @contextmanager
@@ -130,6 +141,8 @@ WAYS: Ways = {
     "PynamoDB's batch_write": _pynamodb,
     "aiodynamo's batch_write": _aiodynamo,
 }
+CORES: Ways = {BY_PROCESSES: _by_processes, OURS: _bulk_load, BOTO3: _batch_writer}
+"""What uses more than one core, beside what does not."""
 
 
 def written(endpoint: str, orders: Orders) -> bool:

@@ -156,11 +156,11 @@ def test_every_way_writes_the_same(way: str) -> None:
         assert not writes.written(url, writes.Orders(59))
 
 
-def a_bulk(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Figure]:
+def a_bulk(monkeypatch: pytest.MonkeyPatch, *, short: bool = True, **more: Any) -> dict[str, Figure]:
     monkeypatch.setattr(bulk, "WAYS", {**{way: writes.WAYS[way] for way in (writes.OURS, writes.BOTO3)}, **more})
     monkeypatch.setattr(bulk, "Orders", lambda _: writes.Orders(50))
     monkeypatch.setattr(bulk, "memory", lambda *, short: iter(()))
-    return {figure.name: figure for figure in bulk.bulk(short=True)}
+    return {figure.name: figure for figure in bulk.bulk(short=short)}
 
 
 def test_only_boto3_s_figures_have_targets_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +175,12 @@ def test_only_boto3_s_figures_have_targets_and_what_is_missing_is_said(monkeypat
     }
     assert measured["bulk_load: CPU of 50 items, of absent"].value is None
     assert measured["bulk_load: CPU of 50 items, of absent"].note == ways.MISSING
+
+
+def test_many_orders_by_processes_are_measured_beside_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "CORES", {way: writes.CORES[way] for way in (writes.BY_PROCESSES, writes.OURS)})
+    measured = a_bulk(monkeypatch, short=False)
+    assert measured["bulk_load by 2 processes: wall time of 50 items at 5 ms, of bulk_load"].value is not None
 
 
 def test_a_way_that_writes_other_items_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
