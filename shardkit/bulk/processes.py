@@ -45,7 +45,7 @@ from shardkit.events import Call, carried, observe
 from shardkit.faults import is_transient
 from shardkit.machine import Answer, Send
 
-__all__ = ["Connect", "Processes"]
+__all__ = ["Connect", "Processes", "alike"]
 
 Connect = Callable[[], Any]
 """Makes the client of one process: a function at the top level of a module, or a ``partial`` of one."""
@@ -77,7 +77,7 @@ class Processes:
         self._requests = carrier.requests
         self._count = count
         self._workers = workers
-        self._connect = _pickled(connect or _alike(carrier.client, connections=-(-workers // count)))
+        self._connect = _pickled(connect or alike(carrier.client, connections=-(-workers // count)))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-processes")
         self._processes: list[BaseProcess] = []
         self._lines: dict[Connection, BaseProcess] = {}
@@ -248,7 +248,7 @@ def _pickled(connect: Connect) -> bytes:
         ) from error
 
 
-def _alike(client: Any, *, connections: int) -> Connect:
+def alike(client: Any, *, connections: int) -> Connect:
     """Give what makes a client like this one, as far as a client says what it is like."""
     meta = client.meta
     config = meta.config.merge(Config(max_pool_connections=max(connections, meta.config.max_pool_connections)))

@@ -37,6 +37,7 @@ from shardkit import (
     streaming_bulk,
 )
 from shardkit import aio as shardkit_aio
+from shardkit.bulk.processes import alike
 from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
 from shardkit.codec import encode
@@ -194,6 +195,39 @@ def test_a_meter_sees_the_attempts(job: Job) -> None:
         seen.append((meter.retries, meter.throttles, meter.by_operation, meter.by_key))
     assert seen[0] == seen[1]
     assert seen[0][:2] == ({"InternalServerError": 1}, {"TableWriteKeyRangeThroughputExceeded": 1})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"endpoint_url": "http://localhost:8000"},
+        {"config": Config(use_fips_endpoint=True, retries={"total_max_attempts": 7})},
+        {"config": Config(use_dualstack_endpoint=True, max_pool_connections=50)},
+    ],
+    ids=["plain", "endpoint_url", "fips", "dual-stack"],
+)
+def test_a_client_like_the_tables_own(given: dict[str, Any]) -> None:
+    """Of the same region, endpoint and configuration, which asks for the same URL, and has connections enough."""
+    client = boto3.client("dynamodb", region_name="eu-west-1", **given)
+    like_it = pickle.loads(pickle.dumps(alike(client, connections=20)))()  # noqa: S301 - of this test
+    asked = []
+
+    def refuse(request: Any, **_: Any) -> None:
+        asked.append(request.url)
+        raise RuntimeError(request.url)
+
+    for each in (client, like_it):
+        each.meta.events.register("before-send.dynamodb", refuse)
+        with pytest.raises(RuntimeError, match="://"):
+            each.describe_table(TableName="Orders")
+        each.close()
+    assert len(set(asked)) == 1
+    assert like_it.meta.region_name == "eu-west-1"
+    config: Any
+    config, other = client.meta.config, like_it.meta.config
+    assert other.retries == config.retries
+    assert other.max_pool_connections == max(20, config.max_pool_connections)
 
 
 def test_the_command(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
