@@ -8,7 +8,8 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from types import TracebackType
@@ -73,7 +74,8 @@ class Proxy:
     Args:
         upstream: The engine's URL.
         schedule: What becomes of each request of the operation; those beyond it are passed on.
-        watch: Called with each such request's number, from 1, at each stage that it comes to.
+        watch: Called with each such request's number, from 1, at each stage that it comes to; an OSError that it raises
+            ends the connection there.
         operation: The operation's name; the requests of others are passed on.
 
     Attributes:
@@ -97,6 +99,8 @@ class Proxy:
         self._operation = operation
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._idle = threading.Condition()
+        self._under_way = 0
         parts = urlsplit(upstream)
         self._pool = urllib3.HTTPConnectionPool(str(parts.hostname), parts.port, maxsize=50, retries=False)
         proxy = self
@@ -107,7 +111,8 @@ class Proxy:
 
             def do_POST(self) -> None:
                 try:
-                    proxy.handle(self)
+                    with proxy.working():
+                        proxy.handle(self)
                 except OSError:
                     self.close_connection = True  # a client that was killed
 
@@ -137,6 +142,23 @@ class Proxy:
         self._server.server_close()
         self._thread.join()
         self._pool.close()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Count a request that is being answered."""
+        with self._idle:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def settle(self) -> None:
+        """Wait until all that came is carried out and answered, as far as it will be."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._under_way)
 
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         """Answer one request as its turn says."""

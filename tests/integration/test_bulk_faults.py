@@ -47,7 +47,16 @@ def test_faults_of_every_kind(job: Job, strategy: Strategy, again: float) -> Non
 
 @pytest.mark.parametrize(
     "fault",
-    ["unprocessed cut", "all unprocessed", "throttle", "throttle key", "throttle table", "drop after", "500 after"],
+    [
+        "unprocessed cut",
+        "all unprocessed",
+        "throttle",
+        "throttle key",
+        "throttle table",
+        "drop after",
+        "500",
+        "500 after",
+    ],
 )
 def test_a_storm_of_one_kind(job: Job, fault: Fault) -> None:
     """Six requests in a row, and then every second one."""
@@ -89,18 +98,22 @@ def test_an_engine_that_is_gone(job: Job) -> None:
     assert job.dead == bad
 
 
-def test_a_disk_that_is_full(job: Job) -> None:
-    """Where the dead letters cannot be written, the journal does not hold them as done: the next load finds them."""
+@pytest.mark.parametrize(("full", "bad", "room"), [("dead letters", 0.3, 30_000), ("journal", 0.0, 4_000)])
+def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None:
+    """The load ends there. What could not be kept is not held as done: the next load finds it."""
     resource = pytest.importorskip("resource", reason="the platform has no limits on files")
-    wanted, bad = write_orders(job.folder / "orders.jsonl", 1000, bad=0.3)
+    wanted, wrong = write_orders(job.folder / "orders.jsonl", 1000, bad=bad)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
     try:
         with pytest.raises(OSError, match="too large"):
             job.run()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert 0 < len(job.dead) < len(bad)
-    job.run()
+    assert 0 < len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
+    assert bool(job.dead) == (full == "dead letters")
+    assert len(job.dead) < max(1, len(wrong))
+    report = job.run()
+    assert 0 < report.resumed < 1000
     assert stored(job.endpoint, job.table, job.strategy) == wanted
-    assert job.dead == bad
+    assert job.dead == wrong
