@@ -148,13 +148,12 @@ class TablePace:
         self.worth: Mapping[str, float] = {}
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
-        self._bucket = TokenBucket(inf)
+        self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
         self._backoff = Backoff()
         self._step = self._throughput = self._units = 0.0
         self._scale = 1.0
         self._since = self._then = -inf
         self._ask_at = 0.0 if self.share is None else -inf
-        self._change(self._limit, 0.0)
 
     @property
     def rate(self) -> float:

@@ -22,13 +22,13 @@ class TokenBucket:
     Args:
         rate: Units a second, above 0; infinity: no limit.
         burst: Units that are kept of what was not used. It begins with none.
-        now: The time, in seconds on the caller's clock.
+        now: When it begins, in seconds on the caller's clock; when it is first asked, if not given.
 
     So in any time ``t`` no more than ``rate × t + burst`` units are begun, and what the last request takes beyond. A
     request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
     """
 
-    def __init__(self, rate: float, *, burst: float = 0.0, now: float = 0.0) -> None:
+    def __init__(self, rate: float, *, burst: float = 0.0, now: float | None = None) -> None:
         self._rate = rate
         self._burst = burst
         self._balance = 0.0
@@ -57,6 +57,6 @@ class TokenBucket:
     def _flow(self, now: float) -> None:
         if self._rate == inf:
             self._balance = 0.0
-        elif now > self._then:
+        elif self._then is not None and now > self._then:
             self._balance = min(self._burst, self._balance + (now - self._then) * self._rate)
-        self._then = max(now, self._then)
+        self._then = now if self._then is None else max(now, self._then)

@@ -131,7 +131,9 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     console.print(
-        f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}", markup=False
+        f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}",
+        markup=False,
+        soft_wrap=True,
     )
     if source.types:
         console.print(

@@ -48,6 +48,14 @@ def test_a_bucket_holds_its_rate(rate: float, burst: float, units: list[float], 
             assert taken <= rate * (until - since) + burst + max(units) + 1e-3
 
 
+def test_a_bucket_begins_with_none() -> None:
+    """What was not used before it was first asked is not there, whatever the clock shows then."""
+    bucket = TokenBucket(10, burst=100)
+    assert bucket.ready(5000.0) == 5000.0
+    bucket.take(10, 5000.0)
+    assert bucket.ready(5000.0) == 5001.0
+
+
 def test_what_is_given_back_can_be_taken() -> None:
     """A debt that was an estimate too high is forgiven, but never more than the burst is kept."""
     bucket = TokenBucket(10, burst=5)
@@ -148,9 +156,9 @@ class Timed:
         self.index_sent: list[tuple[float, float]] = []
         self.sent: list[tuple[float, float]] = []
 
-    def run(self, load: Load, items: list[Any]) -> float:
+    def run(self, load: Load, items: list[Any], began: float = 0.0) -> float:
         """Load all; the time it took."""
-        now, number = 0.0, 0
+        now, number = began, 0
         source = iter(items)
         under_way: list[tuple[float, int, Send, Answer]] = []
         while not load.ended:
@@ -175,7 +183,7 @@ class Timed:
                     load.receive(send, answer, now)
             else:
                 assert isinstance(step, Done)
-        return now
+        return now - began
 
     def _answer(self, send: Send, now: float) -> Answer:
         if send.operation == "DescribeTable":
@@ -197,12 +205,13 @@ class Timed:
 
 @pytest.mark.parametrize(("write_units", "rate"), [(50, 50.0), (400.0, 400.0), ("50%", 50.0)])
 @pytest.mark.parametrize("cost", [0.5, 1.0, 3.0])
-def test_a_load_holds_its_rate(write_units: Any, rate: float, cost: float) -> None:
+@pytest.mark.parametrize("began", [0.0, 86400.0])
+def test_a_load_holds_its_rate(write_units: Any, rate: float, cost: float, began: float) -> None:
     """Also where items take other than was estimated: what the service reports is charged."""
     timed = Timed(cost)
     workers = 4
     load = a_load(workers=workers, write_units=write_units)
-    seconds = timed.run(load, some(1000))
+    seconds = timed.run(load, some(1000), began)
     assert load.report.written == 1000
     assert load.report.write_units == 1000 * cost
     assert seconds == pytest.approx(1000 * cost / rate, rel=0.15)

@@ -95,9 +95,11 @@ def test_dynamodb_json_tells_what_it_cannot_read(tmp_path: Path) -> None:
         '{"Item": {"S": "x"}, "Date": {"S": "d"}}',  # an attribute of that name
         '{"Keys": {"Date": {"S": "d"}}, "OldImage": {}}',
         '{"Date": {"Q": "d"}}',
+        '{"Item": {"Date": {"S": "d"}}, "ConditionExpression": "attribute_not_exists(Date)"}',
     ]
     source = open_source(wrote(tmp_path, "a.json", "\n".join(lines)), format="dynamodb")
-    letter, attribute, incremental, unknown = items_of(source)
+    letter, attribute, incremental, unknown, conditional = items_of(source)
+    assert "a condition (ConditionExpression), which no batch can check" in str(conditional.error)
     assert letter == {"Date": "d"}
     assert attribute == {"Item": "x", "Date": "d"}
     assert "incremental export" in str(incremental.error)
@@ -151,6 +153,8 @@ def test_key_columns_have_the_types_of_the_table(tmp_path: Path, orders: Sharded
         ("d,many", "'Total' holds 'many', which is no number"),
         ("d,1_000", "no number"),
         ("d,NaN", "no number"),
+        (f"d,{'9' * 39}", "which DynamoDB cannot hold: a number has 38 digits"),
+        ("d,1e127", "is below 1E+126"),
         ("d", "1 cells, the header 2"),
         ("d,1,2", "3 cells, the header 2"),
         ('d,"1"2', "cannot be read"),

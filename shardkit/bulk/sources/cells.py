@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from boto3.dynamodb.types import DYNAMODB_CONTEXT
+
 from shardkit.errors import ConfigurationError, InvalidValueError
 
 __all__ = ["CELL_TYPES", "Cells", "infer_types", "parse_types"]
@@ -113,7 +115,12 @@ def _number(cell: str) -> int | Decimal:
         return int(cell)
     if _NUMBER(cell) is None:
         raise ValueError("which is no number; mend it, or give the column the type S")
-    return Decimal(cell)
+    try:
+        return DYNAMODB_CONTEXT.create_decimal(cell)
+    except ArithmeticError:
+        raise ValueError(
+            f"which DynamoDB cannot hold: a number has {_DIGITS} digits and is below 1E+126; give the column the type S"
+        ) from None
 
 
 def _boolean(cell: str) -> bool:

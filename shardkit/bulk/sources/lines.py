@@ -78,6 +78,11 @@ class DynamoDBJson(JsonLines):
             raise InvalidValueError("the line is of an incremental export, which has deletions too; give a full export")
         if not _wraps(parsed):
             return from_wire_item(parsed)
+        if condition := next((name for name in parsed if "condition" in name.lower()), None):
+            raise InvalidValueError(
+                f"the line has a condition ({condition}), which no batch can check; put its item with put_item(), or "
+                "take the condition out to put it in any case"
+            )
         item = from_wire_item(parsed["Item"])
         letter = parsed.keys() >= _DEAD_LETTER and type(parsed["shard"]) is int
         return DeadLetter(item, parsed["shard"]) if letter else item
