@@ -22,7 +22,7 @@ MANY = 100_000
 def bulk(*, short: bool) -> Iterator[Figure]:
     """CPU an item at most a third of ``batch_writer``'s, 8 times its rate under latency, and bounded memory."""
     orders = Orders(2_000 if short else 5_000)
-    yield from _beside("CPU", orders, WAYS, clock=time.process_time, target=1 / 3, runs=3 if short else 9)
+    yield from _beside("CPU", orders, WAYS, clock=time.process_time, target=1 / 3, runs=5 if short else 9)
     beside = {way: WAYS[way] for way in (OURS, BOTO3)} if short else WAYS
     yield from _beside(
         "wall time",
