@@ -25,11 +25,7 @@ __all__ = ["HotKey", "Recorder", "Scope", "Totals", "scopes_of"]
 
 # The scopes, of all meters, whose ``with`` this context is inside of.
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("shardkit_capacity_scopes", default=())
-_SIDES: Mapping[str | None, Callable[[Usage], float]] = {
-    None: lambda usage: usage.units_with_estimates,
-    "read": lambda usage: usage.read_units + usage.estimated_read_units,
-    "write": lambda usage: usage.write_units + usage.estimated_write_units,
-}
+_SIDES = (None, "read", "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,14 +198,13 @@ class Totals:
             ConfigurationError: ``by`` is neither.
 
         Cost:
-            No request; sorts the keys.
+            No request; one pass over the keys that are held.
         """
         if by not in _SIDES:
             raise ConfigurationError(f'hottest() ranks by="read", by="write" or by their sum (None), got {by!r}')
         with self.recorder as tally:
             keys = tally.keys
-            ranked = sorted(keys.usages().items(), key=lambda pair: -_SIDES[by](pair[1]))[: max(n, 0)]
-            return [HotKey(*key, usage, *keys.before(key)) for key, usage in ranked]
+            return [HotKey(*key, usage, *keys.before(key)) for key, usage in keys.hottest(n, by)]
 
     def skew(self, key: KeyValue, *, table: str | None = None) -> advice.Skew:
         """Say how a logical key's units are spread over its shards.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
+from heapq import nlargest
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardkit.capacity.charge import Charge, KeyValue
@@ -84,10 +85,14 @@ class Ledger(Generic[K]):
         """All that is not under those that are held."""
         return _usage(self.reads.others, self.writes.others, self._throttled.others)
 
-    def hottest(self, n: int) -> list[tuple[K, Usage]]:
-        """Give the ``n`` that consumed most, estimates counted, the most first."""
-        ranked = sorted(self.usages().items(), key=lambda pair: pair[1].units_with_estimates, reverse=True)
-        return ranked[: max(n, 0)]
+    def hottest(self, n: int, by: str | None = None) -> list[tuple[K, Usage]]:
+        """Give the ``n`` that consumed most, estimates counted: by ``"read"``, by ``"write"``, or by their sum."""
+        units: dict[K, float] = dict.fromkeys(self, 0.0)
+        for side, sketch in (("read", self.reads), ("write", self.writes)):
+            if by in {None, side}:
+                for key, held in sketch.held.items():
+                    units[key] += held.units
+        return [(key, self.usage(key)) for key in nlargest(n, units, key=units.__getitem__)]
 
 
 def _usage(reads: Held | None, writes: Held | None, throttled: Held | None) -> Usage:
@@ -127,8 +132,8 @@ class Tally:
     def __init__(self, *, max_keys: int, window: float) -> None:
         self._window = Window(window)
         self._operations: defaultdict[str, Account] = defaultdict(Account)
-        self._tables: defaultdict[str, Account] = defaultdict(Account)
-        self._indexes: defaultdict[tuple[str, str], Account] = defaultdict(Account)
+        self._tables: defaultdict[tuple[str, str], Account] = defaultdict(Account)
+        self._indexes: defaultdict[tuple[str, str, str], Account] = defaultdict(Account)
         self.keys: Ledger[KeyOfTable] = Ledger(max_keys)
         self.physical_keys: Ledger[PhysicalKey] = Ledger(max_keys)
         self.tags: Ledger[tuple[str, str]] = Ledger(max_keys)
@@ -144,10 +149,10 @@ class Tally:
         self._window.account(now).add(charge.total)
         self._operations[charge.operation].add(charge.total)
         for table, units in charge.tables.items():
-            self._tables[table].add(units)
+            self._tables[table, charge.operation].add(units)
         if charge.indexes:
-            for index, units in charge.indexes.items():
-                self._indexes[index].add(units)
+            for (table, index), units in charge.indexes.items():
+                self._indexes[table, index, charge.operation].add(units)
         for table, logical, physical, units, requests in charge.keys:
             if logical is None:
                 self.keys.add_other(units, requests)
@@ -163,7 +168,7 @@ class Tally:
     ) -> None:
         """Add an attempt that was throttled; ``key`` where that was for the sake of one key's partition."""
         self.throttles.update(reasons)
-        accounts = [self._tables[table] for table in tables]
+        accounts = [self._tables[table, operation] for table in tables]
         for account in (self._window.account(now), self._operations[operation], *accounts):
             account.throttles += 1
         if key is not None:
@@ -186,9 +191,26 @@ class Tally:
     @property
     def by_table(self) -> dict[str, Usage]:
         """Per table, its indexes included."""
-        return {table: account.usage for table, account in self._tables.items()}
+        return _summed((table, usage) for (table, _), usage in self.by_table_and_operation.items())
 
     @property
     def by_index(self) -> dict[tuple[str, str], Usage]:
         """Per (table, index)."""
-        return {index: account.usage for index, account in self._indexes.items()}
+        return _summed(((table, index), usage) for (table, index, _), usage in self.by_index_and_operation.items())
+
+    @property
+    def by_table_and_operation(self) -> dict[tuple[str, str], Usage]:
+        """Per (table, API operation), the table's indexes included."""
+        return {place: account.usage for place, account in self._tables.items()}
+
+    @property
+    def by_index_and_operation(self) -> dict[tuple[str, str, str], Usage]:
+        """Per (table, index, API operation)."""
+        return {place: account.usage for place, account in self._indexes.items()}
+
+
+def _summed(usages: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
+    sums: dict[K, Usage] = {}
+    for key, usage in usages:
+        sums[key] = sums.get(key, Usage()) + usage
+    return sums
