@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("rich")
+
 from shardkit.cli.figures import bar, clipped, duration, percent, size
 
 

@@ -8,11 +8,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from shardkit.capacity import CapacityMeter, HotKey, Scope, Usage
 from shardkit.errors import ConfigurationError
 from tests.metered import FakeClient, consumed, item, key, put
+
+pytest.importorskip("rich.console")
+
+from rich.console import Console
 
 
 class Clock:

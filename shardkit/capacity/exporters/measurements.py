@@ -1,0 +1,157 @@
+"""What a meter exports: a few metrics, each a number per table, index and operation, or per reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.tally import Tally
+from shardkit.capacity.usage import Usage
+from shardkit.jsonform import binary_text
+
+__all__ = ["HOT_KEYS", "METRICS", "Measured", "Measurements", "Metric", "differences", "hot_keys", "measure", "present"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Something that is counted.
+
+    Args:
+        name: in lower case with underscores, the unit at its end where it has one of its own.
+        unit: what is counted, of one.
+        description: what it counts, and what not.
+        labels: what it is divided by.
+    """
+
+    name: str
+    unit: str
+    description: str
+    labels: tuple[str, ...]
+
+
+Measurements = Mapping[Metric, Mapping[tuple[str, ...], float]]
+"""Of each metric its numbers, by the values of its labels, in their order. An empty value: the label does not apply."""
+
+
+class Measured(Protocol):
+    """A meter or a scope."""
+
+    @property
+    def recorder(self) -> AbstractContextManager[Tally]:
+        """Its figures, and the lock on them."""
+
+
+# A figure of Usage, its name, and what to say of it.
+_FIGURES = (
+    ("read_units", "consumed_read", "Read capacity units that the service reported"),
+    ("write_units", "consumed_write", "Write capacity units that the service reported"),
+    ("estimated_read_units", "estimated_read", "Estimates of read capacity units that no response said"),
+    ("estimated_write_units", "estimated_write", "Estimates of write capacity units that no response said"),
+)
+_PLACE = ("table", "index", "operation")
+_UNITS = {
+    figure: Metric(
+        f"{name}_capacity_units", "capacity_unit", f"{text}; without an index, those of the table itself.", _PLACE
+    )
+    for figure, name, text in _FIGURES
+}
+_CALLS = {
+    "requests": Metric(
+        "requests",
+        "request",
+        "API calls, failed ones too, without botocore's retries; a call to several tables counts for each.",
+        ("table", "operation"),
+    ),
+    "throttles": Metric(
+        "throttled_attempts",
+        "attempt",
+        "Attempts that were refused for lack of throughput, every retry counted.",
+        ("table", "operation"),
+    ),
+}
+_THROTTLES = Metric(
+    "throttles",
+    "attempt",
+    "Throttled attempts by the service's reason, else by error code; one with two reasons counts under both.",
+    ("reason",),
+)
+_RETRIES = Metric("retries", "attempt", "botocore's retries, by what the attempt before met.", ("reason",))
+METRICS = (*_UNITS.values(), *_CALLS.values(), _THROTTLES, _RETRIES)
+"""What only grows."""
+
+_HOT = {
+    figure: Metric(
+        f"hottest_key_{name}_capacity_units", "capacity_unit", f"{text}, of the hottest keys.", ("table", "key")
+    )
+    for figure, name, text in _FIGURES
+}
+HOT_KEYS = tuple(_HOT.values())
+"""What may shrink, because a key may leave the hottest."""
+
+
+def measure(totals: Measured) -> Measurements:
+    """Give the numbers of all :data:`METRICS`, as of one moment.
+
+    The units of a metric sum to the meter's: what a table's indexes consumed is taken out of the table's own.
+    """
+    with totals.recorder as tally:
+        tables, indexes = tally.by_table_and_operation, tally.by_index_and_operation
+        throttles, retries = dict(tally.throttles), dict(tally.retries)
+    return {
+        **{metric: _apart(figure, tables, indexes) for figure, metric in _UNITS.items()},
+        **{
+            metric: {place: getattr(usage, figure) for place, usage in tables.items()}
+            for figure, metric in _CALLS.items()
+        },
+        _THROTTLES: {(reason,): count for reason, count in throttles.items()},
+        _RETRIES: {(reason,): count for reason, count in retries.items()},
+    }
+
+
+def _apart(
+    figure: str, tables: Mapping[tuple[str, str], Usage], indexes: Mapping[tuple[str, str, str], Usage]
+) -> dict[tuple[str, ...], float]:
+    units: dict[tuple[str, ...], float] = {
+        (table, "", operation): getattr(usage, figure) for (table, operation), usage in tables.items()
+    }
+    for (table, index, operation), usage in indexes.items():
+        units[table, index, operation] = getattr(usage, figure)
+        # Some emulators report more for an index than in all; a counter is not below 0.
+        units[table, "", operation] = max(units[table, "", operation] - getattr(usage, figure), 0.0)
+    return units
+
+
+def hot_keys(totals: Measured, top: int) -> Measurements:
+    """Give the numbers of :data:`HOT_KEYS`: of as many keys, those with the most units, estimates counted."""
+    if top < 1:
+        return {}
+    with totals.recorder as tally:
+        hottest = tally.keys.hottest(top)
+    return {
+        metric: {(table, _text(key)): getattr(usage, figure) for (table, key), usage in hottest}
+        for figure, metric in _HOT.items()
+    }
+
+
+def _text(key: KeyValue) -> str:
+    return binary_text(key) if isinstance(key, bytes) else str(key)
+
+
+def differences(now: Measurements, before: Measurements) -> Measurements:
+    """Give what was added since: what did not grow is left out."""
+    return {
+        metric: {
+            place: grown
+            for place, number in numbers.items()
+            if (grown := number - before.get(metric, {}).get(place, 0)) > 0
+        }
+        for metric, numbers in now.items()
+    }
+
+
+def present(metric: Metric, values: tuple[str, ...], names: Mapping[str, str]) -> dict[str, str]:
+    """Give the labels that apply, by an exporter's names for them."""
+    return {names[label]: value for label, value in zip(metric.labels, values, strict=True) if value}

@@ -1,0 +1,75 @@
+"""A meter's figures for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, hot_keys, measure
+from shardkit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    Family = CounterMetricFamily | GaugeMetricFamily
+
+__all__ = ["CapacityCollector"]
+
+
+class CapacityCollector:
+    """A collector of ``prometheus_client``: it reads the meter whenever Prometheus asks.
+
+    Example:
+        >>> from prometheus_client import REGISTRY
+        >>> REGISTRY.register(CapacityCollector(meter))  # doctest: +SKIP
+
+    Args:
+        totals: a :class:`shardkit.CapacityMeter`, or one of its scopes; one for each registry.
+        top: how many of the hottest keys to export, as gauges; 0 for none. A key becomes a label's value: whoever
+            reads the metrics reads the keys, and Prometheus keeps a series of each key that ever was among them.
+
+    Raises:
+        ConfigurationError: ``prometheus_client`` is not installed.
+
+    Cost:
+        No request. A scrape: four series for each table, index and operation, two for each table and operation, one
+        for each reason, four for each of the ``top`` keys (a pass over all keys that the meter holds).
+
+    Source:
+        Prometheus, "Writing exporters" and "Metric and label naming".
+    """
+
+    def __init__(self, totals: Measured, *, top: int = 0) -> None:
+        try:
+            from prometheus_client import core  # noqa: PLC0415 - of the prometheus extra
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                'exporting to Prometheus needs the package prometheus_client: pip install "shardkit[prometheus]"'
+            ) from error
+        self._totals = totals
+        self._top = top
+        self._hottest = HOT_KEYS if top > 0 else ()
+        self._counter, self._gauge = core.CounterMetricFamily, core.GaugeMetricFamily
+
+    def describe(self) -> Iterator[Family]:
+        """Name the metrics: what the registry checks for duplicates."""
+        return self._families({metric: {} for metric in METRICS}, {metric: {} for metric in self._hottest})
+
+    def collect(self) -> Iterator[Family]:
+        """Give the figures as they are now."""
+        return self._families(measure(self._totals), hot_keys(self._totals, self._top))
+
+    def _families(self, counted: Measurements, hottest: Measurements) -> Iterator[Family]:
+        for make, measurements in (self._counter, counted), (self._gauge, hottest):
+            for metric, numbers in measurements.items():
+                name, unit = f"shardkit_dynamodb_{metric.name}", f"{metric.unit}s"
+                family = make(
+                    name,
+                    metric.description,
+                    labels=metric.labels,
+                    # Prometheus wants it at the end of the name, and would put it there.
+                    unit=unit if name.endswith(f"_{unit}") else "",
+                )
+                for values, number in numbers.items():
+                    family.add_metric(values, number)
+                yield family
