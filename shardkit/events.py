@@ -182,13 +182,14 @@ def own_call(
 class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
+        self.prepared = False
         # Weak: the client holds its handlers.
         self._client = weakref.ref(client)
 
     def begin(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
         own = _announced.get()
         call: Call
-        if own is not None and own.operation == model.name and _is_ours(params, own):
+        if own is not None and self.prepared and own.operation == model.name and _is_ours(params, own):
             # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
             _announced.set(None)
             # What one of the user's handlers added to every request stays, where shardkit does not say it itself.
@@ -197,7 +198,8 @@ class _Handlers:
         else:
             own = None
             call = Call(model.name, params)
-        _under_way.set(own)
+        if _under_way.get() is not own:
+            _under_way.set(own)
         if own is None and not self.observers:
             return
         context[_CONTEXT] = call
@@ -277,7 +279,8 @@ class _Handlers:
         call = context.get(_CONTEXT)
         if call is None:
             return
-        parsed.update(parsed.pop(_BODY, ()))
+        if _BODY in parsed:
+            parsed.update(parsed.pop(_BODY))
         self._observe(call, parsed)
         # An error is raised as it was parsed, with the item that it may carry.
         if isinstance(call, OwnCall) and "Error" not in parsed:
@@ -319,8 +322,13 @@ _lock = threading.Lock()
 
 
 def prepare(client: Any) -> None:
-    """Register shardkit's handlers on a client, once."""
-    _handlers(client)
+    """Register the handlers of shardkit's own calls on a client, once."""
+    handlers, events = _handlers(client), client.meta.events
+    with _lock:
+        if not handlers.prepared:
+            events.register_first("before-call.*.*", handlers.write, unique_id="shardkit-write")
+            events.register_last("before-parse", handlers.read, unique_id="shardkit-read")
+            handlers.prepared = True
 
 
 def observe(client: Any, observer: Observer) -> None:
@@ -366,8 +374,6 @@ def _handlers(client: Any) -> _Handlers:
             handlers = _clients[client] = _Handlers(client)
             events = client.meta.events
             events.register_last("before-parameter-build", handlers.begin, unique_id="shardkit-begin")
-            events.register_first("before-call.*.*", handlers.write, unique_id="shardkit-write")
-            events.register_last("before-parse", handlers.read, unique_id="shardkit-read")
             events.register_first("needs-retry.dynamodb", handlers.stop, unique_id="shardkit-stop")
             events.register_first("after-call.*.*", handlers.end, unique_id="shardkit-end")
             events.register_first("after-call-error.*.*", handlers.give_up, unique_id="shardkit-give-up")

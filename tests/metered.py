@@ -13,7 +13,7 @@ import pytest
 from botocore.hooks import HierarchicalEmitter
 
 from shardkit.capacity import CapacityMeter
-from shardkit.events import own_call, visible
+from shardkit.events import own_call, prepare, visible
 
 __all__ = ["ARN", "FakeCall", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
 
@@ -44,6 +44,8 @@ class FakeClient:
         **params: Any,
     ) -> dict[str, Any]:
         """Make a call: ``attempts`` fail before the response comes; with ``sharding``, it is shardkit's own."""
+        if sharding is not None:
+            prepare(self)
         own = nullcontext() if sharding is None else own_call(operation, params, sharding)
         context: dict[str, Any] = {}
         with own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, tables_of, writes
@@ -16,16 +17,32 @@ from shardkit.expressions import parse_key_condition
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
 
-__all__ = ["Charge", "KeyUnits", "KeyValue", "Metered", "Shares", "charge_of", "key_of", "the_key_of"]
+__all__ = [
+    "SINGLE",
+    "Charge",
+    "KeyUnits",
+    "KeyValue",
+    "Metered",
+    "Shares",
+    "WireKey",
+    "charge_of",
+    "keys_of",
+    "single_charge",
+    "wire_key_of",
+]
 
 KeyValue = object
 """A partition key as a boto3 resource shows it: str, bytes or Decimal."""
 
+WireKey = tuple[str, Any]
+"""A stored partition key, as its type's letter and its content."""
+
 _NOTHING = Units()
 _NO_KEY = (None, None)
-_INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
-# What is about one key: here the report says what the key consumed, and nothing is apportioned.
-_SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
+_LOCAL, _GLOBAL = _INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
+_NO_INDEXES: Mapping[tuple[str, str], Units] = MappingProxyType({})
+SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
+"""Operations that are about one key: the report says what that consumed, and nothing is apportioned."""
 
 
 class KeyUnits(NamedTuple):
@@ -78,15 +95,21 @@ def charge_of(
     Returns:
         The :class:`Charge`: what was reported, and estimates for the tables of which nothing was.
     """
-    operation, params = call.operation, call.params
-    if operation in _SINGLE and isinstance(consumed, Mapping):
-        table = table_name(params["TableName"])
-        write = OPERATIONS[operation] is True
-        units = _reported(consumed, write=write)
-        indexes = _of_indexes(table, consumed, write=write)
-        key = KeyUnits(table, *the_key_of(call, table, partition_keys), units)
-        return Charge(operation, units, {table: units}, indexes, (key,), call.sharding)
+    if call.operation in SINGLE and isinstance(consumed, Mapping):
+        table = table_name(call.params["TableName"])
+        key = wire_key_of(call, table, partition_keys)
+        return single_charge(call.operation, table, key, call.sharding, consumed)
     return _of_several(call, consumed, parsed, only, partition_keys)
+
+
+def single_charge(
+    operation: str, table: str, key: WireKey | None, sharding: Sharding | None, consumed: Mapping[str, Any]
+) -> Charge:
+    """Say what a call about one key consumed, of which that is reported."""
+    write = OPERATIONS[operation] is True
+    units = _reported(consumed, write=write)
+    of_key = KeyUnits(table, *keys_of(table, key, sharding), units)
+    return Charge(operation, units, {table: units}, _of_indexes(table, consumed, write=write), (of_key,), sharding)
 
 
 def _of_several(
@@ -107,7 +130,8 @@ def _of_several(
     by_table: dict[str, Shares] = {}
     for action in actions_of(call, parsed):
         if only is None or action.table in only:
-            key = key_of(call, action.table, action.attributes, partition_keys)
+            wire = _wire_key(call, action.table, action.attributes, partition_keys)
+            key = keys_of(action.table, wire, call.sharding)
             by_table.setdefault(action.table, Shares()).add(key, action.units)
     keys: list[KeyUnits] = []
     for table, shares in by_table.items():
@@ -183,46 +207,56 @@ def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
     return Units(0.0, float(units)) if write else Units(float(units))
 
 
-def _of_indexes(table: str, structure: Mapping[str, Any], *, write: bool) -> dict[tuple[str, str], Units]:
+def _of_indexes(table: str, structure: Mapping[str, Any], *, write: bool) -> Mapping[tuple[str, str], Units]:
+    if _LOCAL not in structure and _GLOBAL not in structure:
+        return _NO_INDEXES
     return {
         (table, index): _reported(part, write=write)
         for kind in _INDEXES
-        if kind in structure
-        for index, part in (structure[kind] or {}).items()
+        for index, part in (structure.get(kind) or {}).items()
     }
 
 
-def the_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) -> tuple[KeyValue, KeyValue]:
-    """Give the logical and the physical key that a call to one table is about; (None, None): none, or several."""
+def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) -> WireKey | None:
+    """Give the stored key that a call to one table is about; None: it is not known, or there are several."""
     params = call.params
     attributes = params.get("Key") or params.get("Item")
     if attributes is None and call.operation == "Query":
         attributes = _equals(params)
-    return key_of(call, table, attributes or {}, partition_keys)
+    return _wire_key(call, table, attributes or {}, partition_keys)
 
 
-def key_of(
+def _wire_key(
     call: Metered, table: str, attributes: Mapping[str, Any], partition_keys: Mapping[str, str]
-) -> tuple[KeyValue, KeyValue]:
-    """Give the logical and the physical key of what one action in a call reads or writes."""
+) -> WireKey | None:
     sharding = call.sharding
-    if sharding is not None and table_name(sharding.table) != table:
-        sharding = None
-    name = partition_keys.get(table) if sharding is None else sharding.partition_key
-    wire = attributes.get(name) if name is not None else None
-    if wire is None:
+    if sharding is not None and table_name(sharding.table) == table:
+        name: str | None = sharding.partition_key
+    else:
+        name = partition_keys.get(table)
+    wire = None if name is None else attributes.get(name)
+    if not isinstance(wire, dict) or len(wire) != 1:
+        return None
+    ((letter, content),) = wire.items()
+    return letter, content
+
+
+def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:
+    """Give the logical key of a stored one, and the physical one where the table is sharded; None: not known."""
+    if key is None:
         return _NO_KEY
+    letter, content = key
     try:
-        if sharding is None:
-            return _plain(wire), None
-        return _plain(sharding.logical(wire)[0]), _plain(wire)
+        if sharding is None or table_name(sharding.table) != table:
+            return _plain(letter, content), None
+        ((_, logical),) = sharding.logical({letter: content})[0].items()
+        return _plain(letter, logical), _plain(letter, content)
     except (ArithmeticError, AttributeError, ShardkitError, TypeError, ValueError):
         return _NO_KEY
 
 
-def _plain(wire: Mapping[str, Any]) -> KeyValue:
+def _plain(letter: str, content: Any) -> KeyValue:
     """Give a key's Python value: binary as bytes, which can be hashed."""
-    ((letter, content),) = wire.items()
     if letter == "S":
         return content if isinstance(content, str) else None
     value = from_wire({letter: content})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from shardkit.capacity.backlog import Backlog, Recorder
 from shardkit.capacity.observer import Attachment, MeterObserver
-from shardkit.capacity.scopes import Recorder, Scope, Totals
+from shardkit.capacity.scopes import Scope, Totals
 from shardkit.capacity.targets import SessionAttachment, events_of_session, target_of
 from shardkit.capacity.units import table_name
 from shardkit.errors import ConfigurationError
@@ -59,8 +62,9 @@ class CapacityMeter(Totals):
     def __init__(
         self, *, max_keys: int = 10_000, window: float = 60.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._options: dict[str, Any] = {"max_keys": max_keys, "window": window, "clock": clock}
-        super().__init__("total", Recorder(**self._options), {})
+        self._recorder = partial(Recorder, Backlog(), max_keys=max_keys, window=window, clock=clock)
+        super().__init__("total", self._recorder(), {})
+        self._lock = threading.Lock()
         self._observers: WeakKeyDictionary[Any, MeterObserver] = WeakKeyDictionary()
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:
@@ -101,7 +105,7 @@ class CapacityMeter(Totals):
         return self._attach(*target_of(target, keys))
 
     def _attach(self, client: Any, table: str | None, keys: Mapping[str, str]) -> Attached:
-        with self.recorder:
+        with self._lock:
             observer = self._observers.get(client)
             if observer is None:
                 observer = self._observers[client] = MeterObserver(self, client)
@@ -133,4 +137,4 @@ class CapacityMeter(Totals):
         """
         if not all(isinstance(value, str) for value in tags.values()):
             raise ConfigurationError(f"tags are text, got {tags!r:.200}; give str(...) of them")
-        return Scope(self, name, Recorder(**self._options), tags)
+        return Scope(self, name, self._recorder(), tags)

@@ -8,9 +8,11 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardkit.capacity.charge import charge_of, the_key_of
+from shardkit.capacity.backlog import Recorder, Seen
+from shardkit.capacity.charge import SINGLE, charge_of, keys_of, wire_key_of
 from shardkit.capacity.charges import OPERATIONS, tables_of
-from shardkit.capacity.scopes import Scope, Totals, scopes_of
+from shardkit.capacity.scopes import Totals, scopes_of
+from shardkit.capacity.units import table_name
 from shardkit.events import Call, observe, unobserve
 from shardkit.faults import is_throttle_code, scope_of_reasons, throttle_reasons_in
 
@@ -23,6 +25,7 @@ __all__ = ["Attached", "Attachment", "MeterObserver"]
 
 _ASK = "ReturnConsumedCapacity"
 _UNPROCESSED = "UnprocessedItems"
+_READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 _log = logging.getLogger("shardkit")
 
 
@@ -60,14 +63,13 @@ class Attached(Attachment):
 class _Note:
     """What is known of a call that is under way: who counts it, and what its last attempt met, if it failed."""
 
-    __slots__ = ("asked", "failed", "retries", "scopes", "tags")
+    failed: tuple[str, ...] = ()
+    retries = 0
+    tags: tuple[tuple[str, str], ...] = ()
 
-    def __init__(self, scopes: tuple[Scope, ...], *, asked: bool) -> None:
+    def __init__(self, recorders: tuple[Recorder, ...], *, asked: bool) -> None:
+        self.recorders = recorders
         self.asked = asked
-        self.scopes = scopes
-        self.tags = tuple({name: value for scope in scopes for name, value in scope.tags.items()}.items())
-        self.failed: tuple[str, ...] = ()
-        self.retries = 0
 
 
 class MeterObserver:
@@ -78,6 +80,9 @@ class MeterObserver:
 
     def __init__(self, meter: Totals, client: Any) -> None:
         self._meter = meter
+        self._recorders = (meter.recorder,)
+        self._backlog = meter.recorder.backlog
+        self._clock = meter.recorder.clock
         # Weak: a client that is dropped while it is measured must not live on through its own handlers.
         self._client = weakref.ref(client)
         self._lock = threading.Lock()
@@ -116,10 +121,16 @@ class MeterObserver:
         try:
             if self._only is not None and self._only.isdisjoint(tables_of(call)):
                 return
-            asked = call.params.get(_ASK, "NONE") == "NONE"
-            if asked:
-                call.params[_ASK] = "INDEXES"
-            call.notes[self] = _Note(scopes_of(self._meter), asked=asked)
+            params = call.params
+            note = _Note(self._recorders, asked=params.get(_ASK, "NONE") == "NONE")
+            if scopes := scopes_of(self._meter):
+                note.recorders += tuple([scope.recorder for scope in scopes])
+                # The innermost of one name holds.
+                note.tags = tuple({name: value for scope in scopes for name, value in scope.tags.items()}.items())
+            if note.asked:
+                # Reads of a table have no part for an index: there the answer is shorter, and says the same.
+                params[_ASK] = "TOTAL" if call.operation in _READS and "IndexName" not in params else "INDEXES"
+            call.notes[self] = note
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the request; it is not counted", call.operation)
 
@@ -141,9 +152,17 @@ class MeterObserver:
             # Who asked takes it out; that is the first who saw the request, and the last who sees the response.
             take = parsed.pop if note.asked else parsed.get
             consumed = take("ConsumedCapacity", None)
-            charge = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
-            for totals in (self._meter, *note.scopes):
-                totals.recorder.add(charge, note.tags)
+            if note.asked and call.operation in SINGLE and type(consumed) is dict:
+                table = table_name(call.params["TableName"])
+                key = wire_key_of(call, table, self._keys)
+                now = self._clock()
+                seen = Seen(call.operation, table, key, call.sharding, consumed, now, note.recorders, note.tags)
+                self._backlog.put(seen)
+            else:
+                charge = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
+                now = self._clock()
+                for recorder in note.recorders:
+                    recorder.add(charge, now, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the response; it is not counted", call.operation)
@@ -173,8 +192,8 @@ class MeterObserver:
 
     def _retried(self, note: _Note) -> None:
         note.retries += 1
-        for totals in (self._meter, *note.scopes):
-            with totals.recorder as tally:
+        for recorder in note.recorders:
+            with recorder as tally:
                 tally.retries.update(note.failed)
 
     def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], *, by_key: bool) -> None:
@@ -184,9 +203,9 @@ class MeterObserver:
         key = None
         if by_key and len(tables) == 1:
             (table,) = tables
-            logical, _ = the_key_of(call, table, self._keys)
+            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.sharding)
             key = None if logical is None else (table, logical)
-        for totals in (self._meter, *note.scopes):
-            with totals.recorder as tally:
-                now = totals.recorder.clock()
+        now = self._clock()
+        for recorder in note.recorders:
+            with recorder as tally:
                 tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity import advice, show
-from shardkit.capacity.charge import Charge, KeyValue
-from shardkit.capacity.tally import KeyOfTable, Tally
+from shardkit.capacity.backlog import Recorder
+from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Usage
 from shardkit.capacity.window import Rates
 from shardkit.errors import ConfigurationError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
     from typing_extensions import Self
 
-__all__ = ["HotKey", "Recorder", "Scope", "Totals", "scopes_of"]
+__all__ = ["HotKey", "Scope", "Totals", "scopes_of"]
 
 # The scopes, of all meters, whose ``with`` this context is inside of.
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("shardkit_capacity_scopes", default=())
@@ -46,34 +46,6 @@ class HotKey:
     usage: Usage
     uncertain_read_units: float = 0.0
     uncertain_write_units: float = 0.0
-
-
-class Recorder:
-    """A tally for many threads, with a clock: what the handlers of a meter write to.
-
-    Example::
-
-        with recorder as tally: ...  # nobody else writes or reads
-    """
-
-    def __init__(self, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self._lock = threading.Lock()
-        self._tally = Tally(max_keys=max_keys, window=window)
-
-    def add(self, charge: Charge, tags: Iterable[tuple[str, str]]) -> None:
-        """Add what one API call consumed."""
-        with self._lock:
-            self._tally.add(charge, self.clock(), tags)
-
-    def __enter__(self) -> Tally:
-        """Take the tally."""
-        self._lock.acquire()
-        return self._tally
-
-    def __exit__(self, *_: object) -> None:
-        """Give it back."""
-        self._lock.release()
 
 
 class Totals:

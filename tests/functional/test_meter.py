@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.events import own_call, visible
+from shardkit.events import own_call, prepare, visible
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
@@ -169,6 +169,7 @@ def test_threads(client: DynamoDBClient) -> None:
 def test_own_calls_show_nothing_that_was_not_asked_for(table: Table) -> None:
     meter = CapacityMeter()
     item = {"Date": {"S": "d"}, "OrderId": {"S": "1"}}
+    prepare(table.meta.client)
     with meter.attach(table), own_call("PutItem", {"TableName": "Orders", "Item": item}, None) as call:
         response = call.response(table.meta.client.put_item(**visible(call.params)))
     assert "ConsumedCapacity" not in response

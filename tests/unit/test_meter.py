@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +19,22 @@ __all__ = ["client", "meter"]
 
 
 @pytest.mark.parametrize("asked", [{}, {"ReturnConsumedCapacity": "NONE"}])
-def test_who_did_not_ask_does_not_see(client: FakeClient, meter: CapacityMeter, asked: dict[str, Any]) -> None:
-    seen = client.call("GetItem", {"ConsumedCapacity": consumed(0.5)}, TableName="T", Key=key("a"), **asked)
-    assert client.sent["ReturnConsumedCapacity"] == "INDEXES"
+@pytest.mark.parametrize(
+    ("operation", "params", "sent"),
+    [
+        ("GetItem", {"Key": key("a")}, "TOTAL"),
+        ("Query", {"IndexName": "G"}, "INDEXES"),
+        ("PutItem", {"Item": item("a")}, "INDEXES"),
+    ],
+)
+def test_who_did_not_ask_does_not_see(
+    client: FakeClient, meter: CapacityMeter, operation: str, params: dict[str, Any], sent: str, asked: dict[str, Any]
+) -> None:
+    """Asked is for indexes, where they may have a part."""
+    seen = client.call(operation, {"ConsumedCapacity": consumed(0.5)}, TableName="T", **params, **asked)
+    assert client.sent["ReturnConsumedCapacity"] == sent
     assert "ConsumedCapacity" not in seen
-    assert meter.read_units == 0.5
+    assert meter.read_units + meter.write_units == 0.5
 
 
 @pytest.mark.parametrize("asked", ["TOTAL", "INDEXES"])
@@ -160,3 +172,27 @@ def test_a_scope_ends_though_its_body_raises(client: FakeClient, meter: Capacity
         raise RuntimeError
     client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item("a"))
     assert used.requests == 0
+
+
+def test_what_is_noted_is_added_up_in_time(client: FakeClient, meter: CapacityMeter) -> None:
+    """Many calls, then a look at a scope; and what the caller changes afterwards is not what was sent."""
+    with meter.scope("x") as used:
+        for _ in range(200):
+            sent = key("a")
+            client.call("GetItem", {"ConsumedCapacity": consumed(0.5)}, TableName="T", Key=sent)
+            sent["pk"]["S"] = "changed"
+    assert used.by_key == meter.by_key == {("T", "a"): Usage(read_units=100, requests=200)}
+
+
+def test_many_threads_write_and_look(client: FakeClient, meter: CapacityMeter) -> None:
+    def write(number: int) -> float:
+        with meter.scope(f"{number}") as used:
+            for _ in range(40):
+                client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item(str(number % 3)))
+                str(meter), meter.to_dict()
+        return used.write_units
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(write, range(24))) == [40] * 24
+    assert meter.total == Usage(write_units=960, requests=960)
+    assert meter.by_key == {("T", str(number)): Usage(write_units=320, requests=320) for number in range(3)}

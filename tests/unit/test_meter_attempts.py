@@ -88,7 +88,7 @@ def test_a_batch_that_is_throttled_as_a_whole(client: FakeClient) -> None:
     assert meter.by_key == {}
 
 
-@pytest.mark.parametrize("event", ["before", "failed", "after"])
+@pytest.mark.parametrize("event", ["before", "failed", "after", "added up"])
 def test_a_fault_of_the_meter_does_not_reach_the_call(
     client: FakeClient,
     meter: CapacityMeter,
@@ -102,11 +102,12 @@ def test_a_fault_of_the_meter_does_not_reach_the_call(
     where: dict[str, Callable[[], None]] = {
         "before": lambda: monkeypatch.setattr("shardkit.capacity.observer.scopes_of", fault),
         "failed": lambda: monkeypatch.setattr("shardkit.capacity.observer.is_throttle_code", fault),
-        "after": lambda: monkeypatch.setattr("shardkit.capacity.observer.charge_of", fault),
+        "after": lambda: monkeypatch.setattr("shardkit.capacity.observer.wire_key_of", fault),
+        "added up": lambda: monkeypatch.setattr("shardkit.capacity.backlog.single_charge", fault),
     }
     where[event]()
     seen = client.call("PutItem", retried(1, WRITTEN), attempts=[throttle(HOT)], TableName="T", Item=item("a"))
     assert seen["ResponseMetadata"] == {"RetryAttempts": 1}
+    assert meter.requests == (1 if event == "failed" else 0)
     assert "a fault of ours" in caplog.text
     assert "PutItem" in caplog.text
-    assert meter.requests == (1 if event == "failed" else 0)
