@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
-from shardkit.events import prepare
 from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.requests import Requests
 
@@ -27,7 +26,6 @@ class _Carrier:
         self.client = client
         self.requests = requests
         self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
-        prepare(client)
 
     def side_by_side(self, given: int | None, name: str) -> int:
         """Say how many requests may run at once: what was given, or as many as botocore pools connections."""

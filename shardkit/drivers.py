@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from botocore import xform_name
 
-from shardkit.events import own_call, visible
+from shardkit.events import own_call, prepare, visible
 from shardkit.machine import Answer, Done, Machine, Send, Wait
 from shardkit.sharding import Sharding
 
@@ -211,6 +211,7 @@ class AsyncDriver(_Loop[T]):
 
 def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Answer]:
     """Send requests in wire form through a boto3 client, the user's event handlers included."""
+    prepare(client)
 
     def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
@@ -226,6 +227,7 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
 
 def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Awaitable[Answer]]:
     """Send requests in wire form through an aiobotocore client."""
+    prepare(client)
 
     async def send(request: Send) -> Answer:
         with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:

@@ -1,6 +1,7 @@
 """Every botocore handler that shardkit registers, in one place and one order.
 
-Five handlers a client, each registered once, in the order in which a call meets them:
+Six handlers a client, each registered once, in the order in which a call meets them (2 and 3 only where shardkit makes
+calls of its own, :func:`prepare`):
 
 1. ``before-parameter-build`` (last of all): a call of shardkit's own gets its parameters, in wire form; observers see
    them. botocore validates all that carries no attribute values, and for those that do is shown empty ones: it would
@@ -9,10 +10,12 @@ Five handlers a client, each registered once, in the order in which a call meets
 2. ``before-call.*.*`` (first of all): shardkit writes the body itself; the user's handlers see what goes out.
 3. ``before-parse`` (last of all, once an attempt): shardkit reads the body of a successful answer itself, botocore's
    parser only its headers.
-4. ``needs-retry.dynamodb`` (first): a throttle of a call whose pace shardkit decides is raised at once, as the client
-   would have raised it after its last retry. Other errors keep botocore's retries.
+4. ``needs-retry.dynamodb`` (first, once an attempt): observers see what failed. A throttle of a call whose pace
+   shardkit decides is raised at once, as the client would have raised it after its last retry. Other errors keep
+   botocore's retries.
 5. ``after-call.*.*`` (first of all): observers see the response; a call of shardkit's own takes its attribute values
    out, before a resource's handler would deserialize them.
+6. ``after-call-error.*.*`` (first): observers see a call that ends without an answer.
 
 All are inert for calls that are neither shardkit's own nor observed. botocore emits from the most specific event name
 to the least, wildcards first, so ``*.*`` comes before every handler of the user's, and a bare name after all.
