@@ -68,10 +68,9 @@ def test_as_plain_text(used: Scope, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_a_table_of_rich(used: Scope) -> None:
-    rich = pytest.importorskip("rich.console")
     assert words(str(used)) == words(PLAIN)
     assert "─" in str(used)
-    wide = rich.Console(width=200)
+    wide = Console(width=200)
     with wide.capture() as shown:
         wide.print(used)
     assert words(shown.get()) == words(PLAIN)
