@@ -4,10 +4,11 @@ from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.loader import bulk_load, streaming_bulk
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.sources import open_source
-from shardkit.capacity import CapacityMeter
+from shardkit.capacity import CapacityBudget, CapacityMeter
 from shardkit.errors import (
     AmbiguousItemError,
     BulkLoadError,
+    CapacityBudgetError,
     ConfigurationError,
     CursorError,
     InvalidKeyError,
@@ -32,6 +33,8 @@ __all__ = [
     "BulkReport",
     "BulkResult",
     "CalculatedSuffix",
+    "CapacityBudget",
+    "CapacityBudgetError",
     "CapacityMeter",
     "ConfigurationError",
     "CursorError",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousItemError",
     "BulkLoadError",
+    "CapacityBudgetError",
     "ConfigurationError",
     "CursorError",
     "InvalidKeyError",
@@ -140,3 +141,17 @@ class BulkLoadError(ShardkitError):
         super().__init__(message, failed, report)
         self.failed: list[BulkResult] = list(failed)
         self.report: BulkReport | None = report
+
+
+class CapacityBudgetError(ShardkitError):
+    """A call was not sent, because its turn in a budget does not come in time.
+
+    ``rate`` is the budget's, in units a second; ``debt`` the units that it owes; ``seconds`` the time until the call
+    may go, as it looks now.
+    """
+
+    def __init__(self, message: str, rate: float = 0.0, debt: float = 0.0, seconds: float = 0.0) -> None:
+        super().__init__(message, rate, debt, seconds)
+        self.rate = rate
+        self.debt = debt
+        self.seconds = seconds

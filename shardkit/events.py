@@ -17,6 +17,9 @@ calls of its own, :func:`prepare`):
    out, before a resource's handler would deserialize them.
 6. ``after-call-error.*.*`` (first): observers see a call that ends without an answer.
 
+Where a budget is attached there is one more: ``before-call`` (last of all), so that a call waits when all is ready but
+for its signature, and one that another handler answers does not wait.
+
 All are inert for calls that are neither shardkit's own nor observed. botocore emits from the most specific event name
 to the least, wildcards first, so ``*.*`` comes before every handler of the user's, and a bare name after all.
 ``before-parse`` and ``needs-retry`` are in no documentation, nor is that order: tests/functional/test_events.py notices
@@ -37,13 +40,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import orjson
 from botocore.exceptions import ClientError, IncompleteReadError
 
+from shardkit.calls import Call, Holder, Observer, hold, holders_of, show
 from shardkit.codec import encode
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.faults import is_throttle_code
 
 if TYPE_CHECKING:
@@ -59,29 +63,6 @@ _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _CONTEXT = "shardkit"
 _BODY = "shardkit"
 _OK = 200
-
-
-@dataclass
-class Call:
-    """One API call, with botocore's own retries inside."""
-
-    operation: str
-    params: dict[str, Any]
-    sharding: Sharding | None = None
-    notes: dict[Any, Any] = field(default_factory=dict)
-
-
-class Observer(Protocol):
-    """What sees every call of a client: a meter, for one."""
-
-    def before(self, call: Call) -> None:
-        """See the request's wire parameters; may add to them."""
-
-    def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """See what an attempt met, as an error response; botocore may or may not try again."""
-
-    def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """See the wire response (or the error, under ``Error``); may take out what it had asked for."""
 
 
 @dataclass
@@ -186,6 +167,7 @@ class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
         self.prepared = False
+        self.holding = False
         # Weak: the client holds its handlers.
         self._client = weakref.ref(client)
 
@@ -206,10 +188,23 @@ class _Handlers:
         if own is None and not self.observers:
             return
         context[_CONTEXT] = call
-        for observer in self.observers:
+        call.observers = self.observers
+        for observer in call.observers:
             observer.before(call)
         if own is not None:
             params.update(_without_values(own.params) if own.operation in _ITEM_OPERATIONS else own.params)
+
+    def go(self, context: dict[str, Any], **_: Any) -> None:
+        call = context.get(_CONTEXT)
+        if call is not None:
+            hold(call)
+
+    async def go_async(self, context: dict[str, Any], **_: Any) -> None:
+        call = context.get(_CONTEXT)
+        if call is not None:
+            with holders_of(call) as holders:
+                for holder in holders:
+                    await holder.hold_async(call)
 
     def write(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
@@ -265,7 +260,7 @@ class _Handlers:
         if call is None or (response is not None and "Error" not in response[1]):
             return
         parsed = _lost(caught_exception) if response is None else response[1]
-        for observer in self.observers:
+        for observer in call.observers:
             observer.failed(call, parsed)
         if response is None or not isinstance(call, OwnCall) or not call.paced:
             return
@@ -274,7 +269,7 @@ class _Handlers:
         if client is None or not is_throttle_code(code):
             return
         parsed.setdefault("ResponseMetadata", {})["RetryAttempts"] = attempts - 1
-        self._observe(call, parsed)
+        show(call, parsed)
         # No value that a handler returns says "do not retry"; an exception ends the call.
         raise client.exceptions.from_code(code)(parsed, operation.name)
 
@@ -284,7 +279,7 @@ class _Handlers:
             return
         if _BODY in parsed:
             parsed.update(parsed.pop(_BODY))
-        self._observe(call, parsed)
+        show(call, parsed)
         # An error is raised as it was parsed, with the item that it may carry.
         if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
@@ -293,16 +288,7 @@ class _Handlers:
         call = context.get(_CONTEXT)
         # An error that the service answered with was observed where it was read.
         if call is not None and not isinstance(exception, ClientError):
-            self._observe(call, _lost(exception))
-
-    def _observe(self, call: Call, parsed: dict[str, Any]) -> None:
-        _show(self.observers, call, parsed)
-
-
-def _show(observers: tuple[Observer, ...], call: Call, parsed: dict[str, Any]) -> None:
-    # Last in, first out: who asked last takes out first.
-    for observer in reversed(observers):
-        observer.after(call, parsed)
+            show(call, _lost(exception))
 
 
 def _lost(exception: BaseException | None) -> dict[str, Any]:
@@ -336,10 +322,15 @@ def prepare(client: Any) -> None:
 
 def observe(client: Any, observer: Observer) -> None:
     """Let an observer see the client's calls from now on."""
-    handlers = _handlers(client)
+    handlers, events = _handlers(client), client.meta.events
     with _lock:
         if not any(known is observer for known in handlers.observers):
             handlers.observers = (*handlers.observers, observer)
+        if isinstance(observer, Holder) and not handlers.holding:
+            # An async client is an async context manager; its handlers may be coroutines.
+            go = handlers.go_async if hasattr(client, "__aenter__") else handlers.go
+            events.register_last("before-call", go, unique_id="shardkit-go")
+            handlers.holding = True
 
 
 def carried(
@@ -349,17 +340,21 @@ def carried(
 
     ``carry`` makes it, and gives its answer, and what its attempts met that failed, as error responses.
     """
-    observers = _handlers(client).observers
-    for observer in observers:
+    call.observers = _handlers(client).observers
+    for observer in call.observers:
         observer.before(call)
+    try:
+        hold(call)
+    except ShardkitError as refusal:
+        return refusal
     answer, failed = carry(call)
     for response in failed:
-        for observer in observers:
+        for observer in call.observers:
             observer.failed(call, response)
     if isinstance(answer, ClientError):
-        _show(observers, call, cast("dict[str, Any]", answer.response))
+        show(call, cast("dict[str, Any]", answer.response))
     else:
-        _show(observers, call, _lost(answer) if isinstance(answer, Exception) else answer)
+        show(call, _lost(answer) if isinstance(answer, Exception) else answer)
     return answer
 
 

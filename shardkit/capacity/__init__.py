@@ -1,10 +1,11 @@
 """Account: know on the client what each call consumed, in total, per index, per key, before and after."""
 
 from shardkit.capacity.advice import Advice, Skew
+from shardkit.capacity.attachments import Attachment
+from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.capacity.meter import CapacityMeter
-from shardkit.capacity.observer import Attachment
 from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.sizes import item_size, storage_size
 from shardkit.capacity.tally import KeyOfTable
@@ -15,6 +16,7 @@ from shardkit.capacity.window import Rates
 __all__ = [
     "Advice",
     "Attachment",
+    "CapacityBudget",
     "CapacityEstimator",
     "CapacityMeter",
     "HotKey",

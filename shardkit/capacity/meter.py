@@ -9,15 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.backlog import Backlog, Recorder
-from shardkit.capacity.observer import Attachment, MeterObserver
+from shardkit.capacity.observer import MeterObserver
 from shardkit.capacity.scopes import Scope, Totals
-from shardkit.capacity.targets import SessionAttachment, events_of_session, target_of
-from shardkit.capacity.units import table_name
+from shardkit.capacity.targets import SessionAttachment, events_of_session, partition_keys_of, target_of
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from shardkit.capacity.observer import Attached
+    from shardkit.capacity.attachments import Attached
 
 __all__ = ["CapacityMeter"]
 
@@ -93,12 +93,7 @@ class CapacityMeter(Totals):
             One DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``; where it is refused,
             ``by_key`` stays empty for it.
         """
-        given = dict(key_schema or {})
-        if not all(isinstance(name, str) for pair in given.items() for name in pair):
-            raise ConfigurationError(
-                f'key_schema maps table names to names of partition keys, got {key_schema!r:.200}; give {{"T": "pk"}}'
-            )
-        keys = {table_name(table): partition_key for table, partition_key in given.items()}
+        keys = partition_keys_of(key_schema)
         events = events_of_session(target)
         if events is not None:
             return SessionAttachment(events, lambda client: self._attach(client, None, keys))

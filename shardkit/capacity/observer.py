@@ -3,61 +3,22 @@
 from __future__ import annotations
 
 import logging
-import threading
-import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shardkit.calls import Call
+from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
 from shardkit.capacity.backlog import Recorder, Seen
 from shardkit.capacity.charge import SINGLE, charge_of, keys_of, wire_key_of
 from shardkit.capacity.charges import OPERATIONS, tables_of
 from shardkit.capacity.scopes import Totals, scopes_of
 from shardkit.capacity.units import table_name
-from shardkit.events import Call, observe, unobserve
 from shardkit.faults import is_throttle_code, scope_of_reasons, throttle_reasons_in
 
-if TYPE_CHECKING:
-    from types import TracebackType
+__all__ = ["MeterObserver"]
 
-    from typing_extensions import Self
-
-__all__ = ["Attached", "Attachment", "MeterObserver"]
-
-_ASK = "ReturnConsumedCapacity"
 _UNPROCESSED = "UnprocessedItems"
-_READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 _log = logging.getLogger("shardkit")
-
-
-class Attachment:
-    """A meter on a client, a table or a session, until ``detach`` or the end of its ``with``."""
-
-    def detach(self) -> None:
-        """Count no more calls through this attachment; doing it twice does nothing."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        """Give the attachment; it counts already."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Detach."""
-        self.detach()
-
-
-class Attached(Attachment):
-    """A meter on one client, for one table or for all."""
-
-    def __init__(self, observer: MeterObserver, table: str | None, keys: Mapping[str, str]) -> None:
-        self._observer = observer
-        self.table = table
-        self.keys = keys
-
-    def detach(self) -> None:
-        """Count no more calls through this attachment; doing it twice does nothing."""
-        self._observer.detach(self)
 
 
 class _Note:
@@ -72,47 +33,18 @@ class _Note:
         self.asked = asked
 
 
-class MeterObserver:
-    """One meter's eyes on one client, however many attachments it has there: a call is counted once.
+class MeterObserver(ClientObserver):
+    """One meter's eyes on one client.
 
     Nothing that goes wrong in here reaches the caller's call; it is logged.
     """
 
     def __init__(self, meter: Totals, client: Any) -> None:
+        super().__init__(client)
         self._meter = meter
         self._recorders = (meter.recorder,)
         self._backlog = meter.recorder.backlog
         self._clock = meter.recorder.clock
-        # Weak: a client that is dropped while it is measured must not live on through its own handlers.
-        self._client = weakref.ref(client)
-        self._lock = threading.Lock()
-        self._attached: tuple[Attached, ...] = ()
-        self._only: frozenset[str] | None = None
-        self._keys: Mapping[str, str] = {}
-
-    def attach(self, table: str | None, keys: Mapping[str, str]) -> Attached:
-        """Count the calls to a table, or to all."""
-        attached = Attached(self, table, keys)
-        with self._lock:
-            self._set((*self._attached, attached))
-            client = self._client()
-            if client is not None:
-                observe(client, self)
-        return attached
-
-    def detach(self, attached: Attached) -> None:
-        """Count them no more."""
-        with self._lock:
-            self._set(tuple(known for known in self._attached if known is not attached))
-            client = self._client()
-            if not self._attached and client is not None:
-                unobserve(client, self)
-
-    def _set(self, attached: tuple[Attached, ...]) -> None:
-        tables = [known.table for known in attached]
-        self._only = frozenset(table for table in tables if table is not None) if all(tables) else None
-        self._keys = {table: name for known in attached for table, name in known.keys.items()}
-        self._attached = attached
 
     def before(self, call: Call) -> None:
         """Ask for what the call consumes, and note who counts it."""
@@ -121,15 +53,11 @@ class MeterObserver:
         try:
             if self._only is not None and self._only.isdisjoint(tables_of(call)):
                 return
-            params = call.params
-            note = _Note(self._recorders, asked=params.get(_ASK, "NONE") == "NONE")
+            note = _Note(self._recorders, asked=ask_for_units(call))
             if scopes := scopes_of(self._meter):
                 note.recorders += tuple([scope.recorder for scope in scopes])
                 # The innermost of one name holds.
                 note.tags = tuple({name: value for scope in scopes for name, value in scope.tags.items()}.items())
-            if note.asked:
-                # Reads of a table have no part for an index: there the answer is shorter, and says the same.
-                params[_ASK] = "TOTAL" if call.operation in _READS and "IndexName" not in params else "INDEXES"
             call.notes[self] = note
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the request; it is not counted", call.operation)
@@ -149,9 +77,7 @@ class MeterObserver:
         if note is None:
             return
         try:
-            # Who asked takes it out; that is the first who saw the request, and the last who sees the response.
-            take = parsed.pop if note.asked else parsed.get
-            consumed = take("ConsumedCapacity", None)
+            consumed = take_units(parsed, asked=note.asked)
             if note.asked and call.operation in SINGLE and type(consumed) is dict:
                 table = table_name(call.params["TableName"])
                 key = wire_key_of(call, table, self._keys)

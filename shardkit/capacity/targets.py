@@ -10,17 +10,36 @@ from weakref import WeakSet
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
 
-from shardkit.capacity.observer import Attached, Attachment
+from shardkit.capacity.attachments import Attached, Attachment
 from shardkit.capacity.units import table_name
 from shardkit.errors import ConfigurationError
 
-__all__ = ["SessionAttachment", "events_of_session", "target_of"]
+__all__ = ["SessionAttachment", "events_of_session", "partition_keys_of", "target_of"]
 
 _MADE = "creating-client-class.dynamodb"
 
 
-def target_of(target: Any, keys: Mapping[str, str]) -> tuple[Any, str | None, Mapping[str, str]]:
-    """Give the client of a target, its table's name if it is one, and the partition keys that are known."""
+def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
+    """Read ``key_schema=``: a table's name to the name of its partition key.
+
+    Raises:
+        ConfigurationError: it is no mapping of names to names.
+    """
+    given = dict(key_schema or {})
+    if not all(isinstance(name, str) for pair in given.items() for name in pair):
+        raise ConfigurationError(
+            f'key_schema maps table names to names of partition keys, got {key_schema!r:.200}; give {{"T": "pk"}}'
+        )
+    return {table_name(table): partition_key for table, partition_key in given.items()}
+
+
+def target_of(
+    target: Any, keys: Mapping[str, str], *, describe: bool = True
+) -> tuple[Any, str | None, Mapping[str, str]]:
+    """Give the client of a target, its table's name if it is one, and the partition keys that are known.
+
+    ``describe``: a boto3 ``Table`` is asked for its own.
+    """
     meta = getattr(target, "meta", None)
     client = getattr(meta, "client", None)
     name = None if client is None else getattr(target, "name", None)
@@ -28,11 +47,11 @@ def target_of(target: Any, keys: Mapping[str, str]) -> tuple[Any, str | None, Ma
         client = target
     if getattr(getattr(client, "meta", None), "events", None) is None:
         raise ConfigurationError(
-            f"a meter is attached to a boto3 DynamoDB client or resource, a Table, a ShardedTable or a session, got "
-            f"{type(target).__name__}; give one of them"
+            "a meter or a budget is attached to a boto3 DynamoDB client or resource, a Table, a ShardedTable or a "
+            f"session, got {type(target).__name__}; give one of them"
         )
     table = None if name is None else table_name(name)
-    if table is not None and table not in keys and isinstance(target, ServiceResource):
+    if describe and table is not None and table not in keys and isinstance(target, ServiceResource):
         partition_key = _partition_key(target)
         if partition_key is not None:
             keys = {**keys, table: partition_key}
@@ -63,7 +82,7 @@ def events_of_session(target: Any) -> Any:
 
 
 class SessionAttachment(Attachment):
-    """A meter on all DynamoDB clients that a session makes from now on.
+    """A meter or a budget on all DynamoDB clients that a session makes from now on.
 
     Source: boto3's Extensibility Guide, ``creating-client-class``: what is put before a client's classes.
     """
@@ -73,11 +92,11 @@ class SessionAttachment(Attachment):
         self._attach = attach
         self._lock = threading.Lock()
         self._attached: WeakSet[Attached] = WeakSet()
-        self._unique_id = f"shardkit-meter-{id(self)}"
+        self._unique_id = f"shardkit-attached-{id(self)}"
         events.register(_MADE, self._making, unique_id=self._unique_id)
 
     def detach(self) -> None:
-        """Count no more calls of the clients that were made, and meter no more clients."""
+        """See no more calls of the clients that were made, and no more clients."""
         self._events.unregister(_MADE, self._making, unique_id=self._unique_id)
         with self._lock:
             attached, self._attached = self._attached, WeakSet()
@@ -87,12 +106,12 @@ class SessionAttachment(Attachment):
     def _making(self, base_classes: list[type], **_: Any) -> None:
         made = self._made
 
-        class Metered:
+        class Observed:
             def __init__(self, *args: Any, **kwargs: Any) -> None:
                 super().__init__(*args, **kwargs)
                 made(self)
 
-        base_classes.insert(0, Metered)
+        base_classes.insert(0, Observed)
 
     def _made(self, client: Any) -> None:
         attached = self._attach(client)

@@ -91,8 +91,9 @@ def test_detached_while_a_call_is_under_way(client: FakeClient) -> None:
         attachment.detach()
         return {"ConsumedCapacity": consumed(1.0)}
 
-    client.call("PutItem", answer, TableName="T", Item=item("a"))
-    assert meter.requests == 0
+    assert client.call("PutItem", answer, TableName="T", Item=item("a")) == {}
+    assert client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item("a")) != {}
+    assert (meter.requests, meter.write_units) == (1, 1.0)
 
 
 def test_attached_while_a_call_is_under_way(client: FakeClient) -> None:
