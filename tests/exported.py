@@ -33,6 +33,7 @@ ROWS = {
     ("throttled_attempts", ("T", "PutItem"), 1),
     ("throttles", ("TableWriteKeyRangeThroughputExceeded",), 1),
     ("retries", ("TableWriteKeyRangeThroughputExceeded",), 1),
+    ("retries", ("InternalServerError",), 1),
 }
 
 
@@ -50,7 +51,7 @@ class Busy:
             self.client.call(
                 "PutItem",
                 _answer(5.0, Table=3.0, GlobalSecondaryIndexes={"by-day": 2.0}),
-                attempts=[HOT_PARTITION],
+                attempts=[HOT_PARTITION, {"Error": {"Code": "InternalServerError"}}],
                 TableName="T",
                 Item=item("a"),
             )

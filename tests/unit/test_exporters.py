@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import pairwise
 from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.charge import Charge, KeyUnits
+from shardkit.capacity.exporters.emf import EmbeddedMetrics
 from shardkit.capacity.exporters.measurements import (
     HOT_KEYS,
     METRICS,
     Measurements,
     Metric,
+    check,
     differences,
     hot_keys,
     measure,
     present,
 )
+from shardkit.capacity.exporters.opentelemetry import CapacityInstruments
+from shardkit.capacity.exporters.prometheus import CapacityCollector
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Units
+from shardkit.errors import ConfigurationError
 from tests.exported import ROWS, Busy, rows
 from tests.metered import FakeClient, consumed, item
 
@@ -133,7 +142,52 @@ def test_the_hottest_keys() -> None:
     }
     keys = {place for _, place, _ in rows(hot_keys(busy.meter, 10))}
     assert keys == {("T", "a"), ("T", "b"), ("T", "c"), ("U", "d"), ("U", "AP8=")}
-    assert hot_keys(busy.meter, 0) == hot_keys(busy.meter, -1) == {}
+    assert hot_keys(busy.meter, 0) == {}
+
+
+@pytest.mark.parametrize("top", [-1, True, 1.5, "5", None])
+def test_how_many_keys(top: Any) -> None:
+    with pytest.raises(ConfigurationError, match="top= is how many"):
+        check(CapacityMeter(), top)
+
+
+def test_what_is_no_meter() -> None:
+    not_a_meter: Any = FakeClient()
+    for make in (CapacityCollector, CapacityInstruments, EmbeddedMetrics):
+        with pytest.raises(ConfigurationError, match="got a FakeClient"):
+            make(not_a_meter)
+
+
+def test_reading_while_calls_are_counted() -> None:
+    """A counter never goes down, though a table's own units are a difference of two."""
+    client, meter = FakeClient(), CapacityMeter()
+    meter.attach(client)
+    answer = {"ConsumedCapacity": consumed(3.0, GlobalSecondaryIndexes={"by-day": {"CapacityUnits": 2.0}})}
+
+    def work() -> None:
+        for _ in range(200):
+            client.call("PutItem", answer, TableName="T", Item=item("a"))
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        seen = [measure(meter)]
+        while any(thread.is_alive() for thread in threads):
+            seen.append(measure(meter))
+    finally:
+        sys.setswitchinterval(interval)
+    for thread in threads:
+        thread.join()
+    last = measure(meter)
+    for before, now in pairwise([*seen, last]):
+        for metric, numbers in before.items():
+            assert all(now[metric][place] >= number for place, number in numbers.items())
+        written = now[METRICS[1]]
+        assert written.get(("T", "by-day", "PutItem"), 0) == 2 * written.get(("T", "", "PutItem"), 0)
+    assert last[METRICS[1]] == {("T", "", "PutItem"): 400.0, ("T", "by-day", "PutItem"): 800.0}
 
 
 def test_keys_are_no_label_of_what_is_always_exported() -> None:

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +182,28 @@ def test_what_grew_since_the_last_flush(busy: Busy) -> None:
     }
 
 
+class Recording(io.StringIO):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def write(self, text: str, /) -> int:
+        self.calls.append("write")
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.calls.append("flush")
+
+
+def test_a_flush_is_one_write_and_nothing_where_nothing_grew(busy: Busy) -> None:
+    stream = Recording()
+    metrics = EmbeddedMetrics(busy.meter, stream=stream)
+    for _ in range(2):
+        metrics.flush()
+        assert stream.calls == ["write", "flush"]
+    assert len(documents(stream)) > 1
+
+
 def test_a_handler_flushes_at_its_end(busy: Busy, capsys: pytest.CaptureFixture[str]) -> None:
     """Also when it raised; to what standard output is by then."""
     meter = CapacityMeter()
@@ -207,6 +229,20 @@ def test_a_handler_flushes_at_its_end(busy: Busy, capsys: pytest.CaptureFixture[
     assert json.loads(capsys.readouterr().out)["ConsumedWriteCapacityUnits"] == 2.0
     metrics.flush()
     assert not capsys.readouterr().out
+
+
+def test_functions_that_end_before_their_work(busy: Busy) -> None:
+    async def coroutine() -> None: ...
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def stream() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (coroutine, generator, stream):
+        with pytest.raises(ConfigurationError, match=f"{function.__name__} ends before its work does"):
+            EmbeddedMetrics(busy.meter)(function)
 
 
 class Broken(io.StringIO):
@@ -278,17 +314,18 @@ def test_the_most_dimensions(busy: Busy) -> None:
     [
         ({"namespace": ""}, "namespace is ''"),
         ({"namespace": "n" * 256}, "1 to 255"),
-        ({"namespace": ":n"}, "colon"),
+        ({"namespace": ":n"}, "':n'; it must not begin"),
         ({"namespace": "Bestände"}, "ASCII"),
-        ({"namespace": "AWS/DynamoDB"}, "CloudWatch's own"),
+        ({"namespace": "AWS/DynamoDB"}, "'AWS/DynamoDB'; it must not begin"),
         ({"dimensions": {f"d{number}": "v" for number in range(28)}}, "28 dimensions"),
         ({"dimensions": {"d": " "}}, "the dimension 'd'"),
         ({"dimensions": {"d": "v" * 1025}}, "1 to 1024"),
         ({"dimensions": {"d": 5}}, "the dimension 'd' is 5"),
         ({"dimensions": {"d\n": "v"}}, "a dimension's name"),
-        ({"dimensions": {"TableName": "v"}}, "'TableName' of their own"),
-        ({"dimensions": {"Requests": "v"}}, "'Requests' of their own"),
-        ({"dimensions": {"_aws": "v"}}, "'_aws' of their own"),
+        ({"dimensions": {":d": "v"}}, "name is ':d', which"),
+        ({"dimensions": {"TableName": "v"}}, "name is 'TableName', which"),
+        ({"dimensions": {"Requests": "v"}}, "name is 'Requests', which"),
+        ({"dimensions": {"_aws": "v"}}, "name is '_aws', which"),
     ],
 )
 def test_what_cloudwatch_does_not_take(busy: Busy, options: dict[str, Any], message: str) -> None:

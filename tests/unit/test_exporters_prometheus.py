@@ -85,10 +85,9 @@ def test_as_openmetrics_with_units(busy: Busy) -> None:
 
 
 def test_keys_only_when_asked(busy: Busy) -> None:
-    for top in (0, -1):
-        registry = CollectorRegistry()
-        registry.register(CapacityCollector(busy.meter, top=top))
-        assert b"key" not in generate_latest(registry)
+    registry = CollectorRegistry()
+    registry.register(CapacityCollector(busy.meter))
+    assert b"key" not in generate_latest(registry)
     registry = CollectorRegistry()
     registry.register(CapacityCollector(busy.meter, top=2))
     families = scraped(registry)
@@ -121,11 +120,24 @@ def test_registered_and_unregistered(busy: Busy) -> None:
     assert samples(scraped(registry), "counter") == ROWS
 
 
+@pytest.mark.parametrize("top", [0, 1])
+def test_all_that_is_collected_is_described(busy: Busy, top: int) -> None:
+    collector = CapacityCollector(busy.meter, top=top)
+    described = [(family.name, family.type, family.unit) for family in collector.describe()]
+    assert described == [(family.name, family.type, family.unit) for family in collector.collect()]
+    assert not any(family.samples for family in collector.describe())
+
+
 def test_registering_does_not_read_the_meter() -> None:
-    class Unreadable:
-        @property
-        def recorder(self) -> Any:
+    class Unread:
+        def __enter__(self) -> Any:
             raise AssertionError
+
+        def __exit__(self, *_: object) -> None:
+            raise AssertionError
+
+    class Unreadable:
+        recorder = Unread()
 
     CollectorRegistry(auto_describe=True).register(CapacityCollector(Unreadable(), top=1))
 

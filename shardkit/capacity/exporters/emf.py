@@ -8,11 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ContextDecorator
-from typing import TYPE_CHECKING, Any, Protocol
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import orjson
 
-from shardkit.capacity.exporters.measurements import METRICS, Measured, Measurements, differences, measure, present
+from shardkit.capacity.exporters.measurements import (
+    METRICS,
+    Measured,
+    Measurements,
+    check,
+    differences,
+    measure,
+    present,
+)
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,6 +43,8 @@ _MOST_DIMENSIONS = 30 - 3  # of the set with a table, an index and an operation
 _NAME_LENGTH = 255
 _VALUE_LENGTH = 1024
 _log = logging.getLogger("shardkit")
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Stream(Protocol):
@@ -67,8 +78,9 @@ class EmbeddedMetrics(ContextDecorator):
         clock: gives the time in seconds since 1970; for tests.
 
     Raises:
-        ConfigurationError: a name or a value is longer than CloudWatch takes, or has other characters, or is one that
-            the lines have already; or there are too many dimensions.
+        ConfigurationError: ``totals`` is something else; a name or a value is longer than CloudWatch takes, or has
+            other characters, or is one that the lines have already; there are too many dimensions; or what is decorated
+            is async, or a generator.
 
     Cost:
         No request. About 400 bytes a line.
@@ -88,6 +100,7 @@ class EmbeddedMetrics(ContextDecorator):
         stream: _Stream | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        check(totals)
         self._totals = totals
         self._namespace = _checked_namespace(namespace)
         self._dimensions = _checked_dimensions(dimensions or {})
@@ -96,6 +109,15 @@ class EmbeddedMetrics(ContextDecorator):
         self._clock = clock
         self._lock = threading.Lock()
         self._written: Measurements = {}
+
+    def __call__(self, function: Function) -> Function:
+        """Give the function with a flush at its end; see the class."""
+        if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
+            raise ConfigurationError(
+                f"{function.__name__} ends before its work does (it is async, or a generator); put its body in a with "
+                "of these metrics instead"
+            )
+        return super().__call__(function)
 
     def flush(self) -> None:
         """Write what was counted since the last flush; nothing, if that is nothing.
@@ -155,9 +177,12 @@ class EmbeddedMetrics(ContextDecorator):
 
 
 def _checked_namespace(namespace: str) -> str:
-    if namespace.startswith("AWS/"):
-        raise ConfigurationError(f"namespace is {namespace!r:.100}; those that begin with AWS/ are CloudWatch's own")
-    return _checked("namespace", namespace, _NAME_LENGTH)
+    _check_text("namespace", namespace, _NAME_LENGTH)
+    if namespace.startswith((":", "AWS/")):
+        raise ConfigurationError(
+            f"namespace is {namespace!r:.100}; it must not begin with a colon, nor with AWS/, which is CloudWatch's own"
+        )
+    return namespace
 
 
 def _checked_dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
@@ -167,23 +192,24 @@ def _checked_dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
             f"index and the operation: give at most {_MOST_DIMENSIONS}"
         )
     for name, value in dimensions.items():
-        if name in {"_aws", *_DIMENSIONS.values(), *_NAMES.values()}:
-            raise ConfigurationError(f"the lines have a {name!r} of their own; give the dimension another name")
-        _checked("a dimension's name", name, _NAME_LENGTH)
-        _checked(f"the dimension {name!r}", value, _VALUE_LENGTH)
+        _check_text("a dimension's name", name, _NAME_LENGTH)
+        if name.startswith(":") or name in {"_aws", *_DIMENSIONS.values(), *_NAMES.values()}:
+            raise ConfigurationError(
+                f"a dimension's name is {name!r:.100}, which begins with a colon, or which the lines have already; "
+                "give it another one"
+            )
+        _check_text(f"the dimension {name!r:.100}", value, _VALUE_LENGTH)
     return dict(dimensions)
 
 
-def _checked(what: str, text: object, longest: int) -> str:
+def _check_text(what: str, text: object, longest: int) -> None:
     if (
         not isinstance(text, str)
-        or not 0 < len(text) <= longest
         or not text.strip()
+        or len(text) > longest
         or not (text.isascii() and text.isprintable())
-        or text.startswith(":")
     ):
         raise ConfigurationError(
             f"{what} is {text!r:.100}; CloudWatch takes text of 1 to {longest} printable ASCII characters, not all of "
-            "them spaces and the first no colon"
+            "them spaces"
         )
-    return text

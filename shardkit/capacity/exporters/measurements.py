@@ -10,9 +10,21 @@ from typing import Protocol
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage
+from shardkit.errors import ConfigurationError
 from shardkit.jsonform import binary_text
 
-__all__ = ["HOT_KEYS", "METRICS", "Measured", "Measurements", "Metric", "differences", "hot_keys", "measure", "present"]
+__all__ = [
+    "HOT_KEYS",
+    "METRICS",
+    "Measured",
+    "Measurements",
+    "Metric",
+    "check",
+    "differences",
+    "hot_keys",
+    "measure",
+    "present",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +104,21 @@ HOT_KEYS = tuple(_HOT.values())
 """What may shrink, because a key may leave the hottest."""
 
 
+def check(totals: Measured, top: int = 0) -> None:
+    """Refuse what an exporter cannot export: when it is made, because nobody sees an error of a scrape.
+
+    Raises:
+        ConfigurationError: ``totals`` is no meter and no scope, or ``top`` no whole number of at least 0.
+    """
+    if not hasattr(totals, "recorder"):
+        raise ConfigurationError(
+            f"an exporter reads a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "
+            "it, and give the meter"
+        )
+    if not isinstance(top, int) or isinstance(top, bool) or top < 0:
+        raise ConfigurationError(f"top= is how many of the hottest keys to export, got {top!r:.100}; give 0 for none")
+
+
 def measure(totals: Measured) -> Measurements:
     """Give the numbers of all :data:`METRICS`, as of one moment.
 
@@ -126,7 +153,7 @@ def _apart(
 
 def hot_keys(totals: Measured, top: int) -> Measurements:
     """Give the numbers of :data:`HOT_KEYS`: of as many keys, those with the most units, estimates counted."""
-    if top < 1:
+    if not top:
         return {}
     with totals.recorder as tally:
         hottest = tally.keys.hottest(top)

@@ -11,6 +11,7 @@ from shardkit.capacity.exporters.measurements import (
     Measured,
     Measurements,
     Metric,
+    check,
     hot_keys,
     measure,
     present,
@@ -53,7 +54,7 @@ class CapacityInstruments:
         meter_provider: None for the global one.
 
     Raises:
-        ConfigurationError: ``opentelemetry-api`` is not installed.
+        ConfigurationError: ``opentelemetry-api`` is not installed; or ``totals`` or ``top`` is something else.
 
     Cost:
         No request. A collection: four data points for each table, index and operation, two for each table and
@@ -70,13 +71,14 @@ class CapacityInstruments:
             raise ConfigurationError(
                 'exporting to OpenTelemetry needs the package opentelemetry-api: pip install "shardkit[opentelemetry]"'
             ) from error
+        check(totals, top)
         self._closed = False
         self._observation = metrics.Observation
         meter = metrics.get_meter("shardkit", meter_provider=meter_provider, schema_url=_SCHEMA)
         kinds: list[tuple[Callable[..., object], Iterable[Metric], Callable[[], Measurements]]] = [
             (meter.create_observable_counter, METRICS, lambda: measure(totals))
         ]
-        if top > 0:
+        if top:
             kinds.append((meter.create_observable_gauge, HOT_KEYS, lambda: hot_keys(totals, top)))
         for create, exported, take in kinds:
             for metric in exported:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, hot_keys, measure
+from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, check, hot_keys, measure
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class CapacityCollector:
             reads the metrics reads the keys, and Prometheus keeps a series of each key that ever was among them.
 
     Raises:
-        ConfigurationError: ``prometheus_client`` is not installed.
+        ConfigurationError: ``prometheus_client`` is not installed; or ``totals`` or ``top`` is something else.
 
     Cost:
         No request. A scrape: four series for each table, index and operation, two for each table and operation, one
@@ -46,9 +46,10 @@ class CapacityCollector:
             raise ConfigurationError(
                 'exporting to Prometheus needs the package prometheus_client: pip install "shardkit[prometheus]"'
             ) from error
+        check(totals, top)
         self._totals = totals
         self._top = top
-        self._hottest = HOT_KEYS if top > 0 else ()
+        self._hottest = HOT_KEYS if top else ()
         self._counter, self._gauge = core.CounterMetricFamily, core.GaugeMetricFamily
 
     def describe(self) -> Iterator[Family]:
