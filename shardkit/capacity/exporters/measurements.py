@@ -146,7 +146,7 @@ def _apart(
     }
     for (table, index, operation), usage in indexes.items():
         units[table, index, operation] = getattr(usage, figure)
-        # Some emulators report more for an index than in all; a counter is not below 0.
+        # Should a server report more for an index than in all: a counter is not below 0.
         units[table, "", operation] = max(units[table, "", operation] - getattr(usage, figure), 0.0)
     return units
 
