@@ -27,8 +27,8 @@ def interrupted(load: Load) -> InterruptedLoadError:
     """Give what a load that was interrupted ends in."""
     report = load.report
     return InterruptedLoadError(
-        f"interrupted: {report.written:,} items are written, {report.resumed:,} were before; with a journal, loading "
-        "again goes on from here",
+        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, "
+        "loading again goes on from here",
         report,
     )
 

@@ -158,7 +158,7 @@ def bulk_load(
 
 def _started(table: Any, items: Any, options: Options) -> tuple[Carrier, Loading, Processes | None]:
     check_items(items)
-    if not hasattr(items, "__iter__") and not isinstance(items, Source):
+    if hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
         raise ConfigurationError(f"items is a {type(items).__name__}, an async iterable; use shardkit.aio.bulk_load")
     workers = options.workers
     sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded(), max_concurrency=workers)

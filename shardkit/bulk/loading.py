@@ -52,6 +52,12 @@ class Options:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ConfigurationError(f"{name}={value!r} is not a whole number of at least {least}")
+        for name in ("journal", "dead_letters"):
+            path = getattr(self, name)
+            if path is not None and not (isinstance(path, str | os.PathLike) and os.fspath(path)):
+                raise ConfigurationError(f"{name}={path!r:.200} is no path; give that of a file")
+        if self.progress is not None and not callable(self.progress):
+            raise ConfigurationError(f"progress={self.progress!r:.200} cannot be called; give a function of the report")
         for name, kinds in (("on_error", get_args(OnError)), ("duplicates", get_args(Duplicates))):
             if getattr(self, name) not in kinds:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} is none of {', '.join(map(repr, kinds))}")

@@ -121,7 +121,7 @@ class BulkReport:
     def __str__(self) -> str:
         rate = f", {self.written / self.seconds:,.0f} items/s" if self.seconds > 0 else ""
         duplicates = f", {self.duplicates:,} superseded" if self.duplicates else ""
-        resumed = f", {self.resumed:,} written before" if self.resumed else ""
+        resumed = f", {self.resumed:,} done before" if self.resumed else ""
         stopped = f", {self.stopped:,} not written because it stopped" if self.stopped else ""
         return (
             f"{self.items:,} items: {self.written:,} written, {self.failed - self.stopped:,} failed"

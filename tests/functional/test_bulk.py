@@ -69,6 +69,16 @@ def test_a_sharded_table(orders: ShardedTable, table: Table) -> None:
     assert report.seconds > 0
 
 
+@pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
+def test_a_frame(orders: ShardedTable, library: str) -> None:
+    """Given as it is: an Arrow table cannot be iterated over by rows."""
+    module = pytest.importorskip(library)
+    made = module.table if library == "pyarrow" else module.DataFrame
+    frame = made({name: [item[name] for item in some(9)] for name in ("Date", "OrderId", "n")})
+    assert bulk_load(orders, frame).written == 9
+    assert [item["n"] for item in orders.query_items(KeyConditionExpression=Key("Date").eq(DAY))] == list(range(9))
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_unsharded_table(table: Table, wrapped: bool) -> None:
     """A plain boto3 Table is loaded in the guide's order too; its keys stay as they are."""
@@ -287,6 +297,10 @@ async def async_source() -> Any:
         ({"window": -1}, "window=-1"),
         ({"window": 2.5}, r"window=2\.5"),
         ({"on_error": "ignore"}, "on_error='ignore'"),
+        ({"journal": 5}, "journal=5 is no path"),
+        ({"journal": b"x"}, "journal=b'x' is no path"),
+        ({"dead_letters": ""}, "dead_letters='' is no path"),
+        ({"progress": "yes"}, "progress='yes' cannot be called"),
         ({"table": "Orders"}, "'Orders', not a boto3 Table"),
     ],
 )
