@@ -93,7 +93,7 @@ def load(
         typer.Option(rich_help_panel=SAFETY, help="collect: write the others; raise: end at the first failure."),
     ] = "collect",
     max_failures: Annotated[
-        int | None, typer.Option(rich_help_panel=SAFETY, min=0, help="Failed items that end the load.")
+        int | None, typer.Option(rich_help_panel=SAFETY, min=0, help="End the load when more items fail.")
     ] = None,
     duplicates: Annotated[
         Literal["last", "first", "error"],
@@ -253,7 +253,10 @@ def _units(text: str | None) -> float | str | None:
 def _resource(profile: str | None, region: str | None, endpoint_url: str | None, connections: int) -> Any:
     """Make what the load, and each of its processes, reaches the table by."""
     session = Session(profile_name=profile, region_name=region)
-    return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
+    try:
+        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
+    except ValueError as error:
+        raise ConfigurationError(f"--endpoint-url {endpoint_url!r} or the region cannot be used: {error}") from error
 
 
 def _table(stack: ExitStack, name: str, strategy: Strategy, connect: Callable[[], Any]) -> ShardedTable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -48,7 +47,6 @@ FAILED, WRONG_USE, STOPPED = 1, 2, 3
 
 SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
 SHOWN = 10
-_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
 _LINE_SECONDS = 10.0
 _LIVE_SECONDS = 0.25
 _WIDE = 200
@@ -87,7 +85,6 @@ def text_source(
     **options: Any,
 ) -> SectionedSource:
     """Open what a command was given, with its options as they were typed; ``options`` are ``open_source``'s."""
-    csv.field_size_limit(_CELL_BYTES)
     return open_source(
         where,
         types=types,

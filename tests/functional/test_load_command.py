@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import io
 import json
@@ -131,7 +132,12 @@ def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: P
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
         (("orders.csv", *SHARDED, "--cursors", "some"), "cursors"),
         (("orders.csv", *SHARDED, "--profile", "no-such-profile"), "no-such-profile"),
+        (("orders.csv", *SHARDED, "--endpoint-url", "localhost"), "Invalid endpoint"),
+        (("orders.csv", *SHARDED, "--region", "a b"), "region_name"),
         (("empty.csv", *SHARDED), "no items to load"),
+        (("cut.csv.gz", *SHARDED), "cut off"),
+        (("cut.csv.gz", *SHARDED, "--dry-run"), "cut off"),
+        (("cut.jsonl.gz", *SHARDED), "cut off"),
     ],
 )
 def test_wrong_use_exits_2_and_writes_nothing(
@@ -139,6 +145,8 @@ def test_wrong_use_exits_2_and_writes_nothing(
 ) -> None:
     orders_csv(folder, 5)
     (folder / "empty.csv").write_text("Date,OrderId\n", encoding="utf-8")
+    for name in ("cut.csv.gz", "cut.jsonl.gz"):
+        (folder / name).write_bytes(gzip.compress(b"Date,OrderId\n")[:12])
     result = invoke(*arguments)
     assert result.exit_code == 2
     assert says in result.stderr.replace("\n", " ")

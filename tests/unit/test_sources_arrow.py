@@ -102,7 +102,14 @@ UTC_NOON = dt.datetime(2014, 7, 9, 12, tzinfo=dt.timezone.utc)
         (pa.array([[0.1, None], None]), [Decimal("0.1"), None]),
         (pa.array([{"a": 0.5, "b": None}, None]), {"a": Decimal("0.5")}),
         (pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())), {"a": 1}),
+        (pa.array([[], None], pa.map_(pa.string(), pa.int64())), {}),
         (pa.array([[dt.date(2014, 7, 9)], None]), ["2014-07-09"]),
+        (pa.array([[UTC_NOON], None], pa.list_(pa.timestamp("s", "Europe/Berlin"))), ["2014-07-09T12:00:00Z"]),
+        (pa.array([{"a": [dt.time(1, 2, 3), None]}, None]), {"a": ["01:02:03.000000", None]}),
+        (pa.array([[0.1], None], pa.list_(pa.float32(), 1)), [Decimal("0.1")]),
+        (pa.array([[["x"], []], None], pa.large_list(pa.list_(pa.string()))), [["x"], []]),
+        (pa.array([{"a": {"b": b"\x00"}, "c": True}, None]), {"a": {"b": b"\x00"}, "c": True}),
+        (pa.array([{}, None], pa.struct([])), {}),
     ],
     ids=str,
 )
@@ -122,6 +129,11 @@ def test_values(column: Any, expected: Any) -> None:
         pa.array([[float("nan")]]),
         pa.array([{"a": {"b": float("inf")}}]),
         pa.array([dt.timedelta(1)]),
+        pa.array([[dt.timedelta(1)]]),
+        pa.array([[(1, 2, 3)]], pa.list_(pa.month_day_nano_interval())),
+        pa.array([2**60], pa.timestamp("s")),
+        pa.array([[2**60]], pa.list_(pa.timestamp("s"))),
+        pa.array([2**31 - 1], pa.date32()),
         pa.array([[(1, "x")]], pa.map_(pa.int64(), pa.string())),
     ],
     ids=str,
@@ -131,6 +143,32 @@ def test_what_dynamodb_cannot_hold_is_a_bad_record(value: Any) -> None:
     assert isinstance(record, BadRecord)
     assert "column 'Value' holds" in str(record.error)
     assert "cannot hold" in str(record.error)
+
+
+def test_nested_values_of_a_part_of_a_frame() -> None:
+    """Sections are slices: what is nested in them begins at an offset."""
+    values: list[Any] = [{"l": [n], "m": [("k", n)], "s": {"n": n}} if n % 3 else None for n in range(50)]
+    kind = pa.struct(
+        [("l", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.int64())), ("s", pa.struct([("n", pa.int64())]))]
+    )
+    frame = pa.table({"Value": pa.array(values, kind)}).slice(7)
+    assert [record for _, record in open_source(frame).read()] == [
+        {"Value": {"l": [n], "m": {"k": n}, "s": {"n": n}}} if n % 3 else {} for n in range(7, 50)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "frame"])
+def test_row_labels_of_pandas_without_a_name_are_no_column(kind: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    whole = pandas.DataFrame({"Date": ["d", "e", "f", "g"], "Total": [1, 2, 3, 4]})
+    for frame in (whole[whole.Total != 2], whole[whole.Total != 2].set_index("Date")):
+        frame.to_parquet(tmp_path / "a.parquet")
+        source = open_source(frame if kind == "frame" else tmp_path / "a.parquet")
+        assert [record for _, record in source.read()] == [
+            {"Date": "d", "Total": 1},
+            {"Date": "f", "Total": 3},
+            {"Date": "g", "Total": 4},
+        ]
 
 
 @pytest.mark.parametrize("library", ["pyarrow", "pandas", "polars"])
@@ -164,9 +202,20 @@ def test_a_key_column_must_be_there(orders: ShardedTable) -> None:
         open_source(pa.table({"Date": ["d"]}), table=orders)
 
 
+def test_no_two_columns_have_one_name() -> None:
+    with pytest.raises(ConfigurationError, match="a name twice"):
+        open_source(pa.table([pa.array(["d"]), pa.array(["e"])], names=["Date", "Date"]))
+
+
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"x" * 100)
     with pytest.raises(ConfigurationError, match="cannot be read as Parquet"):
         open_source(tmp_path / "a.parquet")
+    table = pa.table({"Date": [str(number) for number in range(10_000)]})
+    pq.write_table(table, tmp_path / "b.parquet", compression="snappy")
+    raw = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "b.parquet").write_bytes(raw[:1000] + b"\xff" * 3000 + raw[4000:])
+    with pytest.raises(ConfigurationError, match=r"b\.parquet cannot be read as Parquet"):
+        list(open_source(tmp_path / "b.parquet").read())
     with pytest.raises(ConfigurationError, match="not standard input"):
         open_source("-", format="parquet")

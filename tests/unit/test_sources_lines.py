@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import sys
@@ -210,7 +211,48 @@ def test_tsv_other_delimiters_and_files_without_a_header(tmp_path: Path) -> None
     ],
 )
 def test_infer_types(cells: list[str], kind: str) -> None:
-    assert infer_types(["a"], [[cell] for cell in cells], frozenset({""})) == {"a": kind}
+    assert infer_types([{"a": cell} for cell in cells], frozenset({""})) == {"a": kind}
+
+
+def test_columns_of_several_files(tmp_path: Path) -> None:
+    """A column is inferred wherever it stands, and may be of some of the files only."""
+    wrote(tmp_path, "a.csv", "Date,Total\nd,5\n")
+    wrote(tmp_path, "b.csv", "Total,Gift,Date,Zip\n6,true,e,7\n")
+    source = open_source(tmp_path, types="Zip:S")
+    assert source.types == {"Date": "S", "Total": "N", "Gift": "BOOL", "Zip": "S"}
+    assert items_of(source) == [{"Date": "d", "Total": 5}, {"Date": "e", "Total": 6, "Gift": True, "Zip": "7"}]
+
+
+@pytest.mark.parametrize("empty", [b"", gzip.compress(b"", mtime=0)], ids=["plain", "gzip"])
+def test_empty_files_beside_others(empty: bytes, tmp_path: Path, orders: ShardedTable) -> None:
+    """Jobs write them for parts without rows."""
+    for number, content in enumerate([empty, b"Date,OrderId\nd,1\n", empty, b"Date,OrderId\nd,2\n", empty]):
+        wrote(tmp_path, f"part-{number}.csv", content)
+    source = open_source(tmp_path, table=orders)
+    assert items_of(source) == [{"Date": "d", "OrderId": "1"}, {"Date": "d", "OrderId": "2"}]
+
+
+def test_cells_as_large_as_an_item(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """The limit of csv itself is less; one that the program has set higher stays."""
+    before = csv.field_size_limit(131_072)
+    request.addfinalizer(lambda: csv.field_size_limit(before))
+    path = wrote(tmp_path, "a.csv", "Date,Note\nd," + "x" * 400_000 + "\n")
+    assert items_of(open_source(path)) == [{"Date": "d", "Note": "x" * 400_000}]
+    csv.field_size_limit(2**30)
+    assert items_of(open_source(path)) == [{"Date": "d", "Note": "x" * 400_000}]
+    assert csv.field_size_limit() == 2**30
+
+
+def test_what_is_added_meanwhile_is_not_read(tmp_path: Path) -> None:
+    """Else a file of dead letters that is loaded with itself for its dead letters never ends."""
+    path = wrote(tmp_path, "a.jsonl", '{"a": 1}\n{"a": 2}\n')
+    records = []
+    for _, record in open_source(path).read():
+        records.append(record)
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write('{"a": 3}\n' * 10_000)
+        assert len(records) < 10
+    assert records == [{"a": 1}, {"a": 2}]
 
 
 def test_parse_types() -> None:
@@ -234,7 +276,17 @@ def test_numbers_as_people_write_them() -> None:
     [
         ("a.csv", "Date,Date\n", {}, "a name twice"),
         ("a.csv", "Date,\nd,1\n", {}, "a name twice, or none"),
-        ("a.csv", "", {}, "header"),
+        ("a.csv", b"\xff\xfeD\0", {}, "header"),
+        ("a.csv", "d,e,f\n", {"columns": ["Date", "OrderId", "Date"]}, "a name twice"),
+        ("a.csv", "d,e\n", {"columns": "Date,OrderId"}, "columns='Date,OrderId' is no list"),
+        ("a.csv", "Date\nNA\n", {"absent": "NA"}, "absent='NA' is no list"),
+        ("a.csv", "Date\nNA\n", {"absent": 5}, "absent=5 is no list"),
+        ("a.csv", "Date\nd\n", {"types": [("Date", "S")]}, "neither text nor a mapping"),
+        ("a.csv", "Date\nd\n", {"delimiter": '"'}, "not one character"),
+        ("a.csv", "Date\nd\n", {"delimiter": b","}, "not one character"),
+        ("a.csv", b"\x1f\x8bDate", {}, "a.csv cannot be read on .* damaged"),
+        ("a.csv", gzip.compress(b"Date\nd\n", mtime=0)[:14], {}, "a.csv cannot be read on .* cut off"),
+        ("a.csv", b"\x28\xb5\x2f\xfd" + b"x" * 50, {}, "a.csv cannot be read on .* damaged"),
         ("a.csv", "Date\nd\n", {"types": "Totla:N"}, "'Totla', which is no column"),
         ("a.csv", "Date\nd\n", {"delimiter": "||"}, "not one character"),
         ("a.csv", "Date\nd\n", {"cursors": 0}, "cursors=0"),
@@ -245,7 +297,7 @@ def test_numbers_as_people_write_them() -> None:
         ("a.txt", "x", {}, "give the format"),
     ],
 )
-def test_refused(name: str, content: str, options: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_refused(name: str, content: str | bytes, options: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=says):
         open_source(wrote(tmp_path, name, content), **options)
 

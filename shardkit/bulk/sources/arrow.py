@@ -3,17 +3,18 @@
 How a value becomes one that DynamoDB has: whole numbers, decimals and floats become numbers (a float in the fewest
 digits that give it back), text, binary and booleans stay; dates, times and timestamps become ISO 8601 text, which sorts
 as they do (a timestamp with a zone in UTC, ending in Z); lists, structs and maps become lists and maps. Null is left
-out. NaN and the infinities are refused, for DynamoDB has no such numbers.
+out, in a list it stays. NaN and the infinities are refused, for DynamoDB has no such numbers.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, time
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from typing import Any
 
 from shardkit.bulk.sources.base import BadRecord, Record
@@ -34,6 +35,7 @@ _ROWS = 256  # of a batch: what a cursor holds as values
 _PAGE_BYTES = 1024 * 1024
 _APART = 500
 _SAMPLED_GROUPS = 16
+_UNNAMED_INDEX = re.compile(r"__index_level_[0-9]+__").fullmatch
 
 
 class Frame:
@@ -74,11 +76,8 @@ class ParquetFile:
     @cached_property
     def metadata(self) -> Any:
         """What its footer says."""
-        with self.file.open() as stream:
-            try:
-                return pq.read_metadata(stream)
-            except pa.ArrowInvalid as error:
-                raise ConfigurationError(f"{self.name} cannot be read as Parquet: {error}") from error
+        with self._opened() as stream:
+            return pq.read_metadata(stream)
 
     @cached_property
     def cursor_bytes(self) -> int:
@@ -86,6 +85,14 @@ class ParquetFile:
         groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
         pages = _PAGE_BYTES * self.metadata.num_columns
         return 2 * max((min(group.total_byte_size, pages) for group in groups), default=0)
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        with self.file.open() as stream:
+            try:
+                yield stream
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ConfigurationError(f"{self.name} cannot be read as Parquet: {error}") from error
 
     @property
     def schema(self) -> Any:
@@ -110,7 +117,7 @@ class ParquetFile:
             if group_start < end and group_end > start:
                 first = first if wanted else group_start
                 wanted.append(number)
-        with self.file.open() as stream:
+        with self._opened() as stream:
             # A buffer instead of whole column chunks: many row groups are under way at once.
             reader = pq.ParquetFile(stream, metadata=self.metadata, buffer_size=64 * 1024, pre_buffer=False)
             for batch in reader.iter_batches(_ROWS, row_groups=wanted, columns=columns, use_threads=False):
@@ -141,11 +148,12 @@ class RowSection:
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
         """Read its rows; batches that are skipped as a whole are not made into values."""
         self.read = 0
+        unnamed = _unnamed_indexes(self.rows.schema)
         for batch in self.rows.batches(self.start, self.end):
             numbers = range(self.read, self.read + batch.num_rows)
             wanted = [number for number in numbers if skip is None or not skip(number)]
             if wanted:
-                records = list(_records(batch))
+                records = list(_records(batch.drop_columns(unnamed) if unnamed else batch))
                 for number in wanted:
                     yield number, records[number - numbers.start]
             self.read = numbers.stop
@@ -196,6 +204,12 @@ def keys_apart(sources: Sequence[Frame | ParquetFile], name: str) -> list[tuple[
     return pairs
 
 
+def _unnamed_indexes(schema: Any) -> list[str]:
+    """Give the columns that pandas makes of row labels without a name: they are no data."""
+    labels = (schema.pandas_metadata or {}).get("index_columns", ())
+    return [name for name in schema.names if name in labels and _UNNAMED_INDEX(name)]
+
+
 def _records(batch: Any) -> Iterator[Record]:
     names = batch.schema.names
     columns = [_values(column) for column in batch.columns]
@@ -221,52 +235,78 @@ class _Refused:
 
 
 def _values(column: Any) -> list[Any]:
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        column, kind = column.dictionary_decode(), kind.value_type
-    if pa.types.is_floating(kind):
+    kind, types = column.type, pa.types
+    if types.is_dictionary(kind):
+        return _values(column.dictionary_decode())
+    if types.is_floating(kind):
         # As text: the fewest digits that give the number back, also of 32 bits.
         return [None if text is None else _decimal(text) for text in pc.cast(column, pa.string()).to_pylist()]
-    if pa.types.is_timestamp(kind):
-        texts = pc.cast(pc.cast(column, pa.timestamp(kind.unit, "UTC" if kind.tz else None)), pa.string()).to_pylist()
-        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return list(pc.cast(column, pa.string()).to_pylist())
-    values = list(column.to_pylist())
-    return [_plain(value) for value in values] if _is_nested(kind) else values
+    if types.is_timestamp(kind):
+        column = pc.cast(column, pa.timestamp(kind.unit, "UTC" if kind.tz else None))
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return [_time(text) for text in pc.cast(column, pa.string()).to_pylist()]
+    if any(test(kind) for test in _LISTS):
+        members = iter(_values(column.flatten()))
+        lengths = pc.list_value_length(column).to_pylist()
+        return [None if length is None else _whole(list(islice(members, length))) for length in lengths]
+    if types.is_map(kind):
+        pairs = list(zip(_values(column.keys), _values(column.items), strict=True))
+        maps = [dict(pairs[start:end]) for start, end in pairwise(column.offsets.to_pylist())]
+        return [_entries(entries) if valid else None for entries, valid in zip(maps, _valid(column), strict=True)]
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        rows = zip(*map(_values, column.flatten()), strict=True) if names else [()] * len(column)
+        return [
+            _entries(dict(zip(names, row, strict=True))) if valid else None
+            for row, valid in zip(rows, _valid(column), strict=True)
+        ]
+    values: list[Any] = column.to_pylist()
+    if any(test(kind) for test in _AS_THEY_ARE):
+        return values
+    return [value if isinstance(value, str | bytes | int | Decimal | None) else _Refused(value) for value in values]
 
 
-def _is_nested(kind: Any) -> bool:
-    simple: tuple[Callable[[Any], bool], ...] = (
-        pa.types.is_boolean,
-        pa.types.is_integer,
-        pa.types.is_decimal,
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_fixed_size_binary,
-    )
-    return not any(test(kind) for test in simple)
+_AS_THEY_ARE: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_decimal,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+_LISTS: tuple[Callable[[Any], bool], ...] = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
 
 
-def _plain(value: Any) -> Any:
-    """Give a value within a list, struct or map; what is of no type that DynamoDB has stands for its row."""
-    if isinstance(value, float):
-        return _decimal(repr(value))
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, list):
-        if value and all(isinstance(entry, tuple) for entry in value):  # a map, as pyarrow gives it
-            return _plain(dict(value))
-        members = [_plain(member) for member in value]
-        return next((member for member in members if isinstance(member, _Refused)), members)
-    if isinstance(value, dict):
-        entries = {name: _plain(member) for name, member in value.items() if member is not None}
-        if not all(isinstance(name, str) for name in entries):
-            return _Refused(value)
-        return next((member for member in entries.values() if isinstance(member, _Refused)), entries)
-    return value if isinstance(value, str | bytes | int | Decimal | None) else _Refused(value)
+def _valid(column: Any) -> list[bool]:
+    valid: list[bool] = column.is_valid().to_pylist()
+    return valid
+
+
+def _time(text: str | None) -> Any:
+    if text is not None and text.startswith("<"):
+        return _Refused(text)  # what Arrow writes for a time that is out of range
+    return None if text is None else text.replace(" ", "T", 1)
+
+
+def _entries(entries: dict[Any, Any]) -> Any:
+    """Give a struct or a map; nulls are left out."""
+    if not all(isinstance(name, str) for name in entries):
+        return _Refused(entries)
+    return _whole({name: member for name, member in entries.items() if member is not None})
+
+
+def _whole(members: Any) -> Any:
+    """Give a list or a map, or the first that DynamoDB cannot hold of what is in it."""
+    values = members.values() if isinstance(members, dict) else members
+    return next((member for member in values if isinstance(member, _Refused)), members)
 
 
 def _decimal(text: str) -> Any:

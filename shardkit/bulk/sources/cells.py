@@ -40,6 +40,8 @@ def parse_types(text: str) -> dict[str, str]:
 
 def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
     """Refuse types that a cell cannot be."""
+    if not isinstance(types, Mapping):
+        raise ConfigurationError(f"types={given!r:.200} is neither text nor a mapping; give 'Total:N,Gift:BOOL'")
     if wrong := {name: letter for name, letter in types.items() if not name or letter not in CELL_TYPES}:
         raise ConfigurationError(
             f"types={given!r} has {wrong}; give a column and one of {', '.join(CELL_TYPES)}: 'Total:N,Gift:BOOL'"
@@ -47,13 +49,16 @@ def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
     return dict(types)
 
 
-def infer_types(names: Sequence[str], rows: Iterable[Sequence[str]], absent: frozenset[str]) -> dict[str, str]:
-    """Say what each column is by a sample of its cells: N or BOOL where every cell is clearly one, else S.
+def infer_types(rows: Iterable[Mapping[str, str]], absent: frozenset[str]) -> dict[str, str]:
+    """Say what each column is by a sample of rows: N or BOOL where every cell is clearly one, else S.
 
     A number with a leading zero (a postcode) is text, and so is a column without any cell.
     """
-    columns = list(zip(*(row for row in rows if len(row) == len(names)), strict=True))
-    return {name: _kind(set(column) - absent) for name, column in zip(names, columns, strict=False)}
+    columns: dict[str, set[str]] = {}
+    for row in rows:
+        for name, cell in row.items():
+            columns.setdefault(name, set()).add(cell)
+    return {name: _kind(cells - absent) for name, cells in columns.items()}
 
 
 def _kind(cells: set[str]) -> str:
@@ -114,7 +119,7 @@ def _number(cell: str) -> int | Decimal:
     if cell.isdigit() and cell.isascii() and len(cell) <= _DIGITS:  # most cells, and faster
         return int(cell)
     if _NUMBER(cell) is None:
-        raise ValueError("which is no number; mend it, or give the column the type S")
+        raise ValueError("which is no number; mend it, name it as absent, or make the column S")
     try:
         return DYNAMODB_CONTEXT.create_decimal(cell)
     except ArithmeticError:
@@ -127,7 +132,7 @@ def _boolean(cell: str) -> bool:
     try:
         return _BOOLEANS[cell.lower()]
     except KeyError:
-        raise ValueError("which is neither true nor false; mend it, or give the column the type S") from None
+        raise ValueError("which is neither true nor false; mend it, name it as absent, or make the column S") from None
 
 
 def _binary(cell: str) -> bytes:

@@ -12,6 +12,8 @@ from shardkit.errors import ConfigurationError, InvalidValueError
 
 __all__ = ["Delimited", "read_row"]
 
+_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
+
 Row = list[str] | InvalidValueError
 
 
@@ -68,6 +70,8 @@ class _Lines:
 
 def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable[[], str], Row]]:
     """Give each row, or why it cannot be read; before it the lines before it, and what gives its text."""
+    if csv.field_size_limit() < _CELL_BYTES:
+        csv.field_size_limit(_CELL_BYTES)
     source = _Lines(lines)
     # strict: what is not well quoted is an error, not other data.
     reader = csv.reader(source, delimiter=delimiter, strict=True)
@@ -86,16 +90,13 @@ def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable
 
 
 def read_row(lines: Iterator[bytes], delimiter: str, where: str) -> list[str]:
-    """Read a header.
+    """Read a header; an empty file, as jobs write for parts without rows, has no columns.
 
     Raises:
-        ConfigurationError: There is none, or a name is missing or stands twice.
+        ConfigurationError: It cannot be read.
     """
-    _, _, header = next(rows(lines, delimiter), (0, str, InvalidValueError("it is empty")))
+    header: Row
+    _, _, header = next(rows(lines, delimiter), (0, str, []))
     if isinstance(header, Exception):
         raise ConfigurationError(f"the header of {where} cannot be read: {header}")
-    if not all(header) or len(set(header)) < len(header):
-        raise ConfigurationError(
-            f"the header of {where} has a name twice, or none: {header!r:.500}; mend it, or name the columns"
-        )
     return header

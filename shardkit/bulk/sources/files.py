@@ -6,6 +6,7 @@ import glob
 import gzip
 import io
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,7 +17,17 @@ from urllib.parse import urlsplit
 
 from shardkit.errors import ConfigurationError
 
-__all__ = ["BLOCK", "File", "LocalFile", "S3File", "StandardInput", "compression", "decompressed", "find_files"]
+__all__ = [
+    "BLOCK",
+    "File",
+    "LocalFile",
+    "S3File",
+    "StandardInput",
+    "compression",
+    "damaged",
+    "decompressed",
+    "find_files",
+]
 
 BLOCK = 64 * 1024
 """Bytes that a cursor holds of a local file."""
@@ -202,16 +213,30 @@ def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
         return stream
     if method == "gzip":
         return cast("IO[bytes]", gzip.open(stream))
+    zstd = _zstd()
+    if sys.version_info >= (3, 14):
+        return cast("IO[bytes]", zstd.open(stream))
+    reader = zstd.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
+    return cast("IO[bytes]", io.BufferedReader(reader, BLOCK))
+
+
+def damaged(method: str | None) -> tuple[type[Exception], ...]:
+    """Give the errors that a compressed stream ends in where it is cut off or damaged."""
+    if method is None:
+        return ()
+    return (EOFError, gzip.BadGzipFile, zlib.error) if method == "gzip" else (EOFError, _zstd().ZstdError)
+
+
+def _zstd() -> Any:
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415
 
-        return cast("IO[bytes]", zstd.open(stream))
+        return zstd
     try:
         import zstandard  # noqa: PLC0415 - of the load extra
     except ModuleNotFoundError as error:
         raise ConfigurationError('reading zstd needs the package zstandard: pip install "shardkit[load]"') from error
-    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
-    return cast("IO[bytes]", io.BufferedReader(reader, BLOCK))
+    return zstandard
 
 
 def find_files(where: str, s3: Any = None) -> list[File]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
@@ -86,6 +86,10 @@ def open_source(
     Source: "Distribute Write Activity During Data Upload", Developer Guide; RFC 4180; "DynamoDB table export output
         format", Developer Guide.
     """
+    for option, texts in (("columns", columns or ()), ("absent", absent)):
+        listed = isinstance(texts, Collection) and not isinstance(texts, str | bytes)
+        if not listed or not all(isinstance(text, str) for text in texts):
+            raise ConfigurationError(f"{option}={texts!r:.200} is no list of texts; give {option}=['…', '…']")
     if cursors != "auto" and (isinstance(cursors, bool) or not isinstance(cursors, int) or cursors < 1):
         raise ConfigurationError(f"cursors={cursors!r} is neither 'auto' nor a whole number of at least 1")
     if format not in {None, *get_args(FormatName)}:
@@ -152,7 +156,7 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
     from shardkit.bulk.sources.arrow import divided, keys_apart  # noqa: PLC0415 - of the load extra
 
     for source in sources:
-        _check_keys(keys, source.schema.names, source.name)
+        _check_columns(keys, source.schema.names, source.name)
     total = sum(source.rows for source in sources)
     if cursors == "auto":
         small = sum(source.size for source in sources) < _SMALL and total <= 50_000  # noqa: PLR2004
@@ -172,7 +176,11 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
     )
 
 
-def _check_keys(keys: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+def _check_columns(keys: Mapping[str, Any], names: Sequence[str], where: str) -> None:
+    if not all(names) or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"the columns of {where} have a name twice, or none: {', '.join(map(repr, names)):.500}; name each once"
+        )
     if missing := [name for name in keys if name not in names]:
         raise ConfigurationError(
             f"{where} has no column {missing[0]!r}, a key attribute of the table (columns: {', '.join(names)}); name "
@@ -206,13 +214,14 @@ class _Text:
     ) -> None:
         """Read cells; those of columns without a type are looked at first."""
         between = delimiter or ("\t" if self._name == "tsv" else ",")
-        if len(between) != 1:
-            raise ConfigurationError(f"delimiter={delimiter!r} is not one character")
+        if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
+            raise ConfigurationError(f"delimiter={delimiter!r} is not one character that can stand between two cells")
 
         def layout(cells: Cells) -> Layout:
             def begin(lines: Iterator[bytes], where: str) -> Format:
                 names = list(columns) if columns else read_row(lines, between, where)
-                _check_keys(self._keys, names, where)
+                if names:
+                    _check_columns(self._keys, names, where)
                 return Delimited(names, cells, between)
 
             return Layout(begin, quotes=True)
@@ -220,10 +229,10 @@ class _Text:
         # Looked at as text, with nothing left out.
         self._layout = layout(Cells({}, frozenset()))
         first = [record for records in self._sample for record in records if isinstance(record, dict)]
-        names = list(first[0]) if first else []
-        if unknown := [name for name in types if names and name not in names]:
-            raise ConfigurationError(f"types name {unknown[0]!r}, which is no column; columns are {', '.join(names)}")
-        inferred = infer_types(names, [list(record.values()) for record in first if list(record) == names], absent)
+        inferred = infer_types(first, absent)
+        if unknown := [name for name in types if inferred and name not in inferred]:
+            names = ", ".join(inferred)
+            raise ConfigurationError(f"types name {unknown[0]!r}, which is no column; columns are {names}")
         known = {name: letter for name, letter in self._keys.items() if letter}
         self._types = {**inferred, **known, **types}
         self._options = {"absent": sorted(absent), "empty_strings": empty_strings, "delimiter": between}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import IO, Any
 
 from shardkit.bulk.sources.base import BadRecord, Record
-from shardkit.bulk.sources.files import File, compression, decompressed
+from shardkit.bulk.sources.files import File, compression, damaged, decompressed
 from shardkit.bulk.sources.lines import Format, Skip
 from shardkit.errors import ConfigurationError
 
@@ -88,7 +88,8 @@ class TextFile:
     def sections(self, count: int, keys: Sequence[str]) -> list[TextSection]:
         """Divide it into so many sections at most; all records of one primary key that follow each other are in one."""
         if count < 2 or not self.divisible:  # noqa: PLR2004
-            return [TextSection(self)]
+            # To the end that it has now: what is written to it meanwhile (dead letters) is not read.
+            return [TextSection(self, end=self.file.size if self.divisible else None)]
         starts = list(self._cuts(count, keys))
         ends = [start for start, _ in starts[1:]] + [self.file.size]
         return [
@@ -99,10 +100,20 @@ class TextFile:
     @cached_property
     def begun(self) -> tuple[Format, int, int]:
         """Its format, and where its first record begins: the byte and the lines before it."""
-        with self.file.look() as raw, decompressed(raw, self.compression) as stream:
+        with self.file.look() as raw, self.unpacked(raw) as stream:
             lines = _Lines(stream, self.file.name)
             format_ = self.layout.begin(lines, self.file.name)
             return format_, lines.at, lines.taken
+
+    @contextmanager
+    def unpacked(self, raw: IO[bytes]) -> Iterator[IO[bytes]]:
+        """Give what a stream of its bytes holds; where that is cut off or damaged, say which file it is."""
+        try:
+            yield decompressed(raw, self.compression)
+        except damaged(self.compression) as error:
+            raise ConfigurationError(
+                f"{self.file.name} cannot be read on ({error}): it is cut off or damaged; mend the file"
+            ) from error
 
     def _cuts(self, count: int, keys: Sequence[str]) -> Iterator[tuple[int, int | None]]:
         format_, begin, before = self.begun
@@ -146,8 +157,7 @@ class TextFile:
         format_, begin, _ = self.begun
         start = begin if offset <= begin or not self.divisible else self._line_start(offset)
         records: list[Record] = []
-        with self.file.look(start if self.divisible else 0) as raw:
-            stream = decompressed(raw, self.compression)
+        with self.file.look(start if self.divisible else 0) as raw, self.unpacked(raw) as stream:
             lines = _Lines(stream, self.file.name, start if self.divisible else 0)
             if not self.divisible:
                 self.layout.begin(lines, self.file.name)
@@ -194,9 +204,8 @@ class TextSection:
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
         """Read its records; a header is read and is none."""
         file = self._text.file
-        with file.open(self.start) as raw:
+        with file.open(self.start) as raw, self._text.unpacked(raw) as stream:
             self._open = raw
-            stream = decompressed(raw, self._text.compression)
             lines = _Lines(stream, file.name, self.start, self._end)
             format_ = self._text.begun[0] if self.start else self._text.layout.begin(lines, file.name)
             if not self.start:
