@@ -21,7 +21,7 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from shardkit.capacity.attachments import Attached
 
-__all__ = ["CapacityBudget"]
+__all__ = ["CapacityBudget", "number_of"]
 
 _Mode = Literal["wait", "raise"]
 
@@ -80,13 +80,13 @@ class CapacityBudget:
             raise ConfigurationError(f'mode is "wait" or "raise", got {mode!r:.100}')
         rates: dict[Side, float] = {}
         if read_units is not None:
-            rates["read"] = _number("read_units", read_units, "units a second above 0", above=0.0)
+            rates["read"] = number_of("read_units", read_units, "units a second above 0", above=0.0)
         if write_units is not None:
-            rates["write"] = _number("write_units", write_units, "units a second above 0", above=0.0)
+            rates["write"] = number_of("write_units", write_units, "units a second above 0", above=0.0)
         if not rates:
             raise ConfigurationError("a budget has no rate; give read_units= or write_units=, or both (units a second)")
-        burst = _number("burst", burst, "seconds, 0 or more")
-        timeout = _number("timeout", timeout, "seconds, 0 or more: no call waits for ever")
+        burst = number_of("burst", burst, "seconds, 0 or more")
+        timeout = number_of("timeout", timeout, "seconds, 0 or more: no call waits for ever")
         now = clock()
         self._paces = Paces(
             {side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
@@ -146,7 +146,12 @@ class CapacityBudget:
         return observer.attach(table, keys, key)
 
 
-def _number(name: str, given: Any, what: str, *, above: float = -1.0) -> float:
+def number_of(name: str, given: Any, what: str, *, above: float = -1.0) -> float:
+    """Check an argument that is a finite number, 0 or more, or ``above`` some number.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
     number = float("nan") if isinstance(given, bool) or not isinstance(given, int | float | Decimal) else float(given)
     if not isfinite(number) or number < 0 or number <= above:
         raise ConfigurationError(f"{name} is a number of {what}; got {given!r:.100}")

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
 
-from shardkit.capacity.attachments import Attached, Attachment
+from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.units import table_name
 from shardkit.errors import ConfigurationError
 
@@ -87,11 +87,11 @@ class SessionAttachment(Attachment):
     Source: boto3's Extensibility Guide, ``creating-client-class``: what is put before a client's classes.
     """
 
-    def __init__(self, events: Any, attach: Callable[[Any], Attached]) -> None:
+    def __init__(self, events: Any, attach: Callable[[Any], Attachment]) -> None:
         self._events = events
         self._attach = attach
         self._lock = threading.Lock()
-        self._attached: WeakSet[Attached] = WeakSet()
+        self._attached: WeakSet[Attachment] = WeakSet()
         self._unique_id = f"shardkit-attached-{id(self)}"
         events.register(_MADE, self._making, unique_id=self._unique_id)
 

@@ -24,6 +24,9 @@ from shardkit.aio import ShardedTable  # noqa: E402
 Use = Callable[[Any, CapacityBudget, Clock], Awaitable[None]]
 
 
+pytest_plugins = ["pytester"]
+
+
 def run(use: Use, **options: Any) -> Service:
     """Use an async client and a budget; time passes when a task sleeps, and a sleep on the thread is a fault."""
 
@@ -150,3 +153,27 @@ def test_a_fan_out_is_held_request_by_request() -> None:
             assert len(clock.sleeps) == waited
 
     assert len(run(use, read_units=1).requests) == 10
+
+
+def test_the_fixture_sees_async_clients(pytester: pytest.Pytester) -> None:
+    with serving(
+        lambda operation, body: (200, {"ConsumedCapacity": {"TableName": "T", "CapacityUnits": 2.0}})
+    ) as service:
+        pytester.makepyfile(
+            f"""
+import asyncio
+from aiobotocore.session import get_session
+
+def test_it(capacity_budget):
+    async def main():
+        async with get_session().create_client("dynamodb", endpoint_url={service.url!r}) as client:
+            await client.get_item(TableName="T", Key={{"pk": {{"S": "a"}}}})
+    with capacity_budget(read_units=2):
+        asyncio.run(main())
+    with capacity_budget(read_units=1):
+        asyncio.run(main())
+"""
+        )
+        result = pytester.runpytest_inprocess("-p", "shardkit.testing")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*2.0 read units were consumed, where capacity_budget(read_units=1)*"])

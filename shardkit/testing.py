@@ -1,0 +1,193 @@
+"""For tests of one's own: the pytest fixture ``capacity_budget``, there as soon as shardkit is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+import boto3
+import botocore
+import pytest
+
+from shardkit.capacity import CapacityMeter, Usage
+from shardkit.capacity.attachments import Attachment
+from shardkit.capacity.budget import number_of
+from shardkit.capacity.targets import SessionAttachment, events_of_session
+from shardkit.capacity.units import table_name
+from shardkit.capacity.usage import figure
+from shardkit.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["CapacityBlock", "CapacityBudgetFixture", "capacity_budget"]
+
+
+class CapacityBlock:
+    """A block of a test that may consume so much: what ``with capacity_budget(…)`` enters."""
+
+    def __init__(
+        self,
+        clients: _Clients,
+        targets: tuple[Any, ...],
+        units: Mapping[str, float],
+        table: str | None,
+        key_schema: Mapping[str, str] | None,
+    ) -> None:
+        self._clients = clients
+        self._targets = targets
+        self._units = units
+        self._table = table
+        self._key_schema = key_schema
+        self._meter = CapacityMeter()
+        self._attached = ExitStack()
+
+    def attach(self, target: Any) -> None:
+        """Count what a client's calls consume, until the block ends."""
+        self._attached.enter_context(self._meter.attach(target, key_schema=self._key_schema))
+
+    def __enter__(self) -> CapacityMeter:
+        """Count from now on, with a meter of the block's own."""
+        for target in self._targets:
+            self.attach(target)
+        if not self._targets:
+            self._clients.enter(self)
+        return self._meter
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Count no more, and fail the test if it was too much; an exception of the block's own goes first."""
+        __tracebackhide__ = True
+        self._clients.leave(self)
+        self._attached.close()
+        if error is None and (complaint := self._complaint()):
+            pytest.fail(complaint)
+
+    def _complaint(self) -> str:
+        if not self._targets and not self._clients.made:
+            return (
+                "capacity_budget() saw no DynamoDB client: it sees those that are made after it was set up. Name it "
+                "before the fixtures that make clients, or give it the client or the table: "
+                "capacity_budget(table, read_units=3)"
+            )
+        used = self._meter.total if self._table is None else self._meter.by_table.get(self._table, Usage())
+        where = "" if self._table is None else f" of table {self._table}"
+        complaints = []
+        for name, most in self._units.items():
+            reported, estimated = getattr(used, name), getattr(used, f"estimated_{name}")
+            if reported + estimated > most:
+                apart = f" ({figure(reported)} reported, {figure(estimated)} estimated)" if estimated else ""
+                complaints.append(
+                    f"{figure(reported + estimated)} {name.replace('_', ' ')}{where} were consumed{apart}, where "
+                    f"capacity_budget({name}={most:g}) allows {figure(most)}"
+                )
+        return "\n".join([*complaints, "", str(self._meter)]) if complaints else ""
+
+
+class CapacityBudgetFixture:
+    """What the fixture ``capacity_budget`` gives: called, it makes a block that may consume so many units."""
+
+    def __init__(self, clients: _Clients) -> None:
+        self._clients = clients
+
+    def __call__(
+        self,
+        *targets: Any,
+        read_units: float | None = None,
+        write_units: float | None = None,
+        table: str | None = None,
+        key_schema: Mapping[str, str] | None = None,
+    ) -> CapacityBlock:
+        """Fail the test if the calls inside the ``with`` consume more units than that.
+
+        Example::
+
+            def test_an_order_is_found_with_one_read(capacity_budget, orders):
+                with capacity_budget(orders, read_units=0.5):
+                    orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})
+
+        Args:
+            targets: what to count: clients, resources, tables, sessions, as :meth:`CapacityMeter.attach` takes them;
+                none: all DynamoDB clients that were made since the fixture was set up, or are made in the block.
+            read_units: read units that may be consumed, 0 or more; None: any number.
+            write_units: write units that may be consumed, 0 or more; None: any number.
+            table: a table's name: only what it and its indexes consume is compared.
+            key_schema: a table's name to the name of its partition key, for the hottest keys in the failure's text.
+
+        Returns:
+            A context manager; its value is the block's :class:`CapacityMeter`. Units that are estimated (of failed
+            conditions, and where the service reports none) count too, and are named apart.
+
+        Raises:
+            ConfigurationError: neither ``read_units`` nor ``write_units`` was given, or one is no such number.
+
+        Cost:
+            As a meter's.
+        """
+        given = {"read_units": read_units, "write_units": write_units}
+        units = {name: number_of(name, most, "units, 0 or more") for name, most in given.items() if most is not None}
+        if not units:
+            raise ConfigurationError("capacity_budget() allows everything; give read_units= or write_units=, or both")
+        return CapacityBlock(self._clients, targets, units, None if table is None else table_name(table), key_schema)
+
+
+class _Known(Attachment):
+    def detach(self) -> None:
+        """Do nothing: the attachments to a client are those of the blocks."""
+
+
+class _Clients:
+    """All DynamoDB clients that are made while a test runs, and the blocks that count what they consume.
+
+    Source: botocore's ``register_initializer``: what is called with each new session.
+    """
+
+    def __init__(self) -> None:
+        self.made = 0
+        self._known: WeakSet[Any] = WeakSet()
+        self._blocks: list[CapacityBlock] = []
+        self._sessions = ExitStack()
+
+    def watch(self) -> None:
+        """Begin: with the default session, if there is one, and all that are made from now on."""
+        botocore.register_initializer(self._session)
+        if boto3.DEFAULT_SESSION is not None:
+            self._session(boto3.DEFAULT_SESSION)
+
+    def close(self) -> None:
+        """End."""
+        botocore.unregister_initializer(self._session)
+        self._sessions.close()
+
+    def enter(self, block: CapacityBlock) -> None:
+        """Let a block count what all of them consume, also those that are made meanwhile."""
+        self._blocks.append(block)
+        for client in list(self._known):
+            block.attach(client)
+
+    def leave(self, block: CapacityBlock) -> None:
+        """Let it count no more of them."""
+        if block in self._blocks:
+            self._blocks.remove(block)
+
+    def _session(self, session: Any) -> None:
+        self._sessions.enter_context(SessionAttachment(events_of_session(session), self._client))
+
+    def _client(self, client: Any) -> Attachment:
+        self.made += 1
+        self._known.add(client)
+        for block in self._blocks:
+            block.attach(client)
+        return _Known()
+
+
+@pytest.fixture
+def capacity_budget() -> Iterator[CapacityBudgetFixture]:
+    """Fail a test when a block of it consumes more than it should."""
+    clients = _Clients()
+    clients.watch()
+    yield CapacityBudgetFixture(clients)
+    clients.close()
