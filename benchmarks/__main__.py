@@ -16,6 +16,7 @@ from benchmarks import report
 from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.measure import Figure
+from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
 from benchmarks.single import single
 from benchmarks.units import Case, figures, units
@@ -34,6 +35,7 @@ class Bench(str, Enum):
     reads = "reads"
     latency = "latency"
     single = "single"
+    meter = "meter"
     bulk = "bulk"
     window = "window"
     units = "units"
@@ -44,6 +46,7 @@ _TITLES = {
     Bench.reads: "A merged read: CPU",
     Bench.latency: "A merged read under latency: wall time",
     Bench.single: "Single items: CPU",
+    Bench.meter: "A metered call: CPU",
     Bench.bulk: "Bulk loads",
     Bench.window: "Bulk loads: the window",
     Bench.units: "Read units",
@@ -53,6 +56,7 @@ MEASURES = {
     Bench.reads: reads,
     Bench.latency: latency,
     Bench.single: single,
+    Bench.meter: meter,
     Bench.bulk: bulk,
     Bench.window: window,
 }

@@ -17,7 +17,7 @@ from benchmarks import ways
 from benchmarks.measure import Figure, forget_peak, peak
 from benchmarks.stub import stub
 
-__all__ = ["Point", "draw", "growth", "measured"]
+__all__ = ["COLOURS", "GREY", "Point", "draw", "growth", "measured", "style"]
 
 SHARDS = (1, 10, 100, 1000)
 ITEMS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
@@ -25,8 +25,8 @@ CPU_SECONDS = 0.5
 """Small reads are repeated for so long."""
 ROOT = Path(__file__).resolve().parent.parent
 # Grey and these four can be read on white and on black.
-_COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#b15fc9")
-_GREY = "#808080"
+COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#b15fc9")
+GREY = "#808080"
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,18 @@ def measured(endpoint: str, shards: int, items: int) -> Point:
     return Point(shards, items, seconds / reads / items * 1e6, (after - before) / 1e6)
 
 
+def style() -> dict[str, Any]:
+    """Give the style of every picture: text stays text, and the same points make the same picture."""
+    return {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "shardkit",
+        "font.family": "sans-serif",
+        **{f"{part}.color": GREY for part in ("text", "xtick", "ytick")},
+        "axes.edgecolor": GREY,
+        "axes.labelcolor": GREY,
+    }
+
+
 def draw(points: Sequence[Point], picture: Path) -> None:
     """Draw the points as an SVG without background, readable on light and dark pages."""
     import matplotlib as mpl
@@ -101,15 +113,7 @@ def draw(points: Sequence[Point], picture: Path) -> None:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    style = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "shardkit",  # the same picture from the same points
-        "font.family": "sans-serif",
-        **{f"{part}.color": _GREY for part in ("text", "xtick", "ytick")},
-        "axes.edgecolor": _GREY,
-        "axes.labelcolor": _GREY,
-    }
-    with plt.rc_context(style):
+    with plt.rc_context(style()):
         figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
         _lines(axes[0], points, "microseconds", "CPU an item (µs)")
         _lines(axes[1], points, "megabytes", "memory added (MB)")
@@ -118,12 +122,12 @@ def draw(points: Sequence[Point], picture: Path) -> None:
 
 
 def _lines(axes: Any, points: Sequence[Point], value: str, label: str) -> None:
-    for colour, shards in zip(_COLOURS, SHARDS, strict=True):
+    for colour, shards in zip(COLOURS, SHARDS, strict=True):
         line = [(point.items, max(getattr(point, value), 0.1)) for point in points if point.shards == shards]
         if line:
             axes.plot(*zip(*line, strict=True), "o-", color=colour, label=_shards(shards))
     axes.set(xscale="log", yscale="log", xlabel="items read", ylabel=label)
-    axes.grid(color=_GREY, alpha=0.3)
+    axes.grid(color=GREY, alpha=0.3)
     axes.legend(frameon=False)
 
 

@@ -17,7 +17,7 @@ from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes"]
+__all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes", "outline"]
 
 _UNIT_BYTES = 1024
 
@@ -146,12 +146,27 @@ class Writes:
         return self._sharding.physical(key[self._partition_key], shard)
 
 
-class EncodedRequests(list[Any]):
-    """A batch's requests: to orjson the bytes that they are, to everybody else the dicts that these stand for."""
+Outline = tuple[WireItem, int]
 
-    def __init__(self, bodies: list[bytes]) -> None:
+
+def outline(writes: list[Write], partition_key: str) -> Iterator[Outline]:
+    """Give what a meter asks of writes: the partition key as it is stored, in wire form, and the units."""
+    for write in writes:
+        key: Any = write.identity[0]
+        letter = "S" if type(key) is str else "B" if type(key) is bytes else "N"
+        yield {partition_key: {letter: str(key) if letter == "N" else key}}, write.units
+
+
+class EncodedRequests(list[Any]):
+    """A batch's requests: to orjson the bytes that they are, to everybody else the dicts that these stand for.
+
+    ``outline`` gives what is known of them without reading the bytes.
+    """
+
+    def __init__(self, bodies: list[bytes], outline: Callable[[], Iterator[Outline]] | None = None) -> None:
         super().__init__(map(orjson.Fragment, bodies))
         self._bodies = bodies
+        self.outline = outline
 
     def __iter__(self) -> Iterator[Any]:
         return map(orjson.loads, self._bodies)

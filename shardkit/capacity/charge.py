@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, tables_of, writes
+from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, nothing, tables_of, writes
 from shardkit.capacity.units import apportion, table_name
 from shardkit.capacity.usage import Units
 from shardkit.codec import from_wire
@@ -39,6 +39,7 @@ WireKey = tuple[str, Any]
 
 _NOTHING = Units()
 _NO_KEY = (None, None)
+_KEY_TYPES = frozenset({"B", "N", "S"})
 _LOCAL, _GLOBAL = _INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
 _NO_INDEXES: Mapping[tuple[str, str], Units] = MappingProxyType({})
 SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
@@ -127,25 +128,26 @@ def _of_several(
         tables[table] = tables.get(table, _NOTHING).plus(_reported(structure, write=write))
         for index, units in _of_indexes(table, structure, write=write).items():
             indexes[index] = indexes.get(index, _NOTHING).plus(units)
-    by_table: dict[str, Shares] = {}
-    for action in actions_of(call, parsed):
-        if only is None or action.table in only:
-            wire = _wire_key(call, action.table, action.attributes, partition_keys)
-            key = keys_of(action.table, wire, call.sharding)
-            by_table.setdefault(action.table, Shares()).add(key, action.units)
+    shares = _shares(call, parsed, only, partition_keys, size=nothing)
+    # Where the least that it can have cost is what was reported, that is what each cost; no item is looked at.
+    if any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
+        shares = _shares(call, parsed, only, partition_keys)
     keys: list[KeyUnits] = []
-    for table, shares in by_table.items():
+    for table, part in shares.items():
         reported = tables.get(table)
         if reported is None:
-            parts = shares.estimated(write=write)
+            parts = part.estimated(write=write)
             tables[table] = Units(*map(sum, zip(*parts.values(), strict=True)))
             if "IndexName" in call.params:
                 indexes[table, call.params["IndexName"]] = tables[table]
         else:
-            parts = shares.of(reported)
-        keys += [KeyUnits(table, *key, units, shares.requests[key]) for key, units in parts.items()]
+            parts = part.of(reported)
+        keys += [
+            KeyUnits(table, *keys_of(table, key, call.sharding), units, part.requests[key])
+            for key, units in parts.items()
+        ]
     # What is reported for a table of which no action is known, by a statement for one, is that of no known key.
-    keys += [KeyUnits(table, *_NO_KEY, units) for table, units in tables.items() if table not in by_table]
+    keys += [KeyUnits(table, *_NO_KEY, units) for table, units in tables.items() if table not in shares]
     if only is not None:
         tables = {table: units for table, units in tables.items() if table in only}
         indexes = {index: units for index, units in indexes.items() if index[0] in only}
@@ -156,36 +158,63 @@ def _of_several(
     return Charge(call.operation, total, tables, indexes, keys, call.sharding)
 
 
+def _shares(
+    call: Metered,
+    parsed: Mapping[str, Any],
+    only: frozenset[str] | None,
+    partition_keys: Mapping[str, str],
+    *,
+    size: Callable[[Mapping[str, Any] | None], int] | None = None,
+) -> dict[str, Shares]:
+    shares: dict[str, Shares] = {}
+    for action in actions_of(call, parsed, size=size):
+        if only is None or action.table in only:
+            part = shares.get(action.table)
+            if part is None:
+                part = shares[action.table] = Shares()
+            part.add(_wire_key(call, action.table, action.attributes, partition_keys), action.units)
+    return shares
+
+
+def _sum(units: Units) -> float:
+    return units.read + units.write
+
+
 class Shares:
     """The keys of a call to one table, and how much each weighs in what the table consumed."""
 
     def __init__(self) -> None:
-        self._weights: dict[tuple[KeyValue, KeyValue], float] = {}
-        self.requests: dict[tuple[KeyValue, KeyValue], int] = {}
+        self._weights: dict[WireKey | None, float] = {}
+        self.requests: dict[WireKey | None, int] = {}
 
-    def add(self, key: tuple[KeyValue, KeyValue], units: float) -> None:
+    def add(self, key: WireKey | None, units: float) -> None:
         """Add a read or a write that should have cost so many units."""
         self._weights[key] = self._weights.get(key, 0.0) + units
         self.requests[key] = self.requests.get(key, 0) + 1
 
-    def estimated(self, *, write: bool) -> dict[tuple[KeyValue, KeyValue], Units]:
+    @property
+    def units(self) -> float:
+        """What all should have cost."""
+        return sum(self._weights.values())
+
+    def estimated(self, *, write: bool) -> dict[WireKey | None, Units]:
         """Give what each should have cost."""
         if write:
             return {key: Units(estimated_write=units) for key, units in self._weights.items()}
         return {key: Units(estimated_read=units) for key, units in self._weights.items()}
 
-    def of(self, reported: Units) -> dict[tuple[KeyValue, KeyValue], Units]:
+    def of(self, reported: Units) -> dict[WireKey | None, Units]:
         """Divide what was reported for all, as an estimate; one key alone has it as it was reported."""
         if len(self._weights) == 1:
             return dict.fromkeys(self._weights, reported)
         reads, written = self._divided(reported.read), self._divided(reported.write)
         return {key: Units(0.0, 0.0, reads.get(key, 0.0), written.get(key, 0.0)) for key in self._weights}
 
-    def _divided(self, units: float) -> Mapping[tuple[KeyValue, KeyValue], float]:
+    def _divided(self, units: float) -> Mapping[WireKey | None, float]:
         if not units:
             return {}
         # On a table without indexes they cost just what their sizes say.
-        return self._weights if sum(self._weights.values()) == units else apportion(units, self._weights)
+        return self._weights if self.units == units else apportion(units, self._weights)
 
 
 def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
@@ -238,7 +267,9 @@ def _wire_key(
     if not isinstance(wire, dict) or len(wire) != 1:
         return None
     ((letter, content),) = wire.items()
-    return letter, content
+    if letter not in _KEY_TYPES:
+        return None
+    return letter, bytes(content) if isinstance(content, bytearray) else content
 
 
 def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:
@@ -261,7 +292,6 @@ def _plain(letter: str, content: Any) -> KeyValue:
         return content if isinstance(content, str) else None
     value = from_wire({letter: content})
     value = getattr(value, "value", value)
-    value = bytes(value) if isinstance(value, bytearray) else value
     hash(value)
     return value
 

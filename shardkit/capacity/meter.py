@@ -51,8 +51,8 @@ class CapacityMeter(Totals):
         ConfigurationError: ``max_keys`` is less than 1, or ``window`` not above 0.
 
     Cost:
-        No request. Every call asks for ``ReturnConsumedCapacity="INDEXES"`` unless its caller asked; a caller who did
-        not does not see the answer. One more pass over the items of batches. About 300 bytes a key that is held, here
+        No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller asked; a caller who did not does
+        not see the answer. One more pass over the items of batches. About 300 bytes a key that is held, here
         and in every scope.
 
     Source:

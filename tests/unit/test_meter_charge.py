@@ -133,13 +133,16 @@ def test_keys_are_python_values(client: FakeClient) -> None:
         ("Scan", {}),
         ("GetItem", {"Key": {"other": {"S": "a"}}}),
         ("GetItem", {"Key": {"pk": {"VECTOR": [1]}}}),
+        ("BatchGetItem", {"RequestItems": {"T": {"Keys": [{"pk": {"VECTOR": [1]}}]}}}),
     ],
 )
 def test_a_key_that_cannot_be_read_is_left_out(
     client: FakeClient, meter: CapacityMeter, operation: str, params: dict[str, Any]
 ) -> None:
-    client.call(operation, {"ConsumedCapacity": consumed(3.0)}, TableName="T", **params)
-    assert meter.read_units == 3
+    if "RequestItems" not in params:
+        params = {**params, "TableName": "T"}
+    client.call(operation, {"ConsumedCapacity": consumed(3.0)}, **params)
+    assert meter.read_units == meter.other_keys.read_units == 3
     assert meter.by_key == {}
 
 
@@ -267,3 +270,14 @@ def test_the_keys_of_a_batch_sum_exactly_to_the_report(
         assert whole.write == units.get(table, 0)
     assert charge.total.write == sum(units.values())
     assert charge.total.estimated_write == sum(part.estimated_write for part in charge.tables.values())
+
+
+def test_a_batch_whose_least_is_not_what_was_reported_is_sized(client: FakeClient, meter: CapacityMeter) -> None:
+    """Where it is, each cost the least: sizes say so too."""
+    small = {"T": [put("a"), put("b"), put("c")]}
+    client.call("BatchWriteItem", {"ConsumedCapacity": [consumed(3.0)]}, RequestItems=small)
+    assert {usage.estimated_write_units for usage in meter.by_key.values()} == {1}
+    large = {"T": [put("a", 3000), put("b")]}
+    client.call("BatchWriteItem", {"ConsumedCapacity": [consumed(4.0)]}, RequestItems=large)
+    assert {key: usage.estimated_write_units for (_, key), usage in meter.by_key.items()} == {"a": 4, "b": 2, "c": 1}
+    assert sum(usage.estimated_write_units for usage in meter.by_key.values()) == meter.write_units == 7
