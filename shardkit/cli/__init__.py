@@ -32,6 +32,7 @@ def build_app() -> typer.Typer:
     from shardkit.cli.demo import demo
     from shardkit.cli.heat import heat
     from shardkit.cli.load import load
+    from shardkit.cli.plan import plan
     from shardkit.cli.size import measure
 
     app = typer.Typer(
@@ -51,6 +52,7 @@ def build_app() -> typer.Typer:
     app.command()(load)
     app.command("size")(measure)
     app.command()(heat)
+    app.add_typer(plan, name="plan")
     return app
 
 

@@ -1,0 +1,191 @@
+"""``shardkit plan``: what a load needs, how many shards a key needs, how many partitions a table has.
+
+Exit codes: 0 planned · 2 wrong use, or the table cannot be described.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Protocol
+
+import typer
+from rich.console import Console
+
+from shardkit.cli.reading import OUTPUT, WRONG_USE, JsonOption, refusing
+from shardkit.errors import ConfigurationError
+from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
+
+__all__ = ["plan"]
+
+LOAD, INDEXES, TABLE, AWS = "Load", "Indexes", "Table", "AWS"  # how --help groups the options
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+plan = typer.Typer(
+    help="Plan before there is a bill: throughput of a load, shards of a key, partitions of a table.",
+    no_args_is_help=True,
+)
+
+ItemSizeOption = Annotated[int, typer.Option(rich_help_panel=LOAD, help="Bytes of an item: see shardkit size.")]
+IndexOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        rich_help_panel=INDEXES,
+        help="A global index: NAME:BYTES of its entry, or NAME:BYTES:SHARE of its hottest key, of its own; repeatable.",
+    ),
+]
+LocalIndexOption = Annotated[
+    list[str] | None, typer.Option(rich_help_panel=INDEXES, help="A local index: NAME:BYTES of its entry; repeatable.")
+]
+
+
+class _Plan(Protocol):
+    """What all of them give."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@plan.command("load")
+def load(
+    items: Annotated[int, typer.Option(rich_help_panel=LOAD, help="How many items.")],
+    item_size: ItemSizeOption,
+    within: Annotated[
+        str | None, typer.Option(rich_help_panel=LOAD, help="The time that it may take: 90s, 30m, 3h.")
+    ] = None,
+    write_units: Annotated[
+        float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second, instead of --within.")
+    ] = None,
+    steady_write_units: Annotated[
+        float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second that the table has afterwards.")
+    ] = None,
+    index: IndexOption = None,
+    local_index: LocalIndexOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
+    with _planning():
+        _show(
+            plan_bulk_load(
+                items,
+                item_size,
+                within=None if within is None else _seconds(within),
+                write_units=write_units,
+                steady_write_units=steady_write_units,
+                indexes=_indexes(index, local_index),
+            ),
+            as_json=as_json,
+        )
+
+
+@plan.command("shards")
+def shards(
+    item_size: ItemSizeOption,
+    writes_per_second: Annotated[
+        float, typer.Option(rich_help_panel=LOAD, help="Items of the hottest key written a second, at its peak.")
+    ],
+    reads_per_second: Annotated[
+        float, typer.Option(rich_help_panel=LOAD, help="Items of the key read a second, one by one.")
+    ] = 0.0,
+    queries_per_second: Annotated[
+        float, typer.Option(rich_help_panel=LOAD, help="Queries of the whole key a second.")
+    ] = 0.0,
+    items_per_query: Annotated[int, typer.Option(rich_help_panel=LOAD, help="Items that each evaluates.")] = 0,
+    consistent: Annotated[
+        bool, typer.Option("--consistent", rich_help_panel=LOAD, help="Reads are strongly consistent.")
+    ] = False,
+    index: IndexOption = None,
+    local_index: LocalIndexOption = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            rich_help_panel=TABLE,
+            help="Partitions of the table (shardkit plan table); for twice the load if not given.",
+        ),
+    ] = None,
+    headroom: Annotated[
+        float, typer.Option(rich_help_panel=OUTPUT, help="The part of a partition's throughput to leave free.")
+    ] = 0.2,
+    probability: Annotated[
+        float, typer.Option(rich_help_panel=OUTPUT, help="With which no partition may be asked for more.")
+    ] = 0.99,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan the shards of a hot key: how many, what a Query then costs, and whether it is worth it."""
+    with _planning():
+        _show(
+            plan_shards(
+                item_size,
+                writes_per_second,
+                reads_per_second,
+                queries_per_second=queries_per_second,
+                items_per_query=items_per_query,
+                consistent=consistent,
+                indexes=_indexes(index, local_index),
+                partitions=partitions,
+                headroom=headroom,
+                probability=probability,
+            ),
+            as_json=as_json,
+        )
+
+
+@plan.command("table")
+def table(
+    name: Annotated[str, typer.Argument(help="The table.")],
+    region: Annotated[str | None, typer.Option(rich_help_panel=AWS, help="The AWS region.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(rich_help_panel=AWS, help="The profile of the AWS configuration.")
+    ] = None,
+    endpoint_url: Annotated[
+        str | None, typer.Option(rich_help_panel=AWS, help="Another DynamoDB than the region's.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate the partitions of a table and its global indexes. One DescribeTable is sent."""
+    from boto3.session import Session
+
+    with _planning():
+        client = Session(profile_name=profile, region_name=region).client("dynamodb", endpoint_url=endpoint_url)
+        try:
+            description = client.describe_table(TableName=name)["Table"]
+        finally:
+            client.close()
+        _show(estimate_table(description), as_json=as_json)
+
+
+@contextmanager
+def _planning() -> Iterator[None]:
+    with refusing(Console(stderr=True, highlight=False), WRONG_USE, "not planned"):
+        yield
+
+
+def _show(planned: _Plan, *, as_json: bool) -> None:
+    print(json.dumps(planned.to_dict()) if as_json else str(planned))
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"--within {text!r} is no time; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _indexes(given: list[str] | None, local: list[str] | None) -> list[IndexWrites]:
+    return [
+        *(_index(text, "--index", shares=True) for text in given or ()),
+        *(_index(text, "--local-index", shares=False) for text in local or ()),
+    ]
+
+
+def _index(text: str, option: str, *, shares: bool) -> IndexWrites:
+    form = r"(?P<name>[^:]+):(?P<size>\d+)" + (r"(?::(?P<share>\d*\.?\d+))?" if shares else r"(?P<share>)")
+    found = re.fullmatch(form, text)
+    if found is None:
+        forms = "NAME:BYTES or NAME:BYTES:SHARE" if shares else "NAME:BYTES"
+        raise ConfigurationError(f"{option} {text!r} is not {forms}; give one, as ByCustomer:200")
+    share = float(found["share"]) if found["share"] else None
+    return IndexWrites(found["name"], int(found["size"]), local=not shares, hottest_share=share)

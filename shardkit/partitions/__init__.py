@@ -1,0 +1,45 @@
+"""Estimate a table's partitions, and plan throughput, bulk loads and shards: pure, no request is made.
+
+Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* an assumption of ours.
+"""
+
+from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
+from shardkit.partitions.estimate import (
+    BURST_SECONDS,
+    PARTITION_BYTES,
+    PartitionThroughput,
+    TablePartitions,
+    initial_partitions,
+    partitions_by_older_rule,
+    partitions_for_size,
+)
+from shardkit.partitions.hottest import probability_within
+from shardkit.partitions.index_writes import IndexWrites
+from shardkit.partitions.key_load import Fit
+from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, plan_bulk_load
+from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
+from shardkit.partitions.statements import Statement
+
+__all__ = [
+    "BURST_SECONDS",
+    "PARTITION_BYTES",
+    "Alternative",
+    "BulkLoadPlan",
+    "FanOut",
+    "Fit",
+    "IndexLoad",
+    "IndexWrites",
+    "PartitionThroughput",
+    "ShardPlan",
+    "Statement",
+    "TableEstimate",
+    "TablePartitions",
+    "ThroughputEstimate",
+    "estimate_table",
+    "initial_partitions",
+    "partitions_by_older_rule",
+    "partitions_for_size",
+    "plan_bulk_load",
+    "plan_shards",
+    "probability_within",
+]

@@ -1,0 +1,229 @@
+"""How many partitions a live table has at the least, from what DescribeTable says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.errors import ConfigurationError
+from shardkit.partitions.estimate import (
+    BURST_SECONDS,
+    PARTITION_BYTES,
+    initial_partitions,
+    partitions_for_size,
+    partitions_stated,
+)
+from shardkit.partitions.statements import Statement, counted, model, number, rule, show
+
+__all__ = ["TableEstimate", "ThroughputEstimate", "estimate_table"]
+
+_SPLITS = "Subsequent Allocation of Partitions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThroughputEstimate:
+    """The partitions of a table with its local indexes, or of a global secondary index.
+
+    Args:
+        index: the global index's name; None: the table.
+        billing_mode: ``"PROVISIONED"`` or ``"PAY_PER_REQUEST"`` (on-demand).
+        read_units: provisioned read units a second, or, on-demand, warm ones; None: not said.
+        write_units: provisioned write units a second, or, on-demand, warm ones; None: not said.
+        max_read_units: the most read units a second that an on-demand table is let take; None: no such limit.
+        max_write_units: the most write units a second, likewise.
+        items: how many there are; the service counts them every six hours or so.
+        size: bytes of storage, of a table with its local indexes.
+        partitions: how many partitions there are at least.
+        reasoning: the rules and models that the figures come from.
+    """
+
+    index: str | None
+    billing_mode: Literal["PROVISIONED", "PAY_PER_REQUEST"]
+    read_units: float | None
+    write_units: float | None
+    max_read_units: float | None
+    max_write_units: float | None
+    items: int
+    size: int
+    partitions: int
+    reasoning: tuple[Statement, ...]
+
+    @property
+    def partition_read_units(self) -> float | None:
+        """Read units a second that each partition has, if there are no more."""
+        return None if self.read_units is None else self.read_units / self.partitions
+
+    @property
+    def partition_write_units(self) -> float | None:
+        """Write units a second that each partition has, if there are no more."""
+        return None if self.write_units is None else self.write_units / self.partitions
+
+    def __str__(self) -> str:
+        """Give the figures, and why."""
+        name = "table" if self.index is None else f"index {self.index}"
+        figures = [f"{self.items:,} items, {number(self.size / 1000**3)} GB"]
+        kind = "provisioned" if self.billing_mode == "PROVISIONED" else "on-demand, warm for"
+        if self.read_units is not None and self.write_units is not None:
+            figures.append(
+                f"{kind} {number(self.read_units)} read units and {number(self.write_units)} write units a second: "
+                f"{number(self.read_units / self.partitions)} and {number(self.write_units / self.partitions)} a "
+                "partition, less if there are more"
+            )
+        else:
+            figures.append("on-demand; what it is warm for is not said")
+        for most, units in ((self.max_read_units, "read units"), (self.max_write_units, "write units")):
+            if most is not None:
+                figures.append(f"at most {number(most)} {units} a second")
+        return show(f"{name}: at least {counted(self.partitions, 'partition')}", figures, self.reasoning, ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {
+            **asdict(self),
+            "partition_read_units": self.partition_read_units,
+            "partition_write_units": self.partition_write_units,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableEstimate:
+    """The partitions of a live table and of its global indexes, at the least.
+
+    Args:
+        table_name: the table's name.
+        table: the table, with its local indexes.
+        indexes: its global secondary indexes.
+    """
+
+    table_name: str
+    table: ThroughputEstimate
+    indexes: tuple[ThroughputEstimate, ...]
+
+    def __str__(self) -> str:
+        """Give all of them."""
+        return "\n\n".join([self.table_name, *map(str, (self.table, *self.indexes))])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {
+            "table_name": self.table_name,
+            "table": self.table.to_dict(),
+            "indexes": [index.to_dict() for index in self.indexes],
+        }
+
+
+def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
+    """Estimate the partitions of a live table: a lower bound, for what it had at its earlier peaks is not said.
+
+    Example:
+        >>> estimate = estimate_table({
+        ...     "TableName": "Orders",
+        ...     "TableSizeBytes": 25 * 10**9,
+        ...     "ItemCount": 25_000_000,
+        ...     "ProvisionedThroughput": {"ReadCapacityUnits": 5000, "WriteCapacityUnits": 2000},
+        ... })
+        >>> estimate.table.partitions, estimate.table.partition_write_units
+        (4, 500.0)
+
+    Args:
+        description: what DescribeTable answers under ``Table``.
+
+    Returns:
+        The table and each global secondary index: throughput, size, partitions.
+
+    Raises:
+        ConfigurationError: it is no description of a table.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Understand Partition Behavior; DynamoDB API reference,
+        ``TableDescription`` (``ProvisionedThroughput``, ``WarmThroughput``, ``OnDemandThroughput``).
+    """
+    if not isinstance(description, Mapping) or "TableName" not in description:
+        raise ConfigurationError(
+            f"a table's partitions are estimated by its description, got {description!r:.200}; give what DescribeTable "
+            'answers under "Table"'
+        )
+    on_demand = (description.get("BillingModeSummary") or {}).get("BillingMode") == "PAY_PER_REQUEST"
+    local = sum(int(index.get("IndexSizeBytes") or 0) for index in description.get("LocalSecondaryIndexes") or ())
+    size = int(description.get("TableSizeBytes") or 0) + local
+    return TableEstimate(
+        table_name=str(description["TableName"]),
+        table=_estimate(None, description, size, on_demand=on_demand),
+        indexes=tuple(
+            _estimate(str(index["IndexName"]), index, int(index.get("IndexSizeBytes") or 0), on_demand=on_demand)
+            for index in description.get("GlobalSecondaryIndexes") or ()
+        ),
+    )
+
+
+def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_demand: bool) -> ThroughputEstimate:
+    provisioned = _pair(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits")
+    warm = _pair(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond")
+    most = _pair(described, "OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits")
+    read, write = warm if on_demand else provisioned
+    bounds = list(_bounds(None if on_demand else provisioned, warm, size))
+    partitions = max(partitions for partitions, _ in bounds)
+    return ThroughputEstimate(
+        index=index,
+        billing_mode="PAY_PER_REQUEST" if on_demand else "PROVISIONED",
+        read_units=read,
+        write_units=write,
+        max_read_units=most[0] if on_demand else None,
+        max_write_units=most[1] if on_demand else None,
+        items=int(described.get("ItemCount") or 0),
+        size=size,
+        partitions=partitions,
+        reasoning=(
+            *(said for _, said in bounds),
+            rule(
+                "a table never loses partitions: there may be more, made for more throughput or by splits of full ones",
+                "Consider Workload Uniformity When Adjusting Provisioned Throughput",
+            ),
+            rule(
+                f"a partition keeps up to {BURST_SECONDS} seconds of the throughput that it does not use, for bursts",
+                "Use Burst Capacity Sparingly",
+            ),
+        ),
+    )
+
+
+_Pair = tuple[float | None, float | None]
+
+
+def _pair(described: Mapping[str, Any], name: str, read: str, write: str) -> _Pair:
+    found = described.get(name) or {}
+    # -1 is how the service says that there is no maximum; 0 is what an on-demand table has provisioned.
+    values = [found.get(key) for key in (read, write)]
+    one, other = (float(value) if value is not None and value > 0 else None for value in values)
+    return one, other
+
+
+def _bounds(provisioned: _Pair | None, warm: _Pair, size: int) -> Iterator[tuple[int, Statement]]:
+    yield (
+        partitions_for_size(size),
+        rule(
+            f"partitions for the data: {number(size / 1000**3)} GB / {PARTITION_BYTES // 1000**3} GB, rounded up: "
+            f"{partitions_for_size(size):,}",
+            _SPLITS,
+        ),
+    )
+    if provisioned is not None:
+        read, write = (units or 0.0 for units in provisioned)
+        yield initial_partitions(read_units=read, write_units=write), partitions_stated(read, write)
+    read, write = (units or 0.0 for units in warm)
+    if read or write:
+        partitions = max(
+            initial_partitions(read_units=read, write_units=0), initial_partitions(read_units=0, write_units=write)
+        )
+        yield (
+            partitions,
+            model(
+                f"partitions that serve the warm throughput of {number(read)} read units and {number(write)} write "
+                f"units at once, {PARTITION_READ_UNITS:,} and {PARTITION_WRITE_UNITS:,} each: at least {partitions:,}"
+            ),
+        )

@@ -1,0 +1,323 @@
+"""How many partitions a table has, and what each of them can do, by the rules of the Developer Guide."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.errors import ConfigurationError
+from shardkit.partitions.statements import Statement, check, counted, model, number, rule, show
+
+__all__ = [
+    "BURST_SECONDS",
+    "PARTITION_BYTES",
+    "PartitionThroughput",
+    "TablePartitions",
+    "initial_partitions",
+    "partitions_by_older_rule",
+    "partitions_for_size",
+    "partitions_stated",
+]
+
+PARTITION_BYTES = 10 * 1000**3
+"""Bytes that a partition holds, "approximately 10 GB" (Best Practices for Tables, Subsequent Allocation)."""
+BURST_SECONDS = 300
+"""Seconds of unused throughput that a partition keeps at the most (Best Practices for Tables, Use Burst Capacity)."""
+
+
+def initial_partitions(*, read_units: float, write_units: float) -> int:
+    """Estimate how many partitions a new table gets for its provisioned throughput.
+
+    Example:
+        >>> initial_partitions(read_units=1000, write_units=500), initial_partitions(read_units=5000, write_units=2000)
+        (1, 4)
+
+    Args:
+        read_units: read units a second, 0 or more.
+        write_units: write units a second, 0 or more.
+
+    Returns:
+        ``read_units / 3,000 + write_units / 1,000``, rounded up; at least 1.
+
+    Raises:
+        ConfigurationError: a rate is no number of 0 or more.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Initial Allocation of Partitions.
+    """
+    check("read_units", read_units, "read units a second")
+    check("write_units", write_units, "write units a second")
+    return max(1, _whole(_needed(read_units, write_units)))
+
+
+def partitions_for_size(size: float) -> int:
+    """Estimate how many partitions hold so many bytes, each full; at least 1.
+
+    Example:
+        >>> partitions_for_size(500 * 10**9)
+        50
+
+    Args:
+        size: bytes, 0 or more.
+
+    Returns:
+        ``size / 10 GB``, rounded up.
+
+    Raises:
+        ConfigurationError: the size is no number of 0 or more.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Subsequent Allocation of Partitions.
+    """
+    check("size", size, "bytes")
+    return max(1, _whole(size / PARTITION_BYTES))
+
+
+def partitions_by_older_rule(*, size: float, read_units: float, write_units: float) -> int:
+    """Estimate a table's partitions as the guide's older edition did: the larger of those for size and throughput.
+
+    Example:
+        >>> partitions_by_older_rule(size=500 * 10**9, read_units=100_000, write_units=0)
+        50
+
+    Args:
+        size: bytes, 0 or more.
+        read_units: provisioned read units a second, 0 or more.
+        write_units: provisioned write units a second, 0 or more.
+
+    Returns:
+        Partitions, at least 1; each has an equal part of the throughput.
+
+    Raises:
+        ConfigurationError: an argument is no number of 0 or more.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, older edition, "Guidelines for Working with Tables", Understand Partition Behavior.
+    """
+    return max(partitions_for_size(size), initial_partitions(read_units=read_units, write_units=write_units))
+
+
+def partitions_stated(read_units: float, write_units: float) -> Statement:
+    """State the rule of the initial partitions, with its figures."""
+    needed = _needed(read_units, write_units)
+    partitions = initial_partitions(read_units=read_units, write_units=write_units)
+    return rule(
+        f"partitions for the throughput: {number(read_units)} read units / {PARTITION_READ_UNITS:,} + "
+        f"{number(write_units)} write units / {PARTITION_WRITE_UNITS:,} = {number(needed)}, rounded up: {partitions:,}",
+        "Initial Allocation of Partitions",
+    )
+
+
+def _needed(read_units: float, write_units: float) -> float:
+    return read_units / PARTITION_READ_UNITS + write_units / PARTITION_WRITE_UNITS
+
+
+def _whole(partitions: float) -> int:
+    # What is a whole number of partitions but for a float's rounding is that.
+    return math.ceil(round(partitions, 9))
+
+
+def _halvings(times: int) -> int:
+    """How often a partition is split in two until what it had too much of, so many times what it can, is spread."""
+    return (max(1, times) - 1).bit_length()
+
+
+def _in_all(shares: Mapping[Fraction, int]) -> str:
+    total = sum(shares.values())
+    return f"{total:,} partitions, which hold {total * PARTITION_BYTES // 1000**3:,} GB"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionThroughput:
+    """What each of some partitions has of a table's provisioned throughput.
+
+    Args:
+        partitions: how many of them.
+        read_units: read units a second, of each.
+        write_units: write units a second, of each.
+    """
+
+    partitions: int
+    read_units: float
+    write_units: float
+
+    @property
+    def burst_read_units(self) -> float:
+        """Read units that each keeps for a burst, at the most: 300 seconds of what it has."""
+        return BURST_SECONDS * self.read_units
+
+    @property
+    def burst_write_units(self) -> float:
+        """Write units that each keeps for a burst, at the most."""
+        return BURST_SECONDS * self.write_units
+
+
+@dataclass(frozen=True)
+class TablePartitions:
+    """A table's partitions, as they come about: created, doubled for throughput, split for storage, never removed.
+
+    Example:
+        >>> table = TablePartitions.created(read_units=5000, write_units=2000).split()
+        >>> for each in table.throughput:
+        ...     print(each.partitions, "of", each.read_units, "read and", each.write_units, "write units")
+        3 of 1250.0 read and 500.0 write units
+        2 of 625.0 read and 250.0 write units
+
+    Every method gives a new one; the figures are estimates, by rules that "are subject to change".
+
+    Args:
+        read_units: provisioned read units a second, of the table.
+        write_units: provisioned write units a second, of the table.
+        shares: how many partitions have which share of the table's keys, and so of its throughput.
+        reasoning: how they came about.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Understand Partition Behavior.
+    """
+
+    read_units: float
+    write_units: float
+    shares: Mapping[Fraction, int]
+    reasoning: tuple[Statement, ...] = ()
+
+    @classmethod
+    def created(cls, *, read_units: float, write_units: float) -> TablePartitions:
+        """Give the partitions of a new table of so many read and write units a second.
+
+        Raises:
+            ConfigurationError: a rate is no number of 0 or more.
+        """
+        partitions = initial_partitions(read_units=read_units, write_units=write_units)
+        stated = partitions_stated(read_units, write_units)
+        return cls(read_units, write_units, {Fraction(1, partitions): partitions}, (stated,))
+
+    @property
+    def partitions(self) -> int:
+        """How many there are."""
+        return sum(self.shares.values())
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes that they hold together."""
+        return self.partitions * PARTITION_BYTES
+
+    @property
+    def throughput(self) -> tuple[PartitionThroughput, ...]:
+        """What each has of the table's throughput, those that have most first."""
+        return tuple(
+            PartitionThroughput(count, float(share) * self.read_units, float(share) * self.write_units)
+            for share, count in sorted(self.shares.items(), reverse=True)
+        )
+
+    def set_throughput(self, *, read_units: float | None = None, write_units: float | None = None) -> TablePartitions:
+        """Give the partitions after UpdateTable: more are made by doubling them all; less throughput removes none.
+
+        Args:
+            read_units: read units a second from now on; None: as they are.
+            write_units: write units a second from now on; None: as they are.
+
+        Raises:
+            ConfigurationError: a rate is no number of 0 or more.
+        """
+        read = self.read_units if read_units is None else read_units
+        write = self.write_units if write_units is None else write_units
+        check("read_units", read, "read units a second")
+        check("write_units", write, "write units a second")
+        doublings = _halvings(_whole(float(max(self.shares)) * _needed(read, write)))
+        after = {share / 2**doublings: count * 2**doublings for share, count in self.shares.items()}
+        total = sum(after.values())
+        setting = f"{number(read)} read units and {number(write)} write units a second"
+        if doublings:
+            said = rule(
+                f"{setting} are more than {self.partitions:,} partitions serve: doubled to {total:,}",
+                "Increased Provisioned Throughput Settings",
+            )
+        else:
+            said = rule(
+                f"{setting} change no partition: they are served by {total:,}, and less throughput removes none",
+                "Consider Workload Uniformity When Adjusting Provisioned Throughput",
+            )
+        return TablePartitions(read, write, after, (*self.reasoning, said))
+
+    def split(self, count: int = 1) -> TablePartitions:
+        """Give the partitions after some are full: each becomes two, with half of its keys, data and throughput.
+
+        Args:
+            count: how many are full, from 1 to as many as there are; those with the most throughput.
+
+        Raises:
+            ConfigurationError: there are not so many.
+        """
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= self.partitions:
+            raise ConfigurationError(
+                f"count={count!r} partitions cannot be split, there are {self.partitions:,}; give 1 to so many"
+            )
+        after: Counter[Fraction] = Counter()
+        left = count
+        for share, has in sorted(self.shares.items(), reverse=True):
+            full = min(has, left)
+            left -= full
+            after[share] += has - full
+            after[share / 2] += 2 * full
+        said = rule(
+            f"a partition holds about {PARTITION_BYTES // 1000**3} GB, and {count:,} of {self.partitions:,} are full: "
+            f"{_in_all(after)}; a split divides the parent's throughput",
+            "Increased Storage Requirements",
+        )
+        return replace(self, shares=dict(+after), reasoning=(*self.reasoning, said))
+
+    def grown_to(self, size: float) -> TablePartitions:
+        """Give the partitions after the table has grown, its data spread evenly over its keys (which is a model).
+
+        Args:
+            size: bytes of the whole table, with its storage overhead, 0 or more.
+
+        Raises:
+            ConfigurationError: the size is no number of 0 or more.
+        """
+        check("size", size, "bytes")
+        after: Counter[Fraction] = Counter()
+        for share, count in self.shares.items():
+            halvings = _halvings(math.ceil(share * Fraction(size) / PARTITION_BYTES))
+            after[share / 2**halvings] += count * 2**halvings
+        if after == self.shares:
+            return self
+        said = model(
+            f"{number(size / 1000**3)} GB of data are spread evenly over the keys, and partitions that would hold more "
+            f"than {PARTITION_BYTES // 1000**3} GB are split: {_in_all(after)}"
+        )
+        return replace(self, shares=dict(after), reasoning=(*self.reasoning, said))
+
+    def __str__(self) -> str:
+        """Give what each partition has, and why."""
+        figures = [
+            f"{each.partitions:,} with {number(each.read_units)} read units and {number(each.write_units)} write units "
+            f"a second each"
+            for each in self.throughput
+        ]
+        return show(counted(self.partitions, "partition"), figures, self.reasoning, ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {
+            "read_units": self.read_units,
+            "write_units": self.write_units,
+            "partitions": self.partitions,
+            "capacity_bytes": self.capacity_bytes,
+            "throughput": [asdict(each) for each in self.throughput],
+            "reasoning": [one.to_dict() for one in self.reasoning],
+        }

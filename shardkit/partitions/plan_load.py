@@ -1,0 +1,306 @@
+"""What a bulk load needs, what it leaves behind, and what a slower one would, as the guide reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from shardkit.capacity.sizes import ITEM_BYTES, STORAGE_OVERHEAD
+from shardkit.capacity.units import PARTITION_WRITE_UNITS
+from shardkit.capacity.units import write_units as write_units_of
+from shardkit.capacity.verdict import TABLE_UNITS
+from shardkit.errors import ConfigurationError
+from shardkit.partitions.estimate import TablePartitions, initial_partitions, partitions_for_size
+from shardkit.partitions.index_writes import IndexWrites
+from shardkit.partitions.statements import Statement, check, check_count, counted, model, number, rule, show
+
+__all__ = ["BulkLoadPlan", "IndexLoad", "plan_bulk_load"]
+
+_ADJUSTING = "Consider Workload Uniformity When Adjusting Provisioned Throughput"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexLoad:
+    """What a global secondary index needs for a bulk load.
+
+    Args:
+        name: the index's name.
+        total_write_units: write units of the whole load.
+        write_units: write units a second, to be set for the index.
+        partitions: how many partitions that makes of it.
+    """
+
+    name: str
+    total_write_units: float
+    write_units: float
+    partitions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BulkLoadPlan:
+    """A bulk load: what it consumes, the throughput to set for it, and what it leaves of a partition's throughput.
+
+    Args:
+        items: how many.
+        item_size: bytes of one.
+        item_write_units: write units of one, on the table and its local indexes.
+        total_write_units: write units of all.
+        write_units: write units a second, to be set for the table.
+        seconds: how long the load takes at that rate, evenly spread over the partitions.
+        partitions: how many partitions a new table gets for that rate.
+        partition_write_units: write units a second that each of them has.
+        size: bytes of storage of the items, their overhead counted; without indexes.
+        partitions_when_loaded: how many there are when all is written, those split for storage counted.
+        steady_write_units: write units a second that are provisioned after the load; None: not given.
+        steady_partition_write_units: what each partition then has of them; None: not given.
+        indexes: what each global secondary index needs.
+        reasoning: the rules and the models that the figures come from.
+        warnings: what stands against the plan.
+        slower: the load at a pace that makes no more partitions than the data and the steady rate need anyway; None
+            where this one is it.
+    """
+
+    items: int
+    item_size: int
+    item_write_units: float
+    total_write_units: float
+    write_units: int
+    seconds: float
+    partitions: int
+    partition_write_units: float
+    size: int
+    partitions_when_loaded: int
+    steady_write_units: float | None
+    steady_partition_write_units: float | None
+    indexes: tuple[IndexLoad, ...]
+    reasoning: tuple[Statement, ...]
+    warnings: tuple[Statement, ...]
+    slower: BulkLoadPlan | None = None
+
+    def __str__(self) -> str:
+        """Give the plan, the slower one, warnings, and why."""
+        figures = [
+            f"consumes {counted(self.total_write_units, 'write unit')}, {number(self.item_write_units)} an item",
+            *self._set(),
+            (
+                f"stores {number(self.size / 1000**3)} GB, when all is loaded on "
+                f"{counted(self.partitions_when_loaded, 'partition')}"
+            ),
+        ]
+        if self.steady_write_units is not None and self.steady_partition_write_units is not None:
+            figures.append(
+                f"afterwards, at {counted(self.steady_write_units, 'write unit')} a second: "
+                f"{number(self.steady_partition_write_units)} a partition"
+            )
+        if self.slower is not None:
+            figures.append("or slower:")
+            figures += [f"  {line}" for line in self.slower._set()]  # noqa: SLF001 - its own class
+            left = self.slower.steady_partition_write_units
+            if left is not None:
+                figures.append(f"  afterwards: {counted(left, 'write unit')} a second a partition")
+        title = f"Load of {self.items:,} items of {self.item_size:,} bytes"
+        return show(title, figures, self.reasoning, self.warnings)
+
+    def _set(self) -> list[str]:
+        lines = [
+            f"set {counted(self.write_units, 'write unit')} a second: it takes {_duration(self.seconds)} (h:mm:ss)",
+            (
+                f"that makes {counted(self.partitions, 'partition')} of "
+                f"{counted(self.partition_write_units, 'write unit')} a second"
+            ),
+        ]
+        lines += [
+            f"set {counted(index.write_units, 'write unit')} a second for index {index.name}: "
+            f"{counted(index.partitions, 'partition')}, {counted(index.total_write_units, 'write unit')} in all"
+            for index in self.indexes
+        ]
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return asdict(self)
+
+
+def plan_bulk_load(
+    items: int,
+    item_size: int,
+    *,
+    within: timedelta | float | None = None,
+    write_units: float | None = None,
+    steady_write_units: float | None = None,
+    indexes: Iterable[IndexWrites] = (),
+) -> BulkLoadPlan:
+    """Plan a bulk load into a new table, by the time that it may take or by the throughput that it may use.
+
+    Example:
+        >>> plan = plan_bulk_load(20_000_000, 1000, write_units=11_000, steady_write_units=200)
+        >>> plan.partitions, round(plan.seconds / 60), round(plan.steady_partition_write_units)
+        (11, 30, 18)
+        >>> plan.slower.write_units, plan.slower.partitions
+        (3000, 3)
+
+    Args:
+        items: how many, at least 1.
+        item_size: bytes of one, names and values: what ``shardkit size`` says of a file, or ``item_size`` of an item.
+        within: the time that it may take: a timedelta, or seconds.
+        write_units: write units a second that it may use; instead of ``within``.
+        steady_write_units: write units a second that the table is set to afterwards.
+        indexes: the table's secondary indexes.
+
+    Returns:
+        The plan; ``print`` it, or see ``reasoning``, ``warnings`` and ``slower``.
+
+    Raises:
+        ConfigurationError: neither or both of ``within`` and ``write_units`` are given, or a figure is none.
+
+    Cost:
+        No request.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Consider Workload Uniformity When Adjusting
+        Provisioned Throughput.
+    """
+    check_count("items", items, "items")
+    check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
+    if steady_write_units is not None:
+        check("steady_write_units", steady_write_units, "write units a second")
+    load = _Load(items, item_size, steady_write_units, tuple(indexes))
+    if (within is None) == (write_units is None):
+        raise ConfigurationError(
+            f"within={within!r} and write_units={write_units!r}: a load is planned by one of them; give one"
+        )
+    if write_units is not None:
+        check("write_units", write_units, "write units a second", above=True)
+        rate = math.ceil(write_units)
+    else:
+        seconds = within.total_seconds() if isinstance(within, timedelta) else within
+        assert seconds is not None
+        check("within", seconds, "seconds", above=True)
+        rate = math.ceil(round(load.units / seconds, 9))
+    plan = load.at(rate)
+    slower = load.at(load.least_partitions * PARTITION_WRITE_UNITS)
+    return replace(plan, slower=slower) if slower.partitions < plan.partitions else plan
+
+
+@dataclass(frozen=True)
+class _Load:
+    items: int
+    item_size: int
+    steady: float | None
+    indexes: tuple[IndexWrites, ...]
+
+    @property
+    def item_units(self) -> float:
+        return write_units_of(self.item_size) + sum(index.write_units() for index in self.indexes if index.local)
+
+    @property
+    def units(self) -> float:
+        return self.items * self.item_units
+
+    @property
+    def size(self) -> int:
+        return self.items * (self.item_size + STORAGE_OVERHEAD)
+
+    @property
+    def least_partitions(self) -> int:
+        """As many as the data and the steady rate need, however slow the load is."""
+        return max(partitions_for_size(self.size), initial_partitions(read_units=0, write_units=self.steady or 0))
+
+    def at(self, rate: int) -> BulkLoadPlan:
+        seconds = self.units / rate
+        created = TablePartitions.created(read_units=0, write_units=rate)
+        loaded = created.grown_to(self.size)
+        return BulkLoadPlan(
+            items=self.items,
+            item_size=self.item_size,
+            item_write_units=self.item_units,
+            total_write_units=self.units,
+            write_units=rate,
+            seconds=seconds,
+            partitions=created.partitions,
+            partition_write_units=rate / created.partitions,
+            size=self.size,
+            partitions_when_loaded=loaded.partitions,
+            steady_write_units=self.steady,
+            steady_partition_write_units=None if self.steady is None else self.steady / loaded.partitions,
+            indexes=tuple(self._index(index, seconds) for index in self.indexes if not index.local),
+            reasoning=(*self._consumed(), *loaded.reasoning, *self._left(loaded.partitions), *_spread(seconds, self)),
+            warnings=tuple(self._warnings(rate, loaded.partitions)),
+        )
+
+    def _index(self, index: IndexWrites, seconds: float) -> IndexLoad:
+        total = self.items * index.write_units()
+        # As many a second as the table's own units, so that both end together.
+        rate = total / seconds
+        return IndexLoad(index.name, total, rate, initial_partitions(read_units=0, write_units=rate))
+
+    def _consumed(self) -> list[Statement]:
+        return [
+            rule(
+                f"an item of {self.item_size:,} bytes takes {counted(write_units_of(self.item_size), 'write unit')}, "
+                f"1 for each KB begun: {number(self.units)} in all"
+                + (" with local indexes" if any(index.local for index in self.indexes) else ""),
+                "Capacity Units Calculations for Various Operations",
+                "Working with Tables",
+            ),
+            rule(
+                f"{number(self.items * self.item_size / 1000**3)} GB of items take {number(self.size / 1000**3)} GB of "
+                f"storage: {STORAGE_OVERHEAD} bytes more an item",
+                "Item Size Calculations",
+                "Working with Tables",
+            ),
+        ]
+
+    def _left(self, partitions: int) -> list[Statement]:
+        if self.steady is None:
+            return []
+        return [
+            rule(
+                f"less throughput removes no partition: of {number(self.steady)} write units a second afterwards each "
+                f"of {partitions:,} has {number(self.steady / partitions)}",
+                _ADJUSTING,
+            )
+        ]
+
+    def _warnings(self, rate: int, partitions: int) -> Iterable[Statement]:
+        if rate > TABLE_UNITS:
+            yield rule(
+                f"{rate:,} write units a second are more than a table gets unless AWS was asked for more: "
+                f"{TABLE_UNITS:,}",
+                "table-level read and write throughput",
+                "Quotas",
+            )
+        if partitions > self.least_partitions:
+            yield rule(
+                f"it leaves {counted(partitions, 'partition')} where {self.least_partitions:,} would do: if one needs "
+                "more than its part of the steady rate for long, load slower or write less to one partition key value",
+                _ADJUSTING,
+            )
+        for index in self.indexes:
+            share = index.hottest_share
+            if share is not None and rate / self.item_units * index.write_units() * share > PARTITION_WRITE_UNITS:
+                yield rule(
+                    f"the hottest key of index {index.name} takes {share:.0%} of its writes, more than a partition "
+                    f"serves ({PARTITION_WRITE_UNITS:,} write units a second): it holds the load up",
+                    "provisioned throughput considerations",
+                    "Global Secondary Indexes",
+                )
+
+
+def _spread(seconds: float, load: _Load) -> list[Statement]:
+    items = math.floor(round(PARTITION_WRITE_UNITS * seconds / load.item_units, 9))
+    return [
+        rule(
+            f"a partition serves {PARTITION_WRITE_UNITS:,} write units a second: in that time no partition key value "
+            f"takes more than {items:,} items",
+            "Initial Allocation of Partitions",
+        ),
+        model("the writes are spread evenly over the partitions, as an interleaved load of many keys nearly does"),
+    ]
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

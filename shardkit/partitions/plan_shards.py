@@ -1,0 +1,267 @@
+"""How many shards a hot key needs, what its reads then cost, and whether it is worth it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from shardkit.capacity.sizes import ITEM_BYTES
+from shardkit.capacity.units import PARTITION_WRITE_UNITS
+from shardkit.errors import ConfigurationError
+from shardkit.partitions.index_writes import IndexWrites
+from shardkit.partitions.key_load import MOST_SHARDS, Fit, KeyLoad, judged, least_shards
+from shardkit.partitions.shard_reasoning import shard_reasoning, shard_warnings
+from shardkit.partitions.statements import Statement, check, check_count, counted, number, percent, show
+
+__all__ = ["Alternative", "FanOut", "ShardPlan", "plan_shards"]
+
+_TIMES = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """What a Query of the whole key costs.
+
+    Args:
+        items: how many it evaluates, evenly spread over the shards.
+        requests: requests of all shards, each of pages of 1 MB at the most.
+        read_units: read units of all shards.
+        plain_requests: requests if the key were not sharded.
+        plain_read_units: read units if the key were not sharded.
+    """
+
+    items: int
+    requests: int
+    read_units: float
+    plain_requests: int
+    plain_read_units: float
+
+    def __str__(self) -> str:
+        what = f"a Query of {self.items:,} items" if self.items else "a Query of an empty key"
+        return (
+            f"{what} takes {counted(self.requests, 'request')} and {counted(self.read_units, 'read unit')} "
+            f"(unsharded {self.plain_requests:,} and {number(self.plain_read_units)})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another number of partitions, and the shards that it takes.
+
+    Args:
+        partitions: of the table; its sharded indexes have more in the same ratio.
+        write_units: write units a second that make a new table of so many.
+        shards: how many the key then needs; None: there is no such number.
+        query_read_units: what a Query of an empty key then takes.
+    """
+
+    partitions: int
+    write_units: int
+    shards: int | None
+    query_read_units: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPlan:
+    """How many shards a key needs, and what that costs.
+
+    Args:
+        shards: how many; 1: no sharding.
+        least_shards: how many the limits of a partition ask for, were each shard on a partition of its own.
+        reached: whether ``shards`` reaches the probability that was asked for.
+        asked_probability: the probability that was asked for.
+        headroom: the part of a partition's throughput that is left free.
+        item_size: bytes of an item, without a suffix.
+        stored_size: bytes of an item with the longest suffix.
+        item_write_units: write units of a write, on the table and its local indexes.
+        fits: how the shards fall on the table's partitions, then on those of each index that is sharded with it.
+        empty_query: what a Query costs that finds nothing.
+        query: what a Query costs that evaluates as many items as was said; None: it was not said.
+        alternatives: with more partitions.
+        reasoning: the rules and the models that the figures come from.
+        warnings: where sharding does not help, or costs more than it brings.
+    """
+
+    shards: int
+    least_shards: int
+    reached: bool
+    asked_probability: float
+    headroom: float
+    item_size: int
+    stored_size: int
+    item_write_units: float
+    fits: tuple[Fit, ...]
+    empty_query: FanOut
+    query: FanOut | None
+    alternatives: tuple[Alternative, ...]
+    reasoning: tuple[Statement, ...]
+    warnings: tuple[Statement, ...]
+
+    @property
+    def table(self) -> Fit:
+        """How the shards fall on the table's partitions."""
+        return self.fits[0]
+
+    @property
+    def probability(self) -> float:
+        """The least probability, of the table and its indexes, that no partition is asked for too much."""
+        return min(fit.probability for fit in self.fits)
+
+    def __str__(self) -> str:
+        """Give the plan, its alternatives, warnings, and why."""
+        figures = [
+            (
+                f"the key takes {counted(self.table.write_units, 'write unit')} and "
+                f"{counted(self.table.read_units, 'read unit')} a second, "
+                f"{counted(self.item_write_units, 'write unit')} a write"
+            )
+        ]
+        for fit in self.fits:
+            where = (
+                "the table"
+                if fit.index is None
+                else f"index {fit.index} ({counted(fit.write_units, 'write unit')} a second)"
+            )
+            figures.append(
+                f"{where} has {counted(fit.partitions, 'partition')}, each serves {fit.most:,} of the shards; none "
+                f"gets more with a probability of {percent(fit.probability)}"
+            )
+        figures.append(str(self.empty_query))
+        if self.query is not None:
+            figures.append(str(self.query))
+        for other in self.alternatives:
+            shards = "no number of shards is enough" if other.shards is None else f"{other.shards:,} shards"
+            cost = (
+                ""
+                if other.query_read_units is None
+                else f", an empty Query {number(other.query_read_units)} read units"
+            )
+            figures.append(f"or with {other.partitions:,} partitions: {shards}{cost}")
+        title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
+        return show(title, figures, self.reasoning, self.warnings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as plain values."""
+        return {**asdict(self), "probability": self.probability}
+
+
+def plan_shards(
+    item_size: int,
+    writes_per_second: float,
+    reads_per_second: float = 0.0,
+    *,
+    queries_per_second: float = 0.0,
+    items_per_query: int = 0,
+    consistent: bool = False,
+    indexes: Iterable[IndexWrites] = (),
+    partitions: int | None = None,
+    headroom: float = 0.2,
+    probability: float = 0.99,
+) -> ShardPlan:
+    """Say how many shards a partition key value needs.
+
+    A shard is a partition key value, and a hash decides on which partition it is: some partitions get more shards than
+    others. The plan takes the least number of shards with which the fullest partition still serves all that it gets.
+
+    Example:
+        >>> plan = plan_shards(350, 4000, partitions=16)
+        >>> plan.shards, plan.least_shards, plan.empty_query.read_units
+        (45, 5, 22.5)
+        >>> plan_shards(350, 500).shards
+        1
+
+    Args:
+        item_size: bytes of an item, names and values, without a suffix.
+        writes_per_second: items of the key that are written a second at its peak.
+        reads_per_second: items of the key that are read a second one by one (GetItem, with a calculated suffix).
+        queries_per_second: queries of the whole key a second: each asks every shard.
+        items_per_query: how many items each of them evaluates.
+        consistent: whether reads are strongly consistent.
+        indexes: the table's secondary indexes.
+        partitions: how many the table has (``shardkit plan table``); None: as many as twice the load needs.
+        headroom: the part of a partition's throughput to leave free, from 0 to below 1.
+        probability: with which no partition may get more than it serves, above 0 and below 1: on the table, and on
+            each index by itself.
+
+    Returns:
+        The plan; ``print`` it, or see ``reasoning``, ``warnings`` and ``alternatives``.
+
+    Raises:
+        ConfigurationError: a figure is none.
+
+    Cost:
+        No request; up to some seconds of CPU for tens of thousands of writes a second.
+
+    Source:
+        Developer Guide, "Best Practices for Tables" (partitions and their limits) and "Working with Tables" (units);
+        the hashing is a model (``shardkit.partitions.probability_within``).
+    """
+    check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
+    check("writes_per_second", writes_per_second, "writes a second")
+    check("reads_per_second", reads_per_second, "reads a second")
+    check("queries_per_second", queries_per_second, "queries a second")
+    check_count("items_per_query", items_per_query, "items", least=0)
+    if partitions is not None:
+        check_count("partitions", partitions, "partitions")
+    if not 0 <= headroom < 1:
+        raise ConfigurationError(
+            f"headroom={headroom!r} is no part of a partition's throughput; give a number from 0 to below 1"
+        )
+    if not 0 < probability < 1:
+        raise ConfigurationError(f"probability={probability!r} cannot be planned for; give a number between 0 and 1")
+    load = KeyLoad(
+        item_size=item_size,
+        writes=writes_per_second,
+        reads=reads_per_second,
+        queries=queries_per_second,
+        items_of_query=items_per_query,
+        consistent=consistent,
+        indexes=tuple(indexes),
+        headroom=headroom,
+        partitions=partitions,
+    )
+    return _planned(load, probability)
+
+
+def _planned(load: KeyLoad, probability: float) -> ShardPlan:
+    least = next((n for n in range(1, MOST_SHARDS + 1) if all(fit.most for fit in load.fits(n))), 1)
+    found = least_shards(load, probability)
+    shards, fits = found or (least, judged(least, tuple(load.fits(least))))
+    alternatives = (
+        tuple(_alternative(replace(load, times=times), probability) for times in _TIMES) if shards > 1 else ()
+    )
+    return ShardPlan(
+        shards=shards,
+        least_shards=least,
+        reached=found is not None,
+        asked_probability=probability,
+        headroom=load.headroom,
+        item_size=load.item_size,
+        stored_size=load.stored_size(shards),
+        item_write_units=load.item_write_units(shards),
+        fits=fits,
+        empty_query=_fan_out(load, shards, 0),
+        query=_fan_out(load, shards, load.items_of_query) if load.items_of_query else None,
+        alternatives=alternatives,
+        reasoning=tuple(shard_reasoning(load, shards, least, fits[0])),
+        warnings=tuple(shard_warnings(load, shards, fits, probability)),
+    )
+
+
+def _fan_out(load: KeyLoad, shards: int, items: int) -> FanOut:
+    return FanOut(
+        items,
+        load.query_requests(shards, items),
+        load.query_read_units(shards, items),
+        load.query_requests(1, items),
+        load.query_read_units(1, items),
+    )
+
+
+def _alternative(load: KeyLoad, probability: float) -> Alternative:
+    found = least_shards(load, probability)
+    shards = None if found is None else found[0]
+    partitions = next(load.fits(shards or 1)).partitions
+    units = None if shards is None else load.query_read_units(shards, 0)
+    return Alternative(partitions, partitions * PARTITION_WRITE_UNITS, shards, units)

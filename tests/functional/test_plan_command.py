@@ -1,0 +1,145 @@
+"""``shardkit plan``: what it plans, shows, and exits with."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+
+from shardkit.cli import build_app
+from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
+
+typer_testing = pytest.importorskip("typer.testing")
+
+LOAD = ("load", "--items", "20000000", "--item-size", "1000")
+SHARDS = ("shards", "--item-size", "350", "--writes-per-second", "4000")
+
+
+def invoke(*args: str) -> Any:
+    return typer_testing.CliRunner().invoke(build_app(), ["plan", *args], env={"COLUMNS": "80"})
+
+
+def planned(*args: str) -> Any:
+    result = invoke(*args, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def as_json(plan: Any) -> Any:
+    return json.loads(json.dumps(plan.to_dict()))
+
+
+def test_load_by_its_throughput() -> None:
+    args = (*LOAD, "--write-units", "11000", "--steady-write-units", "200")
+    plan = plan_bulk_load(20_000_000, 1000, write_units=11_000, steady_write_units=200)
+    assert planned(*args) == as_json(plan)
+    result = invoke(*args)
+    assert (result.exit_code, result.stdout) == (0, f"{plan}\n")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("3h", 10_800), ("90s", 90), ("1.5d", 129_600), ("7", 7)])
+def test_load_by_its_time(text: str, seconds: int) -> None:
+    assert planned(*LOAD, "--within", text) == as_json(plan_bulk_load(20_000_000, 1000, within=seconds))
+
+
+def test_load_with_indexes() -> None:
+    indexes = [
+        IndexWrites("ByUser", 200),
+        IndexWrites("ByStatus", 50, hottest_share=0.5),
+        IndexWrites("L", 9, local=True),
+    ]
+    args = ("--index", "ByUser:200", "--index", "ByStatus:50:.5", "--local-index", "L:9", "--write-units", "3000")
+    assert planned(*LOAD, *args) == as_json(plan_bulk_load(20_000_000, 1000, write_units=3000, indexes=indexes))
+
+
+def test_shards() -> None:
+    plan = plan_shards(350, 4000)
+    assert planned(*SHARDS) == as_json(plan)
+    result = invoke(*SHARDS)
+    assert (result.exit_code, result.stdout) == (0, f"{plan}\n")
+    assert result.stdout.isascii()
+
+
+def test_shards_with_all_options() -> None:
+    plan = plan_shards(
+        350,
+        4000,
+        10,
+        queries_per_second=2,
+        items_per_query=30,
+        consistent=True,
+        indexes=[IndexWrites("ByUser", 200)],
+        partitions=16,
+        headroom=0.1,
+        probability=0.9,
+    )
+    found = planned(
+        *SHARDS, "--reads-per-second", "10", "--queries-per-second", "2", "--items-per-query", "30", "--consistent",
+        "--index", "ByUser:200", "--partitions", "16", "--headroom", "0.1", "--probability", "0.9",
+    )  # fmt: skip
+    assert found == as_json(plan)
+    assert found != planned(*SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (LOAD, "not planned: within=None and write_units=None: a load is planned by one of them; give one"),
+        ((*LOAD, "--within", "soon"), "--within 'soon' is no time; give seconds, minutes, hours or days: 90s, 30m"),
+        ((*LOAD, "--within", "0s"), "within=0.0 is no number of seconds; give a number above 0"),
+        ((*SHARDS, "--index", "ByUser"), "--index 'ByUser' is not NAME:BYTES or NAME:BYTES:SHARE; give one"),
+        ((*SHARDS, "--index", "ByUser:9:2"), "hottest_share=2.0 of index 'ByUser' is no part of its writes"),
+        ((*SHARDS, "--local-index", "L:9:0.5"), "--local-index 'L:9:0.5' is not NAME:BYTES; give one"),
+        ((*SHARDS, "--headroom", "1"), "headroom=1.0 is no part of a partition's throughput"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], message: str) -> None:
+    result = invoke(*args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+# -- a table -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    client = boto3.client("dynamodb", endpoint_url=moto_endpoint, region_name="us-east-1")
+    yield client
+    client.close()
+
+
+def test_table(client: Any, moto_endpoint: str) -> None:
+    throughput = {"ReadCapacityUnits": 5000, "WriteCapacityUnits": 2000}
+    client.create_table(
+        TableName="Planned",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("Date", "User")],
+        KeySchema=[{"AttributeName": "Date", "KeyType": "HASH"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": "ByUser",
+                "KeySchema": [{"AttributeName": "User", "KeyType": "HASH"}],
+                "Projection": {"ProjectionType": "ALL"},
+                "ProvisionedThroughput": {"ReadCapacityUnits": 10, "WriteCapacityUnits": 2000},
+            }
+        ],
+        ProvisionedThroughput=throughput,
+    )
+    where = ("--region", "us-east-1", "--endpoint-url", moto_endpoint)
+    estimate = estimate_table(client.describe_table(TableName="Planned")["Table"])
+    assert planned("table", "Planned", *where) == as_json(estimate)
+    assert (estimate.table.partitions, estimate.indexes[0].partitions) == (4, 3)
+    result = invoke("table", "Planned", *where)
+    assert (result.exit_code, result.stdout) == (0, f"{estimate}\n")
+    client.delete_table(TableName="Planned")
+
+
+@pytest.mark.usefixtures("client")
+def test_a_table_that_is_not_there(moto_endpoint: str) -> None:
+    result = invoke("table", "Nowhere", "--region", "us-east-1", "--endpoint-url", moto_endpoint)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "not planned: An error occurred (ResourceNotFoundException)" in result.stderr

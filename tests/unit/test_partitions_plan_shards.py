@@ -1,0 +1,232 @@
+"""Planned shards: how many, with which probability, at what cost, and whether it is worth it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit.errors import ConfigurationError
+from shardkit.partitions import IndexWrites, ShardPlan, plan_shards, probability_within
+
+
+def warned(plan: ShardPlan) -> str:
+    return "\n".join(one.text for one in plan.warnings)
+
+
+# -- how many ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_partition_is_enough() -> None:
+    plan = plan_shards(350, 800)
+    assert (plan.shards, plan.least_shards, plan.probability, plan.alternatives) == (1, 1, 1.0, ())
+    assert (plan.headroom, plan.asked_probability) == (0.2, 0.99)
+    assert plan.warnings == ()
+    assert str(plan).startswith("No sharding: 1 shard\n")
+
+
+def test_beyond_the_headroom_it_is_not() -> None:
+    assert plan_shards(350, 801).shards > 1
+    assert plan_shards(350, 801, headroom=0).shards == 1
+
+
+def test_the_least_number_that_reaches_the_probability() -> None:
+    plan = plan_shards(350, 4000, partitions=16, headroom=0.2, probability=0.99)
+    assert (plan.shards, plan.least_shards, plan.table.most) == (45, 5, 9)
+    assert plan.probability == probability_within(45, 16, 9) >= 0.99
+    for shards in range(1, 45):
+        assert probability_within(shards, 16, shards * 800 // 4000) < 0.99, shards
+
+
+def test_the_hottest_partition_of_a_simulation_stays_under_its_limit() -> None:
+    plan = plan_shards(350, 3000, partitions=9, probability=0.9)
+    rounds, draw = 2000, random.Random(4)
+    each = plan.table.write_units / plan.shards
+    under = sum(
+        max(Counter(draw.choices(range(9), k=plan.shards)).values()) * each <= 800 + 1e-9 for _ in range(rounds)
+    )
+    assert under / rounds == pytest.approx(plan.probability, abs=0.03)
+    # With as many shards as the average asks for it hardly ever does.
+    few = plan.least_shards
+    under = sum(max(Counter(draw.choices(range(9), k=few)).values()) * 3000 / few <= 800 for _ in range(rounds))
+    assert under / rounds < 0.5
+
+
+def test_more_partitions_take_fewer_shards() -> None:
+    plan = plan_shards(350, 4000)
+    assert plan.table.partitions == 8  # as many as twice the load needs
+    found = [(other.partitions, other.write_units, other.shards) for other in plan.alternatives]
+    assert (plan.shards, found) == (190, [(16, 16_000, 45), (32, 32_000, 20), (64, 64_000, 15)])
+
+
+def test_reads_ask_for_shards_too() -> None:
+    plan = plan_shards(350, 0, 12_000, partitions=20)
+    assert (plan.table.read_units, plan.least_shards) == (6000, 3)
+    assert plan_shards(350, 0, 12_000, consistent=True, partitions=20).least_shards == 5
+
+
+def test_where_the_partitions_are_too_few_it_says_so() -> None:
+    plan = plan_shards(350, 4000, partitions=5)
+    assert not plan.reached
+    assert plan.shards == plan.least_shards == 5
+    assert plan.probability == pytest.approx(5 * 4 * 3 * 2 / 5**5)
+    assert (
+        "with 5 shards the fullest of the table's 5 partitions is asked for too much with a probability of 96.16%"
+        in (warned(plan))
+    )
+    assert plan.alternatives[0].shards == 100
+
+
+def test_where_a_doubled_table_is_too_small_as_well() -> None:
+    plan = plan_shards(350, 8000, partitions=2)
+    assert plan.alternatives[0].shards is None
+    assert "or with 4 partitions: no number of shards is enough\n" in str(plan)
+
+
+# -- what it costs -----------------------------------------------------------------------------------------------------
+
+
+def test_200_empty_shards_cost_100_read_units() -> None:
+    plan = plan_shards(350, 4000, items_per_query=1000)
+    assert plan.empty_query.requests == plan.shards
+    assert plan.empty_query.read_units == 0.5 * plan.shards
+    assert (plan.empty_query.plain_requests, plan.empty_query.plain_read_units) == (1, 0.5)
+    assert plan.query is not None
+    # 1,000 items of 354 bytes, 6 or so on each of 190 shards: a block of 4 KB each.
+    assert (plan.query.read_units, plan.query.plain_read_units) == (95, 43)
+
+
+def test_pages_of_1_mb_are_requests() -> None:
+    plan = plan_shards(1000, 500, items_per_query=10_000)
+    assert plan.query is not None
+    assert (plan.query.requests, plan.query.read_units) == (10, 1221)
+
+
+def test_strongly_consistent_reads_cost_twice() -> None:
+    assert plan_shards(350, 4000, consistent=True).empty_query.read_units == 190
+
+
+def test_a_suffix_may_cost_a_write_unit() -> None:
+    plan = plan_shards(1024, 600, partitions=8)
+    assert plan.shards == 1
+    plan = plan_shards(1024, 900, partitions=32)
+    assert (plan.stored_size, plan.item_write_units) == (1024 + len(f".{plan.shards}"), 2)
+    assert "2 write units instead of 1" in warned(plan)
+    assert "instead of" not in warned(plan_shards(1000, 900, partitions=32))
+
+
+# -- indexes -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_index_with_the_tables_partition_key_is_sharded_with_it() -> None:
+    plan = plan_shards(350, 2000, partitions=64, indexes=[IndexWrites("ByTotal", 2000)])
+    table, index = plan.fits
+    assert (index.index, index.write_units, index.partitions) == ("ByTotal", 4000, 8)
+    assert plan.probability == index.probability < table.probability
+    assert plan.shards > plan_shards(350, 2000, partitions=64).shards
+    wide = plan_shards(350, 2000, partitions=64, indexes=[IndexWrites("ByTotal", 2000, partitions=64)])
+    assert wide.fits[1].partitions == 64
+    assert wide.shards < plan.shards
+
+
+def test_a_local_index_takes_the_tables_partitions() -> None:
+    plan = plan_shards(350, 500, indexes=[IndexWrites("ByTotal", 100, local=True)])
+    assert (plan.item_write_units, plan.table.write_units, len(plan.fits)) == (2, 1000, 1)
+    assert plan.shards > 1
+
+
+def test_an_index_with_a_hot_key_of_its_own_throttles_the_table() -> None:
+    hot = IndexWrites("ByStatus", 100, hottest_share=0.5)
+    plan = plan_shards(350, 4000, indexes=[hot])
+    assert "index ByStatus has a hot key of its own, with 2,000 write units a second" in warned(plan)
+    assert len(plan.fits) == 1
+    assert warned(plan_shards(350, 1600, indexes=[hot])) == ""
+
+
+# -- whether it is worth it --------------------------------------------------------------------------------------------
+
+
+def test_fan_out_reads_that_cost_more_than_the_writes_bring() -> None:
+    few = plan_shards(350, 1200, queries_per_second=10, partitions=16)
+    assert few.shards > 1
+    assert "costs more than it brings" not in warned(few)
+    many = plan_shards(350, 1200, queries_per_second=2000, partitions=16)
+    assert "sharding costs more than it brings: queries take" in warned(many)
+    (said,) = [one for one in many.warnings if "brings" in one.text]
+    assert said.kind == "model"
+
+
+def test_reads_that_ask_for_shards_are_better_cached() -> None:
+    plan = plan_shards(350, 100, 12_000)
+    assert plan.shards > 1
+    (said,) = [one for one in plan.warnings if "cache" in one.text]
+    assert (said.kind, said.page) == ("rule", "Best Practices for Tables, Cache Popular Items")
+    assert "cache" not in warned(plan_shards(350, 4000))
+
+
+def test_queries_that_no_number_of_shards_serves() -> None:
+    plan = plan_shards(350, 400, queries_per_second=6000)
+    assert (plan.shards, plan.reached, plan.probability) == (1, False, 0.0)
+    assert "every Query asks every shard, and 6,000 of them a second take 3,000 read units a second of each" in (
+        warned(plan)
+    )
+
+
+def test_rules_have_pages_and_models_none() -> None:
+    plan = plan_shards(1024, 4000, queries_per_second=3000, items_per_query=5)
+    said = (*plan.reasoning, *plan.warnings)
+    assert {one.kind for one in said} == {"rule", "model"}
+    assert all((one.kind == "rule") == (one.page is not None) for one in said)
+
+
+# -- what always holds -------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 5000),
+    st.integers(0, 6000),
+    st.integers(0, 6000),
+    st.sampled_from([0, 5]),
+    st.integers(1, 40),
+    st.sampled_from([0.0, 0.2, 0.5]),
+)
+def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit(
+    item_size: int, writes: int, reads: int, queries: int, partitions: int, headroom: float
+) -> None:
+    plan = plan_shards(
+        item_size, writes, reads, queries_per_second=queries, partitions=partitions, headroom=headroom, probability=0.9
+    )
+    assert plan.shards >= plan.least_shards
+    if plan.reached:
+        assert plan.probability >= 0.9
+        assert plan.table.write_units / min(plan.shards, partitions) <= 1000 * (1 - headroom) + 1e-6
+        assert plan.table.read_units / min(plan.shards, partitions) <= 3000 * (1 - headroom) + 1e-6
+    else:
+        assert plan.warnings
+    assert json.loads(json.dumps(plan.to_dict()))["shards"] == plan.shards
+    assert str(plan)
+
+
+@pytest.mark.parametrize(
+    ("given_", "message"),
+    [
+        ({"item_size": 0}, "item_size=0 is no whole number of bytes; give 1 to 409,600"),
+        ({"writes_per_second": -1}, "writes_per_second=-1 is no number of writes a second; give a number of 0 or more"),
+        ({"reads_per_second": "5"}, "reads_per_second='5' is no number of reads a second"),
+        ({"queries_per_second": True}, "queries_per_second=True is no number of queries a second"),
+        ({"items_per_query": -1}, "items_per_query=-1 is no whole number of items; give 0 or more"),
+        ({"partitions": 0}, "partitions=0 is no whole number of partitions; give 1 or more"),
+        ({"headroom": 1}, "headroom=1 is no part of a partition's throughput; give a number from 0 to below 1"),
+        ({"probability": 1}, "probability=1 cannot be planned for; give a number between 0 and 1"),
+    ],
+)
+def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        plan_shards(**{"item_size": 350, "writes_per_second": 10, **given_})
+    assert message in str(raised.value)
