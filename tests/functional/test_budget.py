@@ -337,6 +337,8 @@ def test_a_call_that_another_handler_answers_is_not_held(client: Any, budget: An
         for _ in range(3):
             stub.add_response("put_item", {"ConsumedCapacity": {"TableName": "T", "CapacityUnits": 50.0}})
             put(client)
+        stub.deactivate()
+        put(client)
     assert clock.sleeps == []
 
 
@@ -510,3 +512,21 @@ def test_a_key_of_a_table_that_nobody_can_describe(resource: Any) -> None:
 def test_what_a_budget_cannot_be_attached_to() -> None:
     with pytest.raises(ConfigurationError, match="got dict"):
         CapacityBudget(write_units=1).attach({})
+
+
+def test_a_bulk_load_by_processes_is_held(moto_endpoint: str) -> None:
+    """What other processes send for the client's load goes when the client's budget lets it go."""
+    resource: Any = boto3.resource("dynamodb", endpoint_url=moto_endpoint)
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"))
+    orders = ShardedTable(table, CalculatedSuffix("OrderId", shards=5))
+    clock = Ticking()
+    strict = CapacityBudget(write_units=0.001, mode="raise", burst=0, clock=clock, sleep=clock.sleep)
+    with strict.attach(orders), pytest.raises(BulkLoadError, match="was not sent"):
+        bulk_load(orders, days(100), workers=1, processes=1)
+    assert len(orders.scan()["Items"]) == 25
+    wide = CapacityBudget(write_units=10, burst=0, timeout=1000, clock=clock, sleep=clock.sleep)
+    with wide.attach(orders):
+        assert bulk_load(orders, days(100), workers=1, processes=1).written == 100
+    assert len(orders.scan()["Items"]) == 100
+    assert clock.sleeps
+    resource.meta.client.close()

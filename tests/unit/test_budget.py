@@ -196,6 +196,14 @@ def test_a_call_that_is_given_up_makes_room() -> None:
     assert third.next(2.0) == Wait(3.0)
 
 
+def test_what_sums_leave_over_makes_nobody_wait() -> None:
+    """0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1: the order in which calls came, and in which they left."""
+    pace = Pace("read", RATE, burst=0.0, now=0.0)
+    for turn in reversed([Turn(pace, "Query", size, 0.0, FOREVER) for size in (0.1, 0.2, 0.3)]):
+        turn.settle(0.0, 0.0)
+    assert Turn(pace, "Query", 1.0, 0.0, FOREVER).next(0.0) == Done(None)
+
+
 def test_what_calls_of_an_operation_took_is_expected_of_the_next() -> None:
     pace = Pace("read", RATE, burst=0.0, now=0.0)
     assert pace.expected("Query", 0.5) == 0.5

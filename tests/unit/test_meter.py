@@ -96,6 +96,18 @@ def test_detached_while_a_call_is_under_way(client: FakeClient) -> None:
     assert (meter.requests, meter.write_units) == (1, 1.0)
 
 
+def test_a_batch_whose_meter_is_detached_while_it_is_under_way(client: FakeClient) -> None:
+    meter = CapacityMeter()
+    attachment = meter.attach(client)
+
+    def answer(params: dict[str, Any]) -> dict[str, Any]:
+        attachment.detach()
+        return {"ConsumedCapacity": [consumed(2.0)]}
+
+    client.call("BatchWriteItem", answer, RequestItems={"T": [put("a"), put("b")]})
+    assert {table: usage.write_units for table, usage in meter.by_table.items()} == {"T": 2.0}
+
+
 def test_attached_while_a_call_is_under_way(client: FakeClient) -> None:
     meter = CapacityMeter()
 
