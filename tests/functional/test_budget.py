@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -238,6 +239,20 @@ def test_of_a_batch_a_key_is_charged_its_part(client: Any, budget: Any, clock: C
         client.batch_write_item(RequestItems={"T": requests})
         one.detach()
     assert clock.sleeps == [2.0]
+
+
+def test_a_batch_on_several_tables(client: Any, budget: Any, clock: Clock, service: Service) -> None:
+    """A budget of the client takes all of it, one of a table only what the table took; no key is known."""
+    parts = [{"TableName": "T", "CapacityUnits": 8.0}, {"TableName": "U", "CapacityUnits": 3.0}]
+    service.answer = lambda operation, body: (200, {"ConsumedCapacity": parts, "UnprocessedItems": {}})
+    requests = {table: [{"PutRequest": {"Item": {"pk": {"S": key}}}} for key in ("a", "b")] for table in ("T", "U")}
+    table = SimpleNamespace(meta=SimpleNamespace(client=client), name="U")
+    for target, seconds in ((client, 11.0), (table, 3.0)):
+        clock.sleeps.clear()
+        with budget(write_units=1).attach(target):
+            for _ in range(2):
+                client.batch_write_item(RequestItems=requests)
+        assert clock.sleeps == [seconds]
 
 
 def test_several_attachments_charge_a_call_once(client: Any, budget: Any, clock: Clock) -> None:
