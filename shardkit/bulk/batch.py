@@ -5,8 +5,8 @@
    never overtaken: the second waits until it is settled. So the last write of the input wins.
 3. What is throttled goes back to the front of its key's queue. By the service's reason the key rests, or all slow down
    (``pacing``), or, at the account's limit, the load stops. Items that come back unprocessed carry no reason: their
-   keys rest, and one of the items is written alone at once, to hear it. A key is given up after ``ATTEMPTS`` refusals
-   in a row while nothing at all is written.
+   keys rest, and one of the items is written alone at once, to hear it. A key is given up, with all that waits of it,
+   after ``ATTEMPTS`` refusals in a row while nothing at all is written.
 4. A batch that a server error or a lost connection ended is sent again after a growing, jittered wait, as it is, and is
    given up after ``ATTEMPTS`` tries. Meanwhile it keeps its place among the ``workers``.
 5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
@@ -359,6 +359,8 @@ class Load:
         self._tally.hot(keys)
         hopeless = {key for key in keys if self._keys.throttled(key, now, self._tally.written)}
         self._fail([write for write in writes if write.identity[0] in hopeless], error)
+        # What waits behind them would take the longest wait each, and fail too.
+        self._fail(self._window.drop(hopeless), error)
         self._put_back([write for write in writes if write.identity[0] not in hopeless])
 
     def _put_back(self, writes: list[Write]) -> None:

@@ -112,8 +112,8 @@ class Outcome:
 def unprocessed() -> ShardkitError:
     """Give the reason of an item that came back unprocessed too often."""
     return ShardkitError(
-        f"the service left the item unprocessed {ATTEMPTS} times in a row: it is short of write units for this key or "
-        "table; raise them, spread the key over more shards, or load again later"
+        f"the service left items of this key unprocessed {ATTEMPTS} times in a row: it is short of write units for "
+        "this key or table; raise them, spread the key over more shards, or load again later"
     )
 
 

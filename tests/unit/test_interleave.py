@@ -64,6 +64,18 @@ def test_an_item_is_put_back() -> None:
     assert order.drain() == [("U1", 1), ("U2", 1), ("U1", 2)]
 
 
+def test_a_key_is_dropped() -> None:
+    """With all its items, in their order, also while it rests; and it may come again."""
+    order = guide({"U1": 3, "U2": 2})
+    assert order.take(1, lambda item: item[0] != "U1") == [("U2", 1)]
+    assert order.drop("U1") == [("U1", 1), ("U1", 2), ("U1", 3)]
+    assert order.drop("U1") == []
+    order.wake(["U1"])
+    assert len(order) == 1
+    order.add("U1", ("U1", 4))
+    assert order.drain() == [("U2", 2), ("U1", 4)]
+
+
 def test_an_item_is_removed() -> None:
     """The others keep their order; the last of a key takes its key along."""
     order = guide({"U1": 3, "U2": 1})

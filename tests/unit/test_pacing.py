@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from shardkit.backoff import ATTEMPTS
 from shardkit.bulk.batch import Load
 from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace, units_of, write_rate, write_throughput
+from shardkit.bulk.window import Window
+from shardkit.bulk.writes import Write
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.machine import Answer, Done, Send, Wait
@@ -338,6 +340,35 @@ def test_a_hot_key_rests_and_the_others_go_on() -> None:
     assert report.throttles_by_reason["TableWriteKeyRangeThroughputExceeded"] >= 1
     assert list(report.hot_keys) == ["hot"]
     assert any("'hot'" in advice and "more shards" in advice for advice in report.advice)
+
+
+def test_a_key_that_stays_throttled_is_given_up_as_a_whole() -> None:
+    """Not item by item: each would wait 10 to 20 seconds more."""
+    service = Hot(10**9)
+    load = a_load(workers=2)
+    items = [one for pair in zip(some(300, pk="hot"), some(300, pk="cold"), strict=True) for one in pair]
+    results = drive(load, items, service)
+    assert load.report.written == 300
+    assert sorted(result.place for result in results if not result.ok) == list(range(0, 600, 2))
+    assert service.times[-1] - service.times[0] < 60
+    done, failed = load.settled()
+    assert len(done) == len(failed) == 300
+
+
+def test_what_waits_for_a_write_on_its_way_is_not_dropped_before_it() -> None:
+    """Of two writes of one primary key the later one is never settled first."""
+    window = Window(KeyPace(lambda: 0.5))
+    first, second, other = (
+        Write(b"", place, None, ("hot", sort), ("hot", sort), 1) for place, sort in enumerate("aab")
+    )
+    window.add(first)
+    assert window.take(25, 0.0) == [first]
+    window.add(second)
+    window.add(other)
+    assert window.drop({"hot", "unknown"}) == [other]
+    window.failed([first, other])
+    assert window.drop({"hot"}) == [second]
+    assert len(window) == 0
 
 
 def test_a_table_that_is_throttled_slows_all() -> None:
