@@ -109,10 +109,11 @@ def shard_warnings(load: KeyLoad, shards: int, fits: Iterable[Fit], probability:
 
 def _unreached(load: KeyLoad, shards: int, fit: Fit) -> Statement:
     where = "the table's" if fit.index is None else f"index {fit.index}'s"
-    if fit.most == 0:
+    asked = load.queries * load.query_read_units(1, 0)
+    if fit.index is None and asked > load.limit * PARTITION_READ_UNITS:
         return model(
             f"no number of shards serves this load on {where} partitions: every Query asks every shard, and "
-            f"{number(load.queries)} of them a second take {number(load.queries * load.query_read_units(1, 0))} read "
+            f"{number(load.queries)} of them a second take {number(asked)} read "
             "units a second of each at least; query less often, or keep a copy of what is read"
         )
     return model(

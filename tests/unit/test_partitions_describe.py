@@ -48,6 +48,7 @@ def test_warm_throughput_asks_for_more_of_reads_and_writes_each_by_itself() -> N
 def test_on_demand() -> None:
     found = table(**ON_DEMAND, **provisioned(0, 0), **warm(12_000, 4000))
     assert (found.billing_mode, found.partitions) == ("PAY_PER_REQUEST", 4)
+    assert not any(one.text.startswith("partitions for the throughput") for one in found.reasoning)
     assert (found.partition_read_units, found.partition_write_units) == (3000, 1000)
     assert (found.max_read_units, found.max_write_units) == (None, None)
 

@@ -112,6 +112,15 @@ def test_less_throughput_removes_no_partition() -> None:
     assert "less throughput removes none" in table.reasoning[-1].text
 
 
+# -- the same page, "Test Your Application At Scale" -------------------------------------------------------------------
+
+
+def test_a_high_setting_that_is_lowered_makes_partitions_as_of_a_table_that_has_grown() -> None:
+    grown = created(read_units=0, write_units=8000).grown_to(640 * GB)
+    small = created(read_units=0, write_units=64_000).set_throughput(write_units=8000)
+    assert each(small) == each(grown) == [(64, 0, 125)]
+
+
 # -- the same page, "Use Burst Capacity Sparingly" ---------------------------------------------------------------------
 
 

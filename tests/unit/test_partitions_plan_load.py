@@ -46,8 +46,11 @@ def test_over_3_hours_it_takes_2_partitions() -> None:
     plan = plan_bulk_load(ITEMS, SIZE, within=3 * 3600)
     assert plan.write_units == 1852  # which the guide rounds to 1900
     assert plan.partitions == plan_bulk_load(ITEMS, SIZE, write_units=1900).partitions == 2
+    assert plan.partition_write_units == 926
     # With 100 bytes more an item the data are more than two partitions hold.
     assert plan.partitions_when_loaded == 4
+    later = plan_bulk_load(ITEMS, SIZE, within=3 * 3600, steady_write_units=200)
+    assert later.steady_partition_write_units == 50
 
 
 def test_the_slower_load_makes_no_more_partitions_than_are_needed_anyway() -> None:
@@ -103,6 +106,7 @@ def test_a_local_index_takes_units_of_the_table_and_a_global_one_has_its_own() -
     assert (plan.item_write_units, plan.seconds) == (3, 5)
     assert plan.indexes == (IndexLoad("Global", 3000, 600, 1), IndexLoad("Sparse", 500, 100, 1))
     assert "with local indexes" in plan.reasoning[0].text
+    assert any(one.text.endswith("no partition key value takes more than 1,666 items") for one in plan.reasoning)
     assert "set 600 write units a second for index Global: 1 partition, 3,000 write units in all" in str(plan)
 
 

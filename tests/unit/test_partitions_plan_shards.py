@@ -43,6 +43,39 @@ def test_the_least_number_that_reaches_the_probability() -> None:
         assert probability_within(shards, 16, shards * 800 // 4000) < 0.99, shards
 
 
+@pytest.mark.parametrize(
+    ("writes", "entry_size", "share", "partitions", "index_partitions", "probability"),
+    [
+        (1500, 100, 1, 4, 6, 0.8),
+        (1500, 3000, 1, 40, 9, 0.95),
+        (2500, 1500, 1, 9, 30, 0.9),
+        (4000, 2000, 1, 64, 24, 0.6),
+        (4000, 100, 0.5, 200, 4, 0.99),
+        (4000, 100, 0.5, 200, 7, 0.95),
+    ],
+)
+def test_no_smaller_number_serves_the_table_and_its_index(
+    writes: int, entry_size: int, share: float, partitions: int, index_partitions: int, probability: float
+) -> None:
+    index = IndexWrites("ByTotal", entry_size, share=share, partitions=index_partitions)
+    plan = plan_shards(350, writes, partitions=partitions, indexes=[index], probability=probability)
+
+    def reached(shards: int) -> bool:
+        index_units = writes * index.write_units(len(f".{shards}") if shards > 1 else 0)
+        return all(
+            probability_within(shards, has, int(shards * 800 // units)) >= probability
+            for units, has in ((writes, partitions), (index_units, index_partitions))
+        )
+
+    assert plan.shards == next(shards for shards in range(1, 1000) if reached(shards))
+
+
+def test_the_probability_is_the_exact_one_not_its_bound() -> None:
+    # Five shards on five partitions: 3.8%, which the bound takes for 22%.
+    assert not plan_shards(350, 4000, partitions=5, probability=0.1).reached
+    assert plan_shards(350, 4000, partitions=5, probability=0.03).shards == 5
+
+
 def test_the_hottest_partition_of_a_simulation_stays_under_its_limit() -> None:
     plan = plan_shards(350, 3000, partitions=9, probability=0.9)
     rounds, draw = 2000, random.Random(4)
@@ -68,6 +101,7 @@ def test_reads_ask_for_shards_too() -> None:
     plan = plan_shards(350, 0, 12_000, partitions=20)
     assert (plan.table.read_units, plan.least_shards) == (6000, 3)
     assert plan_shards(350, 0, 12_000, consistent=True, partitions=20).least_shards == 5
+    assert plan_shards(350, 0, 12_000).table.partitions == 4  # 2 × 6,000 / 3,000
 
 
 def test_where_the_partitions_are_too_few_it_says_so() -> None:
@@ -118,6 +152,7 @@ def test_a_suffix_may_cost_a_write_unit() -> None:
     assert (plan.stored_size, plan.item_write_units) == (1024 + len(f".{plan.shards}"), 2)
     assert "2 write units instead of 1" in warned(plan)
     assert "instead of" not in warned(plan_shards(1000, 900, partitions=32))
+    assert "instead of" not in warned(plan_shards(1024, 0, 12_000, partitions=32))
 
 
 # -- indexes -----------------------------------------------------------------------------------------------------------
@@ -128,6 +163,7 @@ def test_an_index_with_the_tables_partition_key_is_sharded_with_it() -> None:
     table, index = plan.fits
     assert (index.index, index.write_units, index.partitions) == ("ByTotal", 4000, 8)
     assert plan.probability == index.probability < table.probability
+    assert plan.least_shards == 5
     assert plan.shards > plan_shards(350, 2000, partitions=64).shards
     wide = plan_shards(350, 2000, partitions=64, indexes=[IndexWrites("ByTotal", 2000, partitions=64)])
     assert wide.fits[1].partitions == 64
@@ -166,7 +202,8 @@ def test_reads_that_ask_for_shards_are_better_cached() -> None:
     assert plan.shards > 1
     (said,) = [one for one in plan.warnings if "cache" in one.text]
     assert (said.kind, said.page) == ("rule", "Best Practices for Tables, Cache Popular Items")
-    assert "cache" not in warned(plan_shards(350, 4000))
+    for writes in (4000, 900):
+        assert "cache" not in warned(plan_shards(350, writes))
 
 
 def test_queries_that_no_number_of_shards_serves() -> None:
@@ -175,6 +212,12 @@ def test_queries_that_no_number_of_shards_serves() -> None:
     assert "every Query asks every shard, and 6,000 of them a second take 3,000 read units a second of each" in (
         warned(plan)
     )
+
+
+def test_a_load_beyond_all_bounds() -> None:
+    plan = plan_shards(350, 1e9)
+    assert (plan.shards, plan.reached) == (1, False)
+    assert "no number of shards up to 10,000 is enough: more partitions are needed" in warned(plan)
 
 
 def test_rules_have_pages_and_models_none() -> None:
