@@ -77,7 +77,7 @@ def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
     Cost: writing it, and two fsyncs.
     """
     new = path.with_name(path.name + ".new")
-    file = _opened(new, os.O_TRUNC)
+    file = _opened(new, os.O_TRUNC, name=path)
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         for piece in pieces:
@@ -94,14 +94,21 @@ def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
 
 
 def write(file: FileIO, content: bytes) -> None:
-    """Write all of it: a disk that is filling up takes a part, and refuses the rest."""
+    """Write all of it: a disk that is filling up takes a part, and refuses the rest; the error names the file."""
     left = memoryview(content)
-    while left:
-        left = left[file.write(left) :]
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError as error:
+        error.filename = file.name
+        raise
 
 
-def _opened(path: Path, flags: int = 0) -> FileIO:
-    return FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666), "a+")
+def _opened(path: Path, flags: int = 0, name: Path | None = None) -> FileIO:
+    def opener(*_: object) -> int:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666)
+
+    return FileIO(str(name or path), "a+", opener=opener)
 
 
 def _sync_folder(folder: Path) -> None:

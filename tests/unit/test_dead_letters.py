@@ -152,7 +152,7 @@ def test_a_full_disk(path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 30, limits[1]))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(OSError, match=rf"too large: .*{path.name}'$"):
             letters.add([failed(1)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

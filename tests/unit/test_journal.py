@@ -279,7 +279,7 @@ def test_a_full_disk(path: Path, appended_bytes: int) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 30, limits[1]))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(OSError, match=rf"too large: .*{path.name}'$"):
             journal.record(PLACES[5:])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
