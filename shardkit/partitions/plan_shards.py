@@ -138,7 +138,10 @@ class ShardPlan:
                 else f", an empty Query {number(other.query_read_units)} read units"
             )
             figures.append(f"or with {other.partitions:,} partitions: {shards}{cost}")
-        title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
+        if all(fit.most for fit in self.fits):
+            title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
+        else:
+            title = "No number of shards serves this load"
         return show(title, figures, self.reasoning, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:

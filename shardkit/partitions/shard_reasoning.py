@@ -33,8 +33,8 @@ def shard_reasoning(load: KeyLoad, shards: int, least: int, table: Fit) -> Itera
         _PARTITIONS_PAGE,
     )
     yield model(
-        f"{load.headroom:.0%} of it is left free, reads and writes are counted each by itself: at least "
-        f"{counted(least, 'shard')}"
+        f"{load.headroom:.0%} of it is left free, reads and writes are counted each by itself"
+        + (f": at least {counted(least, 'shard')}" if table.most else "")
     )
     if shards == 1:
         return

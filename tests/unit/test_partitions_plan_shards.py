@@ -209,6 +209,9 @@ def test_reads_that_ask_for_shards_are_better_cached() -> None:
 def test_queries_that_no_number_of_shards_serves() -> None:
     plan = plan_shards(350, 400, queries_per_second=6000)
     assert (plan.shards, plan.reached, plan.probability) == (1, False, 0.0)
+    assert str(plan).startswith("No number of shards serves this load\n")
+    assert "at least 1 shard" not in str(plan)
+    assert "at least 1 shard" in str(plan_shards(350, 400))
     assert "every Query asks every shard, and 6,000 of them a second take 3,000 read units a second of each" in (
         warned(plan)
     )
