@@ -90,7 +90,7 @@ class Advice:
 
     @property
     def partitions(self) -> float:
-        """How many partitions' throughput the hottest shard takes in its busiest second."""
+        """How many partitions' throughput the hottest shard takes in its busiest second: of reads or of writes."""
         return _partitions(self.peak_read_units, self.peak_write_units)
 
     def __str__(self) -> str:
@@ -153,7 +153,8 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
 
 
 def _partitions(read_units: float, write_units: float) -> float:
-    return read_units / PARTITION_READ_UNITS + write_units / PARTITION_WRITE_UNITS
+    # A partition's reads and writes are managed independently (Developer Guide, "Burst and adaptive capacity").
+    return max(read_units / PARTITION_READ_UNITS, write_units / PARTITION_WRITE_UNITS)
 
 
 def _shards(tally: Tally, table: str, key: KeyValue) -> int:

@@ -212,9 +212,9 @@ class Totals:
             ...     print(advice)
             Orders '2014-07-09': 3 shards instead of 1. The busiest second of its hottest shard took ...
 
-        A partition serves 3,000 read units or 1,000 write units a second; a shard that takes both needs the sum of
-        both parts. Looked at is the busiest second of a key's hottest shard; a key that was throttled for the sake of
-        its partition gets one shard more at least. Keys of indexes are not seen.
+        A partition serves 3,000 read units and 1,000 write units a second, each by itself. Looked at is the busiest
+        second of a key's hottest shard; a key that was throttled for the sake of its partition gets one shard more at
+        least. Keys of indexes are not seen.
 
         Args:
             headroom: the part of a partition's throughput to leave free, from 0 to below 1.
@@ -229,8 +229,8 @@ class Totals:
             No request; one pass over the keys that are held.
 
         Source:
-            DynamoDB Developer Guide, "Best practices for tables": initial partitions, read units over 3,000 and write
-            units over 1,000, added up.
+            DynamoDB Developer Guide, "Best practices for tables" (what a partition serves), "Burst and adaptive
+            capacity" (a partition's reads and writes are managed independently).
         """
         with self.recorder as tally:
             return advice.advice_of(tally, headroom)
