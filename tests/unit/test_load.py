@@ -15,7 +15,7 @@ from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally
 from shardkit.bulk.batch import BATCH_ITEMS
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport
-from shardkit.errors import BulkLoadError
+from shardkit.errors import BulkLoadError, ShardkitError
 from shardkit.machine import Done, Send, Wait
 from tests.fakes import (
     Service,
@@ -309,3 +309,26 @@ def test_the_end_of_a_load() -> None:
     with pytest.raises(BulkLoadError, match="the source ended in an error after 1 items: disk; of these 0") as raised:
         raise_failures(load, collect=True)
     assert isinstance(raised.value.__cause__, OSError)
+
+
+@pytest.mark.parametrize(("duplicates", "kept", "failed"), [("last", 4, 0), ("first", 0, 0), ("error", 0, 4)])
+def test_duplicates(duplicates: Any, kept: int, failed: int) -> None:
+    """Of writes of one key that are held together one stays; each has its result."""
+    load, service = a_load(duplicates=duplicates), Service()
+    results = drive(load, [{"pk": "U1", "sk": "1", "n": number} for number in range(5)], service)
+    report = load.report
+    assert (report.items, report.written, report.failed, report.duplicates) == (5, 1, failed, 4 - failed)
+    assert service.items["U1", "1"]["n"] == {"N": str(kept)}
+    assert written(results) == [kept]
+    assert [result.item["n"] for result in sorted(results, key=lambda one: one.place)] == list(range(5))
+    assert all("same primary key" in str(result.error) for result in results if not result.ok)
+
+
+def test_too_many_failures_end_the_load() -> None:
+    """Those beyond what was allowed are not waited for."""
+    load = a_load(max_failures=2, window=10)
+    items = [{"pk": "U1"} if number % 2 else one for number, one in enumerate(some(1000))]
+    drive(load, items, Service())
+    assert isinstance(load.fatal, ShardkitError)
+    assert "max_failures=2" in str(load.fatal)
+    assert load.report.items < 30

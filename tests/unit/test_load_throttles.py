@@ -1,0 +1,192 @@
+"""How a load spreads over keys, and what it makes of what the service says of a throttle."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from math import inf
+
+import pytest
+from botocore.exceptions import ClientError
+
+from shardkit.backoff import ATTEMPTS
+from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace
+from shardkit.bulk.window import Window
+from shardkit.bulk.writes import Write
+from shardkit.machine import Answer, Send
+from tests.fakes import Service, a_load, all_written, client_error, drive, outcome, some, throttled, written
+
+
+def test_a_key_s_items_in_flight_are_capped() -> None:
+    """A hot key takes as many as four batches; what others have goes out beside it."""
+    load = a_load(workers=10)
+    for item in [*some(300, pk="hot"), *some(25, pk="cold")]:
+        load.put(item)
+    load.close()
+    keys: list[str] = []
+    while isinstance(step := load.next(0.0), Send):
+        keys += [one["PutRequest"]["Item"]["pk"]["S"] for one in step.params["RequestItems"]["Messages"]]
+    assert (keys.count("hot"), keys.count("cold")) == (KEY_ITEMS, 25)
+
+
+def test_keys_in_flight() -> None:
+    """1/Σp²: one for a sorted source, as many as there are where all are even."""
+    keys = KeyPace(lambda: 0.5)
+    assert keys.mix == 0.0
+    for key in ("a", "b", "c", "c"):
+        keys.sent(key)
+    assert keys.mix == pytest.approx(1 / (1 / 16 + 1 / 16 + 1 / 4))
+    keys.landed(["c"])
+    assert keys.mix == pytest.approx(3.0)
+    for items, mix in ((some(2000), 1.0), ([one for key in "abcdefgh" for one in some(500, pk=key)], 8.0)):
+        load = a_load(workers=2)
+        drive(load, items, Service())
+        assert load.report.keys_in_flight == pytest.approx(mix, rel=0.02)
+        assert any("partition keys were in flight" in advice for advice in load.report.advice) == (mix < 2)
+
+
+# Reasons.
+
+
+class Hot(Service):
+    """One key is throttled by itself for a while: its items come back unprocessed, and alone say why."""
+
+    def __init__(self, refusals: int, limit: str = "KeyRangeThroughput") -> None:
+        super().__init__()
+        self.left = refusals
+        self.limit = limit
+
+    def answer(self, send: Send, now: float) -> Answer:
+        if send.operation == "PutItem" and send.params["Item"]["pk"] == {"S": "hot"} and self.left:
+            return throttled(self.limit)
+        if send.operation == "BatchWriteItem" and self.left:
+            ((table, requests),) = send.params["RequestItems"].items()
+            hot = [one for one in requests if one["PutRequest"]["Item"]["pk"] == {"S": "hot"}]
+            if hot:
+                self.left -= 1
+                rest = [one for one in requests if one not in hot]
+                answer = {} if not rest else super().answer(Send(send.operation, {"RequestItems": {table: rest}}), now)
+                assert isinstance(answer, dict)
+                return {**answer, "UnprocessedItems": {table: hot}}
+        return super().answer(send, now)
+
+
+def test_a_hot_key_rests_and_the_others_go_on() -> None:
+    """Its reason is asked for with a single write; the others are written before it."""
+    service = Hot(6)
+    load = a_load(workers=2)
+    items = [one for pair in zip(some(100, pk="hot"), some(100, pk="cold"), strict=True) for one in pair]
+    results = drive(load, items, service)
+    assert outcome(results) == all_written(200)
+    places = [result.place for result in results]
+    assert all(place % 2 for place in places[:100])
+    report = load.report
+    assert report.throttles_by_reason["TableWriteKeyRangeThroughputExceeded"] >= 1
+    assert list(report.hot_keys) == ["hot"]
+    assert any("'hot'" in advice and "more shards" in advice for advice in report.advice)
+
+
+def test_a_key_that_stays_throttled_is_given_up_as_a_whole() -> None:
+    """Not item by item: each would wait 10 to 20 seconds more."""
+    service = Hot(10**9)
+    load = a_load(workers=2)
+    items = [one for pair in zip(some(300, pk="hot"), some(300, pk="cold"), strict=True) for one in pair]
+    results = drive(load, items, service)
+    assert load.report.written == 300
+    assert sorted(result.place for result in results if not result.ok) == list(range(0, 600, 2))
+    assert service.times[-1] - service.times[0] < 60
+    done, failed = load.settled()
+    assert len(done) == len(failed) == 300
+
+
+def test_what_waits_for_a_write_on_its_way_is_not_dropped_before_it() -> None:
+    """Of two writes of one primary key the later one is never settled first."""
+    window = Window(KeyPace(lambda: 0.5))
+    first, second, other = (
+        Write(b"", place, None, ("hot", sort), ("hot", sort), 1) for place, sort in enumerate("aab")
+    )
+    window.add(first)
+    assert window.take(25, 0.0) == [first]
+    window.add(second)
+    window.add(other)
+    assert window.drop({"hot", "unknown"}) == [other]
+    window.failed([first, other])
+    assert window.drop({"hot"}) == [second]
+    assert len(window) == 0
+
+
+def test_a_table_that_is_throttled_slows_all() -> None:
+    """The rate goes down at once and comes back bit by bit."""
+    pace = TablePace(None, lambda: 0.5)
+    for tick in range(30):
+        pace.settled(0, 100, 100, tick / 10)
+    assert pace.rate == inf
+    assert not pace.throttled(3.0, 3000)
+    slowed = pace.rate
+    assert 500 <= slowed <= 800
+    assert pace.ready(3.0) > 3.0
+    assert not pace.throttled(3.001, 3000)
+    assert pace.rate == slowed
+    pace.settled(0, 10, 10, 4.0)
+    assert slowed < pace.rate <= slowed + 101
+
+
+def test_a_table_s_throttle_asks_for_more_capacity() -> None:
+    """All is written when it has passed, and the advice says what would help."""
+    service = Service(["unprocessed"] * 3, alone=[throttled("ProvisionedThroughput")] * 2)
+    load = a_load(workers=2)
+    assert outcome(drive(load, some(60), service)) == all_written(60)
+    assert load.report.throttles_by_reason["TableWriteProvisionedThroughputExceeded"] == 2
+    assert any("write units" in advice for advice in load.report.advice)
+
+
+def test_the_account_s_limit_stops_the_load() -> None:
+    """What was not sent fails, and is not settled: it can be loaded another time."""
+    load = a_load(workers=1)
+    service = Service(["none", "unprocessed"], alone=[throttled("AccountLimit")])
+    results = drive(load, some(100), service)
+    assert isinstance(load.fatal, ClientError)
+    assert load.report.written == 25 + 12
+    assert len(results) == 100
+    done, failed = load.settled()
+    assert sorted(done) == written(results)
+    assert failed == []
+    assert any("account" in advice for advice in load.report.advice)
+
+
+def test_no_right_to_write_alone() -> None:
+    """It is not asked for again, and the batches go on."""
+    service = Service(["unprocessed"] * 4, alone=repeat(client_error("AccessDeniedException")))
+    load = a_load()
+    assert outcome(drive(load, some(60), service)) == all_written(60)
+    assert len(service.singles) == 1
+
+
+def test_a_throttle_is_not_given_up_while_anything_is_written() -> None:
+    """A hundred refusals are no reason to; ten in a row while all stands still are."""
+    keys = KeyPace(lambda: 0.5)
+    now = 0.0
+    for written_so_far in [*range(100), *repeat(100, ATTEMPTS - 1)]:
+        assert not keys.throttled("hot", now, written_so_far)
+        assert keys.resting("hot", now)
+        assert keys.alarm > now
+        now = keys.alarm
+        assert keys.rested(now) == ["hot"]
+    assert keys.throttled("hot", now, 100)
+
+
+def test_a_key_gets_faster_again() -> None:
+    """Half of what was in flight at once, then one more item for each round of them, until it is forgotten."""
+    keys = KeyPace(lambda: 0.5)
+    for _ in range(40):
+        keys.sent("hot")
+    keys.throttled("hot", 0.0, 0)
+    for _ in range(40):
+        keys.landed(["hot"])
+    assert not keys.free("hot", 0.0)
+    for _ in range(20):
+        assert keys.free("hot", 1.0)
+        keys.sent("hot")
+    assert not keys.free("hot", 1.0)
+    for _ in range(20):
+        keys.written(["hot"])
+    assert keys.free("hot", 1.0)
