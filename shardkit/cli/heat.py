@@ -35,13 +35,13 @@ from shardkit.cli.reading import (
     ProgressOption,
     SourceArgument,
     TypesOption,
+    calculated_suffix,
     out,
     read_all,
     refusing,
     text_source,
 )
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.suffix import CalculatedSuffix
 
 __all__ = ["heat"]
 
@@ -108,7 +108,7 @@ def heat(
         candidates = _candidates(key, times, no_time=no_time)
         draw = _drawing(plot)
         if by is not None:
-            _calculated(by, shards=1)
+            calculated_suffix(by, 1)
             if source == "-":
                 raise ConfigurationError("--by reads the source twice, standard input can be read once: give a file")
         opened = text_source(
@@ -191,7 +191,7 @@ class Spreading:
         self.judged = judged
         self._key = judged.found.hottest[0].key
         self._candidate = candidate
-        self._strategy = _calculated(by, shards=judged.shards)
+        self._strategy = calculated_suffix(by, judged.shards)
         self._units: Counter[int | None] = Counter()
         self._without = 0
 
@@ -224,11 +224,6 @@ def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> lis
     if unknown := (given or set()).difference(*(candidate.attributes for candidate in candidates)):
         raise ConfigurationError(f"--time names {min(unknown)!r}, which is in no --key; give it in one")
     return candidates
-
-
-def _calculated(by: str, *, shards: int) -> CalculatedSuffix:
-    names = tuple(name.strip() for name in by.split(","))
-    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
 
 
 def _check_names(candidate: Candidate, columns: Mapping[str, str]) -> None:

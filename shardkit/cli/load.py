@@ -15,15 +15,15 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 from boto3.session import Session
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
-from shardkit import CalculatedSuffix, ShardedTable, Strategy, Unsharded, bulk_load
+from shardkit import ShardedTable, Strategy, Unsharded, bulk_load
 from shardkit.bulk.batch import WINDOW
 from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli.aws import EndpointOption, ProfileOption, RegionOption, dynamodb
 from shardkit.cli.load_estimate import estimate
 from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
 from shardkit.cli.reading import (
@@ -41,6 +41,7 @@ from shardkit.cli.reading import (
     ProgressOption,
     SourceArgument,
     TypesOption,
+    calculated_suffix,
     text_source,
 )
 from shardkit.errors import BulkLoadError, ConfigurationError, ShardkitError
@@ -49,7 +50,7 @@ __all__ = ["load"]
 
 
 # How --help groups the options.
-SPREAD, PACE, SAFETY, AWS = "Spread", "Pace", "Failures and resuming", "AWS"
+SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 
 
 def load(
@@ -105,13 +106,9 @@ def load(
     dead_letters: Annotated[
         str | None, typer.Option(rich_help_panel=SAFETY, help="A file for the items that fail.")
     ] = None,
-    region: Annotated[str | None, typer.Option(rich_help_panel=AWS, help="The AWS region.")] = None,
-    profile: Annotated[
-        str | None, typer.Option(rich_help_panel=AWS, help="The profile of the AWS configuration.")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(rich_help_panel=AWS, help="Another DynamoDB than the region's.")
-    ] = None,
+    region: RegionOption = None,
+    profile: ProfileOption = None,
+    endpoint_url: EndpointOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Say what would be written; write nothing.")
     ] = False,
@@ -125,7 +122,7 @@ def load(
     told = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         try:
-            connect = partial(_resource, profile, region, endpoint_url, max(10, workers or 0))
+            connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
             target = _table(stack, table, _strategy(shards, by, strategy), connect)
             opened = text_source(
                 source,
@@ -234,8 +231,7 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
         )
     if shards is None or by is None:
         return Unsharded()
-    names = tuple(by.split(","))
-    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
+    return calculated_suffix(by, shards)
 
 
 def _cursors(text: str) -> int | Literal["auto"]:
@@ -248,15 +244,6 @@ def _units(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _resource(profile: str | None, region: str | None, endpoint_url: str | None, connections: int) -> Any:
-    """Make what the load, and each of its processes, reaches the table by."""
-    session = Session(profile_name=profile, region_name=region)
-    try:
-        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
-    except ValueError as error:
-        raise ConfigurationError(f"--endpoint-url {endpoint_url!r} or the region cannot be used: {error}") from error
 
 
 def _table(stack: ExitStack, name: str, strategy: Strategy, connect: Callable[[], Any]) -> ShardedTable:

@@ -14,13 +14,14 @@ from typing import Annotated, Any, Protocol
 import typer
 from rich.console import Console
 
+from shardkit.cli.aws import EndpointOption, ProfileOption, RegionOption, dynamodb
 from shardkit.cli.reading import OUTPUT, WRONG_USE, JsonOption, refusing
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
 __all__ = ["plan"]
 
-LOAD, INDEXES, TABLE, AWS = "Load", "Indexes", "Table", "AWS"  # how --help groups the options
+LOAD, INDEXES, TABLE = "Load", "Indexes", "Table"  # how --help groups the options
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 plan = typer.Typer(
@@ -134,20 +135,14 @@ def shards(
 @plan.command("table")
 def table(
     name: Annotated[str, typer.Argument(help="The table.")],
-    region: Annotated[str | None, typer.Option(rich_help_panel=AWS, help="The AWS region.")] = None,
-    profile: Annotated[
-        str | None, typer.Option(rich_help_panel=AWS, help="The profile of the AWS configuration.")
-    ] = None,
-    endpoint_url: Annotated[
-        str | None, typer.Option(rich_help_panel=AWS, help="Another DynamoDB than the region's.")
-    ] = None,
+    region: RegionOption = None,
+    profile: ProfileOption = None,
+    endpoint_url: EndpointOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate the partitions of a table and its global indexes. One DescribeTable is sent."""
-    from boto3.session import Session
-
     with _planning():
-        client = Session(profile_name=profile, region_name=region).client("dynamodb", endpoint_url=endpoint_url)
+        client = dynamodb(profile, region, endpoint_url).meta.client
         try:
             description = client.describe_table(TableName=name)["Table"]
         finally:

@@ -18,6 +18,7 @@ from shardkit.bulk.sources.base import BadRecord, Place, Record
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import size
 from shardkit.errors import ShardkitError
+from shardkit.suffix import CalculatedSuffix
 
 __all__ = [
     "FAILED",
@@ -36,6 +37,7 @@ __all__ = [
     "ReadProgress",
     "SourceArgument",
     "TypesOption",
+    "calculated_suffix",
     "out",
     "read_all",
     "refusing",
@@ -93,6 +95,12 @@ def text_source(
         absent=absent or (),
         **options,
     )
+
+
+def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:
+    """Make the strategy of ``--by``: by an attribute (A), or by several (A,B)."""
+    names = tuple(name.strip() for name in by.split(","))
+    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
 
 
 def out() -> Console:

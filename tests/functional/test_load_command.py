@@ -113,6 +113,15 @@ def test_a_strategy_in_text_form(table: Table, folder: Path) -> None:
     assert {str(item["Date"]).rpartition(".")[2] for item in table.scan()["Items"]} == {"1", "2", "3"}
 
 
+def test_by_several_attributes(table: Table, folder: Path) -> None:
+    items = orders_csv(folder, 20)
+    result = invoke("orders.csv", "--table", "Orders", "--shards", "4", "--by", "OrderId, Total", "--types", "Total:S")
+    assert result.exit_code == 0, result.output
+    strategy = CalculatedSuffix(("OrderId", "Total"), shards=4)
+    expected = {(strategy.physical_key(item["Date"], strategy.shard_of(item["Date"], item))) for item in items}
+    assert {item["Date"] for item in table.scan()["Items"]} == expected
+
+
 def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: Path) -> None:
     items = orders_csv(folder, 20)
     assert invoke("orders.csv", "--table", "Orders").exit_code == 0

@@ -143,3 +143,9 @@ def test_a_table_that_is_not_there(moto_endpoint: str) -> None:
     result = invoke("table", "Nowhere", "--region", "us-east-1", "--endpoint-url", moto_endpoint)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "not planned: An error occurred (ResourceNotFoundException)" in result.stderr
+
+
+def test_an_endpoint_that_is_none() -> None:
+    result = invoke("table", "Orders", "--region", "us-east-1", "--endpoint-url", "localhost")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "not planned: --endpoint-url 'localhost' or the region cannot be used: Invalid endpoint" in result.stderr
