@@ -26,7 +26,7 @@ OPERATIONS = 1500
 OF_ONE_SEED = 100
 NUMBERS = 1000
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "capacity.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "sizes-and-units.md"
 
 
 class Parting(NamedTuple):
