@@ -15,6 +15,7 @@ from typing import Any
 
 from shardkit.backoff import Backoff
 from shardkit.capacity.bucket import TokenBucket
+from shardkit.capacity.throughput import throughput_of
 from shardkit.errors import ConfigurationError
 
 __all__ = ["KEY_ITEMS", "KeyPace", "TablePace", "units_of", "write_rate", "write_throughput"]
@@ -272,13 +273,9 @@ def write_throughput(table: Mapping[str, Any]) -> tuple[float | None, dict[str, 
 
 
 def _own_units(described: Mapping[str, Any]) -> float | None:
-    provisioned = (described.get("ProvisionedThroughput") or {}).get("WriteCapacityUnits")
-    warm = (described.get("WarmThroughput") or {}).get("WriteUnitsPerSecond")
-    most = (described.get("OnDemandThroughput") or {}).get("MaxWriteRequestUnits")
-    units = provisioned or warm
-    if not provisioned and most and most > 0:
-        units = min(units or most, most)
-    return float(units) if units and units > 0 else None
+    found = throughput_of(described)
+    on_demand = [units for units in (found.warm.write, found.maximum.write) if units is not None]
+    return found.provisioned.write or min(on_demand, default=None)
 
 
 def units_of(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from shardkit.capacity.throughput import UnitsPerSecond, throughput_of
 from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import (
@@ -162,19 +163,17 @@ def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
 
 
 def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_demand: bool) -> ThroughputEstimate:
-    provisioned = _pair(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits")
-    warm = _pair(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond")
-    most = _pair(described, "OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits")
-    read, write = warm if on_demand else provisioned
-    bounds = list(_bounds(None if on_demand else provisioned, warm, size))
+    throughput = throughput_of(described)
+    read, write = throughput.warm if on_demand else throughput.provisioned
+    bounds = list(_bounds(None if on_demand else throughput.provisioned, throughput.warm, size))
     partitions = max(partitions for partitions, _ in bounds)
     return ThroughputEstimate(
         index=index,
         billing_mode="PAY_PER_REQUEST" if on_demand else "PROVISIONED",
         read_units=read,
         write_units=write,
-        max_read_units=most[0] if on_demand else None,
-        max_write_units=most[1] if on_demand else None,
+        max_read_units=throughput.maximum.read if on_demand else None,
+        max_write_units=throughput.maximum.write if on_demand else None,
         items=int(described.get("ItemCount") or 0),
         size=size,
         partitions=partitions,
@@ -192,18 +191,7 @@ def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_
     )
 
 
-_Pair = tuple[float | None, float | None]
-
-
-def _pair(described: Mapping[str, Any], name: str, read: str, write: str) -> _Pair:
-    found = described.get(name) or {}
-    # -1 is how the service says that there is no maximum; 0 is what an on-demand table has provisioned.
-    values = [found.get(key) for key in (read, write)]
-    one, other = (float(value) if value is not None and value > 0 else None for value in values)
-    return one, other
-
-
-def _bounds(provisioned: _Pair | None, warm: _Pair, size: int) -> Iterator[tuple[int, Statement]]:
+def _bounds(provisioned: UnitsPerSecond | None, warm: UnitsPerSecond, size: int) -> Iterator[tuple[int, Statement]]:
     yield (
         partitions_for_size(size),
         rule(
