@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil
 
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable, Tally
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
 from shardkit.capacity.usage import Usage, figure
 from shardkit.errors import ConfigurationError
 
@@ -91,7 +90,7 @@ class Advice:
     @property
     def partitions(self) -> float:
         """How many partitions' throughput the hottest shard takes in its busiest second: of reads or of writes."""
-        return _partitions(self.peak_read_units, self.peak_write_units)
+        return partitions_taken(self.peak_read_units, self.peak_write_units)
 
     def __str__(self) -> str:
         """Give the advice with its reasons."""
@@ -127,16 +126,16 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     for table, logical, physical in tally.physical_keys:
         peaks = tally.physical_keys.peaks((table, logical, physical))
         known = hottest.get((table, logical), peaks)
-        hottest[table, logical] = max(known, peaks, key=lambda pair: _partitions(*pair))
+        hottest[table, logical] = max(known, peaks, key=lambda pair: partitions_taken(*pair))
     advice = []
     for table, key in tally.keys:
         read, write = hottest.get((table, key)) or tally.keys.peaks((table, key))
         throttles = tally.keys.usage((table, key)).throttles
-        partitions = _partitions(read, write)
+        partitions = partitions_taken(read, write)
         if partitions <= 1 - headroom and not throttles:
             continue
         shards = _shards(tally, table, key)
-        needed = max(ceil(shards * partitions / (1 - headroom)), shards + 1)
+        needed = max(rounded_up(shards * partitions / (1 - headroom)), shards + 1)
         advice.append(
             Advice(
                 table=table,
@@ -150,11 +149,6 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
             )
         )
     return sorted(advice, key=lambda one: -one.needed_shards)
-
-
-def _partitions(read_units: float, write_units: float) -> float:
-    # A partition's reads and writes are managed independently (Developer Guide, "Burst and adaptive capacity").
-    return max(read_units / PARTITION_READ_UNITS, write_units / PARTITION_WRITE_UNITS)
 
 
 def _shards(tally: Tally, table: str, key: KeyValue) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
+from math import ceil
 from typing import Any, TypeVar
 
 from shardkit.errors import ConfigurationError
@@ -13,7 +14,9 @@ __all__ = [
     "PARTITION_WRITE_UNITS",
     "add_consumed",
     "apportion",
+    "partitions_taken",
     "read_units",
+    "rounded_up",
     "table_name",
     "write_units",
 ]
@@ -95,6 +98,25 @@ def _blocks(size: int, block: int) -> int:
             f"a size is a number of bytes and not negative, got {size}; give 0 where there is no item"
         )
     return max(1, -(-size // block))
+
+
+def partitions_taken(read_units: float, write_units: float) -> float:
+    """Give how many partitions' throughput so many units a second take: of reads or of writes, whichever is more.
+
+    Example:
+        >>> partitions_taken(1500, 2000)
+        2.0
+
+    Source:
+        DynamoDB Developer Guide, "Burst and adaptive capacity": a partition's reads and writes are managed
+        independently.
+    """
+    return max(read_units / PARTITION_READ_UNITS, write_units / PARTITION_WRITE_UNITS)
+
+
+def rounded_up(partitions: float) -> int:
+    """Give the next whole number; what is one but for a float's rounding is that."""
+    return ceil(round(partitions, 9))
 
 
 def add_consumed(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> dict[str, Any]:

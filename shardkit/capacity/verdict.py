@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from shardkit.capacity.uniformity import Uniformity
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
 from shardkit.errors import ConfigurationError
 
 __all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "judge"]
@@ -38,8 +38,7 @@ class KeyHeat:
     @property
     def shards(self) -> int:
         """How many shards the hottest key needs: each takes no more than a partition serves."""
-        # What is a whole number of partitions but for a float's rounding is that.
-        return max(1, math.ceil(round(self.units / self.limit, 9)))
+        return max(1, rounded_up(self.units / self.limit))
 
 
 @dataclass(frozen=True)

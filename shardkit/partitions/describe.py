@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from shardkit.capacity.throughput import UnitsPerSecond, throughput_of
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import (
     BURST_SECONDS,
@@ -205,9 +205,7 @@ def _bounds(provisioned: UnitsPerSecond | None, warm: UnitsPerSecond, size: int)
         yield initial_partitions(read_units=read, write_units=write), partitions_stated(read, write)
     read, write = (units or 0.0 for units in warm)
     if read or write:
-        partitions = max(
-            initial_partitions(read_units=read, write_units=0), initial_partitions(read_units=0, write_units=write)
-        )
+        partitions = max(1, rounded_up(partitions_taken(read, write)))
         yield (
             partitions,
             model(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.statements import Statement, check, counted, model, number, rule, show
 
@@ -55,7 +55,7 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
     """
     check("read_units", read_units, "read units a second")
     check("write_units", write_units, "write units a second")
-    return max(1, _whole(_needed(read_units, write_units)))
+    return max(1, rounded_up(_needed(read_units, write_units)))
 
 
 def partitions_for_size(size: float) -> int:
@@ -81,7 +81,7 @@ def partitions_for_size(size: float) -> int:
         Developer Guide, "Best Practices for Tables", Subsequent Allocation of Partitions.
     """
     check("size", size, "bytes")
-    return max(1, _whole(size / PARTITION_BYTES))
+    return max(1, rounded_up(size / PARTITION_BYTES))
 
 
 def partitions_by_older_rule(*, size: float, read_units: float, write_units: float) -> int:
@@ -124,11 +124,6 @@ def partitions_stated(read_units: float, write_units: float) -> Statement:
 
 def _needed(read_units: float, write_units: float) -> float:
     return read_units / PARTITION_READ_UNITS + write_units / PARTITION_WRITE_UNITS
-
-
-def _whole(partitions: float) -> int:
-    # What is a whole number of partitions but for a float's rounding is that.
-    return math.ceil(round(partitions, 9))
 
 
 def _halvings(times: int) -> int:
@@ -237,7 +232,7 @@ class TablePartitions:
         write = self.write_units if write_units is None else write_units
         check("read_units", read, "read units a second")
         check("write_units", write, "write units a second")
-        doublings = _halvings(_whole(float(max(self.shares)) * _needed(read, write)))
+        doublings = _halvings(rounded_up(float(max(self.shares)) * _needed(read, write)))
         after = {share / 2**doublings: count * 2**doublings for share, count in self.shares.items()}
         total = sum(after.values())
         setting = f"{number(read)} read units and {number(write)} write units a second"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, read_units, write_units
+from shardkit.capacity.units import partitions_taken, read_units, write_units
 from shardkit.partitions.estimate import initial_partitions
 from shardkit.partitions.hottest import probability_bound, probability_within
 from shardkit.partitions.index_writes import IndexWrites
@@ -116,12 +116,8 @@ class KeyLoad:
 
     def _fit(self, shards: int, index: str | None, has: int | None, read: float, write: float) -> Fit:
         partitions = self.times * (has or initial_partitions(read_units=2 * read, write_units=2 * write))
-        room = [
-            shards * self.limit * serves / rate
-            for rate, serves in ((read, PARTITION_READ_UNITS), (write, PARTITION_WRITE_UNITS))
-            if rate
-        ]
-        most = min(shards, math.floor(round(min(room, default=shards), 9)))
+        taken = partitions_taken(read, write)
+        most = math.floor(min(shards, round(shards * self.limit / taken, 9))) if taken else shards
         return Fit(index, read, write, partitions, most, 0.0)
 
 

@@ -78,6 +78,13 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
     assert [(one.key, one.needed_shards) for one in meter.advise(headroom=0)] == [("hot", 3)]
 
 
+def test_a_floats_rounding_is_no_shard(metered: Metered) -> None:
+    client, meter = metered
+    write(client, "a", 1000)
+    assert 1 / (1 - 0.8) > 5
+    assert [one.needed_shards for one in meter.advise(headroom=0.8)] == [5]
+
+
 def test_a_key_that_was_throttled_needs_more(metered: Metered) -> None:
     client, meter = metered
     reasons = [{"reason": "TableWriteKeyRangeThroughputExceeded"}]

@@ -223,6 +223,11 @@ def test_a_load_beyond_all_bounds() -> None:
     assert "no number of shards up to 10,000 is enough: more partitions are needed" in warned(plan)
 
 
+@pytest.mark.parametrize("rate", [1e-310, 5e-324])
+def test_next_to_no_load(rate: float) -> None:
+    assert plan_shards(350, rate).shards == 1
+
+
 def test_rules_have_pages_and_models_none() -> None:
     plan = plan_shards(1024, 4000, queries_per_second=3000, items_per_query=5)
     said = (*plan.reasoning, *plan.warnings)
