@@ -70,7 +70,7 @@ class Advice:
         table: the table's name.
         key: the logical key.
         shards: how many shards it has now.
-        needed_shards: how many it needs.
+        shards_needed: how many it needs.
         peak_read_units: read units in the busiest second of its hottest shard (of itself, where it has no shards),
             estimates counted.
         peak_write_units: write units in the busiest second of its hottest shard, estimates counted.
@@ -81,7 +81,7 @@ class Advice:
     table: str
     key: KeyValue
     shards: int
-    needed_shards: int
+    shards_needed: int
     peak_read_units: float
     peak_write_units: float
     throttles: int
@@ -96,7 +96,7 @@ class Advice:
         """Give the advice with its reasons."""
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
         return (
-            f"{self.table} {self.key!r:.60}: {self.needed_shards:,} shards instead of {self.shards:,}. The busiest "
+            f"{self.table} {self.key!r:.60}: {self.shards_needed:,} shards instead of {self.shards:,}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
@@ -141,14 +141,14 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
                 table=table,
                 key=key,
                 shards=shards,
-                needed_shards=needed,
+                shards_needed=needed,
                 peak_read_units=read,
                 peak_write_units=write,
                 throttles=throttles,
                 headroom=headroom,
             )
         )
-    return sorted(advice, key=lambda one: -one.needed_shards)
+    return sorted(advice, key=lambda one: -one.shards_needed)
 
 
 def _shards(tally: Tally, table: str, key: KeyValue) -> int:

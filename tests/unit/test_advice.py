@@ -59,12 +59,12 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
         read(client, "each by itself", 2400)
         write(client, "each by itself", 800)
     advice = meter.advise()
-    assert [(one.key, one.needed_shards) for one in advice] == [("hot", 4), ("read", 2)]
+    assert [(one.key, one.shards_needed) for one in advice] == [("hot", 4), ("read", 2)]
     assert advice[0] == Advice(
         table="T",
         key="hot",
         shards=1,
-        needed_shards=4,
+        shards_needed=4,
         peak_read_units=0,
         peak_write_units=2600,
         throttles=0,
@@ -75,14 +75,14 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
         "units, 2.60 of what a partition serves (3,000 read or 1,000 write units a second), and 0.80 leaves 20% "
         "headroom"
     )
-    assert [(one.key, one.needed_shards) for one in meter.advise(headroom=0)] == [("hot", 3)]
+    assert [(one.key, one.shards_needed) for one in meter.advise(headroom=0)] == [("hot", 3)]
 
 
 def test_a_floats_rounding_is_no_shard(metered: Metered) -> None:
     client, meter = metered
     write(client, "a", 1000)
     assert 1 / (1 - 0.8) > 5
-    assert [one.needed_shards for one in meter.advise(headroom=0.8)] == [5]
+    assert [one.shards_needed for one in meter.advise(headroom=0.8)] == [5]
 
 
 def test_a_key_that_was_throttled_needs_more(metered: Metered) -> None:
@@ -91,7 +91,7 @@ def test_a_key_that_was_throttled_needs_more(metered: Metered) -> None:
     error = {"Error": {"Code": "ThrottlingException"}, "ThrottlingReasons": reasons}
     client.call("PutItem", error, TableName="T", Item=item("a"))
     (advice,) = meter.advise()
-    assert (advice.key, advice.needed_shards, advice.throttles) == ("a", 2, 1)
+    assert (advice.key, advice.shards_needed, advice.throttles) == ("a", 2, 1)
     assert "throttled 1 times" in str(advice)
 
 
@@ -102,7 +102,7 @@ def test_shards_that_are_there_are_counted(metered: Metered) -> None:
         write(client, f"a.{shard}", units, sharding)
         write(client, f"b.{shard}", 800, sharding)
     (advice,) = meter.advise()
-    assert (advice.key, advice.shards, advice.needed_shards, advice.peak_write_units) == ("a", 4, 5, 900)
+    assert (advice.key, advice.shards, advice.shards_needed, advice.peak_write_units) == ("a", 4, 5, 900)
     skew = meter.skew("a")
     assert skew == Skew(
         table=sharding.table,
@@ -144,8 +144,8 @@ def test_what_is_advised_is_enough(units: list[float], headroom: float) -> None:
     advice = meter.advise(headroom=headroom)
     assert bool(advice) == (peak / 1000 > 1 - headroom)
     for one in advice:
-        assert peak / one.needed_shards <= limit * (1 + 1e-9)
-        assert one.needed_shards == 2 or peak / (one.needed_shards - 1) > limit * (1 - 1e-9)
+        assert peak / one.shards_needed <= limit * (1 + 1e-9)
+        assert one.shards_needed == 2 or peak / (one.shards_needed - 1) > limit * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("headroom", [-0.1, 1])
