@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, nothing, tables_of, writes
+from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, equals_of, nothing, tables_of, writes
 from shardkit.capacity.units import apportion, table_name
 from shardkit.capacity.usage import Units
 from shardkit.codec import from_wire
 from shardkit.errors import ShardkitError
-from shardkit.expressions import parse_key_condition
 
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding
@@ -251,7 +249,7 @@ def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) ->
     params = call.params
     attributes = params.get("Key") or params.get("Item")
     if attributes is None and call.operation == "Query":
-        attributes = _equals(params)
+        attributes = equals_of(params)
     return _wire_key(call, table, attributes or {}, partition_keys)
 
 
@@ -294,35 +292,3 @@ def _plain(letter: str, content: Any) -> KeyValue:
     value = getattr(value, "value", value)
     hash(value)
     return value
-
-
-def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the attributes that a Query asks to be equal to a value."""
-    try:
-        text, names, values = (
-            params.get(name) for name in ("KeyConditionExpression", "ExpressionAttributeNames", _VALUES)
-        )
-        if not isinstance(text, str) or not values:
-            return parse_key_condition(params).equals
-        placeholders = _placeholders(text, tuple((names or {}).items()), tuple(values))
-        return {attribute: values[placeholder] for attribute, placeholder in placeholders}
-    except (ShardkitError, TypeError):
-        return {}
-
-
-_VALUES = "ExpressionAttributeValues"
-
-
-@lru_cache(256)
-def _placeholders(
-    text: str, names: tuple[tuple[str, str], ...], placeholders: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    # An application's Queries have few texts: each is read once, with values that say which they are.
-    condition = parse_key_condition(
-        {
-            "KeyConditionExpression": text,
-            **({"ExpressionAttributeNames": dict(names)} if names else {}),
-            _VALUES: {placeholder: {"S": placeholder} for placeholder in placeholders},
-        }
-    )
-    return tuple((attribute, value["S"]) for attribute, value in condition.equals.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from shardkit.capacity.sizes import item_size
@@ -13,7 +14,7 @@ from shardkit.capacity.values import comparable_item
 from shardkit.errors import ShardkitError
 from shardkit.expressions import parse_key_condition
 
-__all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "nothing", "tables_of", "writes"]
+__all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "equals_of", "nothing", "tables_of", "writes"]
 
 # What has ``ReturnConsumedCapacity``, and whether it writes (None: its statements say).
 OPERATIONS: Mapping[str, bool | None] = {
@@ -31,6 +32,7 @@ OPERATIONS: Mapping[str, bool | None] = {
     "TransactWriteItems": True,
     "UpdateItem": True,
 }
+_VALUES = "ExpressionAttributeValues"
 _TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
 
 
@@ -107,7 +109,7 @@ def _get(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Ac
 
 def _page(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
     units = read_units(sum(map(size, parsed.get("Items") or ())), consistent=bool(call.params.get("ConsistentRead")))
-    attributes = _equals(call.params) if call.operation == "Query" else {}
+    attributes = equals_of(call.params) if call.operation == "Query" else {}
     yield Action(table_name(call.params["TableName"]), attributes, units)
 
 
@@ -201,11 +203,33 @@ def _size(item: Mapping[str, Any] | None) -> int:
         return 0
 
 
-def _equals(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def equals_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give the attributes that a Query asks to be equal to a value."""
     try:
-        return parse_key_condition(params).equals
-    except ShardkitError:
+        text, names, values = (
+            params.get(name) for name in ("KeyConditionExpression", "ExpressionAttributeNames", _VALUES)
+        )
+        if not isinstance(text, str) or not values:
+            return parse_key_condition(params).equals
+        placeholders = _placeholders(text, tuple((names or {}).items()), tuple(values))
+        return {attribute: values[placeholder] for attribute, placeholder in placeholders}
+    except (ShardkitError, TypeError):
         return {}
+
+
+@lru_cache(256)
+def _placeholders(
+    text: str, names: tuple[tuple[str, str], ...], placeholders: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    # An application's Queries have few texts: each is read once, with values that say which they are.
+    condition = parse_key_condition(
+        {
+            "KeyConditionExpression": text,
+            **({"ExpressionAttributeNames": dict(names)} if names else {}),
+            _VALUES: {placeholder: {"S": placeholder} for placeholder in placeholders},
+        }
+    )
+    return tuple((attribute, value["S"]) for attribute, value in condition.equals.items())
 
 
 def _write_of(request: Mapping[str, Any]) -> Hashable:
