@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from shardkit.capacity.sizes import ITEM_BYTES, item_size
+from shardkit.capacity.units import WRITE_UNIT_BYTES, write_units
 from shardkit.codec import WireItem, WireValue, binary, encode, to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
 from shardkit.machine import Send
@@ -18,8 +19,6 @@ from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
 __all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes", "outline"]
-
-_UNIT_BYTES = 1024
 
 Identity = tuple[Hashable, ...]
 
@@ -193,12 +192,12 @@ def _packed(body: bytes) -> bytes:
 
 def _units(body: bytes, item: WireItem) -> int:
     """Count the write units of an item; it is never larger than its JSON, so small ones need not be looked through."""
-    if len(body) <= _UNIT_BYTES:
+    if len(body) <= WRITE_UNIT_BYTES:
         return 1
     size = item_size(item)
     if size > ITEM_BYTES:
         raise InvalidKeyError(f"the item is of {size:,} bytes, DynamoDB takes {ITEM_BYTES:,} (400 KB); make it smaller")
-    return -(-size // _UNIT_BYTES)
+    return int(write_units(size))
 
 
 def _compared(values: Iterable[WireValue | None]) -> Identity:

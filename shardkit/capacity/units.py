@@ -12,6 +12,8 @@ from shardkit.errors import ConfigurationError
 __all__ = [
     "PARTITION_READ_UNITS",
     "PARTITION_WRITE_UNITS",
+    "READ_UNIT_BYTES",
+    "WRITE_UNIT_BYTES",
     "add_consumed",
     "apportion",
     "partitions_taken",
@@ -28,8 +30,11 @@ PARTITION_READ_UNITS = 3000
 PARTITION_WRITE_UNITS = 1000
 """Write units a second that a partition serves, and so one partition key value at the most (Developer Guide)."""
 
-_READ_BLOCK = 4096
-_WRITE_BLOCK = 1024
+READ_UNIT_BYTES = 4096
+"""Bytes that a read unit reads with strong consistency (Developer Guide)."""
+WRITE_UNIT_BYTES = 1024
+"""Bytes that a write unit writes (Developer Guide)."""
+
 # The service reports halves; a batch is apportioned in finer parts, which a float still adds up exactly.
 _PARTS = 1024
 
@@ -59,7 +64,7 @@ def read_units(size: int, *, consistent: bool = False, transactional: bool = Fal
     Source:
         DynamoDB Developer Guide, "Read and write capacity: capacity unit consumption".
     """
-    blocks = _blocks(size, _READ_BLOCK)
+    blocks = _blocks(size, READ_UNIT_BYTES)
     if transactional:
         return blocks * 2.0
     return float(blocks) if consistent else blocks / 2
@@ -89,7 +94,7 @@ def write_units(size: int, *, transactional: bool = False) -> float:
     Source:
         DynamoDB Developer Guide, "Read and write capacity: capacity unit consumption".
     """
-    return _blocks(size, _WRITE_BLOCK) * (2.0 if transactional else 1.0)
+    return _blocks(size, WRITE_UNIT_BYTES) * (2.0 if transactional else 1.0)
 
 
 def _blocks(size: int, block: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from shardkit.capacity.uniformity import Key, KeyUsage, Uniformity
+from shardkit.capacity.units import read_units
 from shardkit.capacity.verdict import KeyHeat, Verdict
 from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.codec import to_wire_item
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = ["Judged", "Spread", "key_text", "show", "to_json"]
-
-_QUERY_UNITS = 0.5  # of each shard, at the least
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def _shards(one: Judged) -> list[str]:
     if one.shards == 1:
         return []
     needed = "needed" if one.shards == one.verdict.shards else f"asked for, {one.verdict.shards:,} needed"
-    suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", _QUERY_UNITS * one.shards
+    suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", read_units(0) * one.shards
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
     texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}"]
     if one.spread is not None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
+from shardkit.capacity.units import READ_UNIT_BYTES
 from shardkit.merge import Merge
 
-__all__ = ["BLOCK_BYTES", "ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
+__all__ = ["ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
 
-BLOCK_BYTES = 4096
 _MEMORY = 256
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block
@@ -50,7 +50,7 @@ def whole_blocks(items: float, sizes: ItemSizes) -> int:
     least = ceil(items)
     if not sizes.mean:
         return least
-    room = ceil(least * sizes.mean / BLOCK_BYTES) * BLOCK_BYTES
+    room = ceil(least * sizes.mean / READ_UNIT_BYTES) * READ_UNIT_BYTES
     most = int(room // sizes.mean)
     while most > least and sizes.most(most) > room:
         most -= 1

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity.sizes import item_size
+from shardkit.capacity.units import READ_UNIT_BYTES
 from shardkit.codec import to_wire_item
 from shardkit.machine import Done, Send
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
-from shardkit.operations.shares import BLOCK_BYTES, ItemSizes, first_share, refill_share, whole_blocks
+from shardkit.operations.shares import ItemSizes, first_share, refill_share, whole_blocks
 from tests.machines import page_machine
 from tests.model import many
 
@@ -51,7 +52,7 @@ def test_whole_blocks(items: float, size: int, spread: int) -> None:
     mean = sizes.mean or 0.0
     assert asked >= items
     if asked > ceil(items):
-        assert ceil(asked * mean / BLOCK_BYTES) == ceil(ceil(items) * mean / BLOCK_BYTES)
+        assert ceil(asked * mean / READ_UNIT_BYTES) == ceil(ceil(items) * mean / READ_UNIT_BYTES)
 
 
 def test_items_of_one_size_fill_their_blocks() -> None:
@@ -100,7 +101,7 @@ class Table:
         if after := send.params.get("ExclusiveStartKey"):
             start = bisect_left(items, (int(after["sk"]["N"]) + 1,))
         page = [item for _, item in items[start : start + send.params["Limit"]]]
-        self.units += 0.5 * max(1, ceil(len(page) * ITEM_BYTES / BLOCK_BYTES))
+        self.units += 0.5 * max(1, ceil(len(page) * ITEM_BYTES / READ_UNIT_BYTES))
         self.requests += 1
         answer = {"Items": page, "ScannedCount": len(page)}
         return {**answer, "LastEvaluatedKey": page[-1]} if len(page) == send.params["Limit"] else answer
@@ -128,7 +129,7 @@ class Table:
         for shard, items in enumerate(self.shards):
             part = sum(1 for _, one in wanted if one == shard)
             left = len(items) - bisect_left(items, (wanted[0][0],))
-            units += 0.5 * max(1, ceil(min(part + 1, left) * ITEM_BYTES / BLOCK_BYTES))
+            units += 0.5 * max(1, ceil(min(part + 1, left) * ITEM_BYTES / READ_UNIT_BYTES))
         return units
 
 
@@ -144,7 +145,9 @@ def test_what_a_page_costs(shards: int, limit: int, *, hot: bool) -> None:
         assert len(page.items) == limit
         assert table.units <= (1.6 if hot else 1.2) * table.floor(limit)
         assert rounds <= (4 if hot else 3)
-        obvious = sum(0.5 * max(1, ceil(min(limit, len(items)) * ITEM_BYTES / BLOCK_BYTES)) for items in table.shards)
+        obvious = sum(
+            0.5 * max(1, ceil(min(limit, len(items)) * ITEM_BYTES / READ_UNIT_BYTES)) for items in table.shards
+        )
         assert table.units <= obvious + 0.5 * (table.requests - shards)
 
 

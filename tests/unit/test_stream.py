@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.capacity.sizes import item_size
+from shardkit.capacity.units import READ_UNIT_BYTES
 from shardkit.machine import Answer, Done, Send, Wait
 from shardkit.operations.query import Plan
-from shardkit.operations.shares import BLOCK_BYTES, ItemSizes
+from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
 from tests.machines import Timed, stream_machine
 from tests.model import Carrier, ModelTable, many
@@ -53,7 +54,7 @@ class Shards(Timed):
         while len(page) < min(len(behind), send.params.get("Limit", len(behind))) and size < KB * KB:
             page.append(behind[len(page)])
             size += item_size(page[-1])
-        self.units += 0.5 * max(1, ceil(size / BLOCK_BYTES))
+        self.units += 0.5 * max(1, ceil(size / READ_UNIT_BYTES))
         self.unread_bytes += 3 * size  # as Python values
         answer: dict[str, Any] = {
             "Items": page,
@@ -71,7 +72,7 @@ class Shards(Timed):
     def full_read(self) -> float:
         """The units of reading every shard whole."""
         return sum(
-            0.5 * max(1, ceil(sum(map(item_size, self.stored.get(f"k.{shard}", []))) / BLOCK_BYTES))
+            0.5 * max(1, ceil(sum(map(item_size, self.stored.get(f"k.{shard}", []))) / READ_UNIT_BYTES))
             for shard in range(1, len(self.sharding.shards({"S": "k"})) + 1)
         )
 
