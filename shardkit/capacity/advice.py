@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable, Tally
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
+from shardkit.capacity.units import (
+    PARTITION_READ_UNITS,
+    PARTITION_WRITE_UNITS,
+    check_headroom,
+    partitions_taken,
+    rounded_up,
+)
 from shardkit.capacity.usage import Usage, figure
-from shardkit.errors import ConfigurationError
 
 __all__ = ["Advice", "Skew", "advice_of", "skew_of"]
 
@@ -118,10 +123,7 @@ def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
 
 def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     """Name the keys that are above what a partition serves, those that need most shards first."""
-    if not 0 <= headroom < 1:
-        raise ConfigurationError(
-            f"headroom= is the part of a partition's throughput to leave free, from 0 to below 1, got {headroom!r}"
-        )
+    check_headroom(headroom)
     hottest: dict[KeyOfTable, tuple[float, float]] = {}
     for table, logical, physical in tally.physical_keys:
         peaks = tally.physical_keys.peaks((table, logical, physical))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardkit.capacity.sizes import ITEM_BYTES
-from shardkit.capacity.units import PARTITION_WRITE_UNITS
+from shardkit.capacity.units import PARTITION_WRITE_UNITS, check_headroom
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.index_writes import IndexWrites
 from shardkit.partitions.key_load import MOST_SHARDS, Fit, KeyLoad, judged, least_shards
@@ -207,10 +207,7 @@ def plan_shards(
     check_count("items_per_query", items_per_query, "items", least=0)
     if partitions is not None:
         check_count("partitions", partitions, "partitions")
-    if not 0 <= headroom < 1:
-        raise ConfigurationError(
-            f"headroom={headroom!r} is no part of a partition's throughput; give a number from 0 to below 1"
-        )
+    check_headroom(headroom)
     if not 0 < probability < 1:
         raise ConfigurationError(f"probability={probability!r} cannot be planned for; give a number between 0 and 1")
     load = KeyLoad(

@@ -148,7 +148,7 @@ def test_what_is_advised_is_enough(units: list[float], headroom: float) -> None:
         assert one.shards_needed == 2 or peak / (one.shards_needed - 1) > limit * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("headroom", [-0.1, 1])
-def test_the_headroom_is_checked(metered: Metered, headroom: float) -> None:
+@pytest.mark.parametrize("headroom", [-0.1, 1, float("nan"), True, "0.2"])
+def test_the_headroom_is_checked(metered: Metered, headroom: Any) -> None:
     with pytest.raises(ConfigurationError, match="headroom="):
         metered[1].advise(headroom=headroom)
