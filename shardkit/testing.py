@@ -12,8 +12,8 @@ import botocore
 import pytest
 
 from shardkit.capacity import CapacityMeter, Usage
+from shardkit.capacity.arguments import number_of
 from shardkit.capacity.attachments import Attachment
-from shardkit.capacity.budget import number_of
 from shardkit.capacity.targets import SessionAttachment, events_of_session
 from shardkit.capacity.units import table_name
 from shardkit.capacity.usage import figure
@@ -122,15 +122,22 @@ class CapacityBudgetFixture:
             conditions, and where the service reports none) count too, and are named apart.
 
         Raises:
-            ConfigurationError: neither ``read_units`` nor ``write_units`` was given, or one is no such number.
+            ConfigurationError: neither ``read_units`` nor ``write_units`` was given, or is no such number; or ``table``
+                is no name.
 
         Cost:
             As a meter's.
         """
         given = {"read_units": read_units, "write_units": write_units}
-        units = {name: number_of(name, most, "units, 0 or more") for name, most in given.items() if most is not None}
+        units = {
+            name: number_of(name, most, "a number of units, 0 or more")
+            for name, most in given.items()
+            if most is not None
+        }
         if not units:
             raise ConfigurationError("capacity_budget() allows everything; give read_units= or write_units=, or both")
+        if table is not None and not isinstance(table, str):
+            raise ConfigurationError(f"table is a table's name, got {table!r:.100}; give its name, or it as a target")
         return CapacityBlock(self._clients, targets, units, None if table is None else table_name(table), key_schema)
 
 

@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
-from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
+from shardkit.capacity.arguments import number_of
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.holding import BudgetObserver, Paces
@@ -21,7 +21,7 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from shardkit.capacity.attachments import Attached
 
-__all__ = ["CapacityBudget", "number_of"]
+__all__ = ["CapacityBudget"]
 
 _Mode = Literal["wait", "raise"]
 
@@ -80,13 +80,13 @@ class CapacityBudget:
             raise ConfigurationError(f'mode is "wait" or "raise", got {mode!r:.100}')
         rates: dict[Side, float] = {}
         if read_units is not None:
-            rates["read"] = number_of("read_units", read_units, "units a second above 0", above=0.0)
+            rates["read"] = number_of("read_units", read_units, "a number of units a second above 0", above=0.0)
         if write_units is not None:
-            rates["write"] = number_of("write_units", write_units, "units a second above 0", above=0.0)
+            rates["write"] = number_of("write_units", write_units, "a number of units a second above 0", above=0.0)
         if not rates:
             raise ConfigurationError("a budget has no rate; give read_units= or write_units=, or both (units a second)")
-        burst = number_of("burst", burst, "seconds, 0 or more")
-        timeout = number_of("timeout", timeout, "seconds, 0 or more: no call waits for ever")
+        burst = number_of("burst", burst, "a number of seconds, 0 or more")
+        timeout = number_of("timeout", timeout, "a number of seconds, 0 or more: no call waits for ever")
         now = clock()
         self._paces = Paces(
             {side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
@@ -144,18 +144,6 @@ class CapacityBudget:
             if observer is None:
                 observer = self._observers[client] = BudgetObserver(self._paces, client)
         return observer.attach(table, keys, key)
-
-
-def number_of(name: str, given: Any, what: str, *, above: float = -1.0) -> float:
-    """Check an argument that is a finite number, 0 or more, or ``above`` some number.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    number = float("nan") if isinstance(given, bool) or not isinstance(given, int | float | Decimal) else float(given)
-    if not isfinite(number) or number < 0 or number <= above:
-        raise ConfigurationError(f"{name} is a number of {what}; got {given!r:.100}")
-    return number
 
 
 def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> None:

@@ -125,11 +125,13 @@ class CapacityMeter(Totals):
             Threads count where they run in a copy of the context (shardkit's do; ``contextvars.copy_context``).
 
         Raises:
-            ConfigurationError: a tag is no text.
+            ConfigurationError: ``name`` or a tag is no text.
 
         Cost:
             No request.
         """
+        if not isinstance(name, str):
+            raise ConfigurationError(f"a scope's name is text, got {name!r:.100}; give str(...) of it")
         if not all(isinstance(value, str) for value in tags.values()):
             raise ConfigurationError(f"tags are text, got {tags!r:.200}; give str(...) of them")
         return Scope(self, name, self._recorder(), tags)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity import advice, show
+from shardkit.capacity.arguments import count_of
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable
@@ -167,13 +168,14 @@ class Totals:
             they say themselves, which is at most the units of all keys over ``max_keys``.
 
         Raises:
-            ConfigurationError: ``by`` is neither.
+            ConfigurationError: ``by`` is neither, or ``n`` no whole number of at least 0.
 
         Cost:
             No request; one pass over the keys that are held.
         """
         if by not in _SIDES:
             raise ConfigurationError(f'hottest() ranks by="read", by="write" or by their sum (None), got {by!r}')
+        count_of("n", n, "how many of the hottest keys to give, a whole number, 0 or more")
         with self.recorder as tally:
             keys = tally.keys
             return [HotKey(*key, usage, *keys.before(key)) for key, usage in keys.hottest(n, by)]
@@ -240,6 +242,9 @@ class Totals:
 
         Args:
             hottest: how many keys, those that consumed most; a key has its wire form, ``{"S": "2014-07-09"}``.
+
+        Raises:
+            ConfigurationError: ``hottest`` is no whole number of at least 0.
         """
         return show.as_dict(self, hottest)
 

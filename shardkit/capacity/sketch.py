@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-from shardkit.errors import ConfigurationError
+from shardkit.capacity.arguments import count_of
 
 __all__ = ["HeavyHitters", "Held"]
 
@@ -90,11 +90,9 @@ class HeavyHitters(Generic[K]):
     """
 
     def __init__(self, capacity: int) -> None:
-        if not isinstance(capacity, int) or isinstance(capacity, bool) or capacity < 1:
-            raise ConfigurationError(
-                f"max_keys is how many keys to hold apart, a whole number of at least 1, got {capacity!r}"
-            )
-        self._capacity = capacity
+        self._capacity = count_of(
+            "max_keys", capacity, "how many keys to hold apart, a whole number of at least 1", least=1
+        )
         self.held: dict[K, Held] = {}
         self.others = Held(0.0, 0)
         self.error = 0.0

@@ -25,8 +25,8 @@ def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
     Raises:
         ConfigurationError: it is no mapping of names to names.
     """
-    given = dict(key_schema or {})
-    if not all(isinstance(name, str) for pair in given.items() for name in pair):
+    given = {} if key_schema is None else key_schema
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for pair in given.items() for name in pair):
         raise ConfigurationError(
             f'key_schema maps table names to names of partition keys, got {key_schema!r:.200}; give {{"T": "pk"}}'
         )

@@ -57,7 +57,7 @@ def read_units(size: int, *, consistent: bool = False, transactional: bool = Fal
         Read units, at least those of one block of 4096 bytes.
 
     Raises:
-        ConfigurationError: ``size`` is negative.
+        ConfigurationError: ``size`` is negative, or no number.
 
     Cost:
         No request.
@@ -87,7 +87,7 @@ def write_units(size: int, *, transactional: bool = False) -> float:
         Write units, at least those of one block of 1024 bytes.
 
     Raises:
-        ConfigurationError: ``size`` is negative.
+        ConfigurationError: ``size`` is negative, or no number.
 
     Cost:
         No request.
@@ -99,9 +99,13 @@ def write_units(size: int, *, transactional: bool = False) -> float:
 
 
 def _blocks(size: int, block: int) -> int:
-    if size < 0:
+    try:
+        known = size >= 0
+    except TypeError:
+        known = False
+    if not known:
         raise ConfigurationError(
-            f"a size is a number of bytes and not negative, got {size}; give 0 where there is no item"
+            f"a size is a number of bytes and not negative, got {size!r:.100}; give 0 where there is no item"
         )
     return max(1, -(-size // block))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from shardkit.capacity.arguments import number_of
 from shardkit.capacity.uniformity import Uniformity
 from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
-from shardkit.errors import ConfigurationError
 
-__all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "judge"]
+__all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "check_rate", "judge"]
 
 TABLE_UNITS = 40_000
 """Read units, and write units, a second that a table gets unless AWS was asked for more (Developer Guide, "Quotas")."""
@@ -105,9 +104,18 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
 def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | None:
     if rate is None:
         return None
-    if not (math.isfinite(rate) and rate > 0):
-        raise ConfigurationError(f"{name}={rate} is no rate; give units a second, more than 0")
+    check_rate(name, rate)
     return KeyHeat(rate, share, limit)
+
+
+def check_rate(name: str, rate: float | None) -> None:
+    """Refuse what is no rate; None is one that is not asked for.
+
+    Raises:
+        ConfigurationError: it is not a number above 0.
+    """
+    if rate is not None:
+        number_of(name, rate, "a rate: units a second, more than 0", above=0.0)
 
 
 def _good(found: Uniformity) -> str:

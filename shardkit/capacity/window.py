@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardkit.capacity.arguments import number_of
 from shardkit.capacity.usage import Account, Usage, figure
-from shardkit.errors import ConfigurationError
 
 __all__ = ["Rates", "Window"]
 
@@ -87,9 +87,7 @@ class Window:
     """
 
     def __init__(self, seconds: float) -> None:
-        if not 0 < seconds < float("inf"):
-            raise ConfigurationError(f"window= is a time in seconds, above 0, got {seconds!r}; give 60, say")
-        self._part = seconds / _PARTS
+        self._part = number_of("window", seconds, "a time in seconds, above 0 (60, say)", above=0.0) / _PARTS
         self._accounts: dict[int, Account] = {}
         self._newest = 0
         self._began: float | None = None

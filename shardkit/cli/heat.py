@@ -19,7 +19,7 @@ from shardkit.capacity.candidates import Candidate
 from shardkit.capacity.sizes import attribute_sizes
 from shardkit.capacity.units import read_units as read_units_of
 from shardkit.capacity.units import write_units as write_units_of
-from shardkit.capacity.verdict import judge
+from shardkit.capacity.verdict import check_rate, judge
 from shardkit.cli.heat_show import Judged, Spread, show, to_json
 from shardkit.cli.reading import (
     FAILED,
@@ -106,6 +106,8 @@ def heat(
     told = Console(stderr=True, highlight=False)
     with refusing(told, WRONG_USE, "not begun"):
         candidates = _candidates(key, times, no_time=no_time)
+        check_rate("--write-units", write_units)
+        check_rate("--read-units", read_units)
         draw = _drawing(plot)
         if by is not None:
             calculated_suffix(by, 1)

@@ -171,6 +171,8 @@ def test_a_session(service: Service, budget: Any, clock: Clock) -> None:
         ({"read_units": True}, "read_units"),
         ({"read_units": float("nan")}, "read_units"),
         ({"read_units": float("inf")}, "read_units"),
+        ({"read_units": 10**400}, "read_units"),
+        ({"read_units": Decimal("sNaN")}, "read_units"),
         ({"read_units": 1, "burst": -1}, "burst"),
         ({"read_units": 1, "timeout": float("inf")}, "no call waits for ever"),
         ({"read_units": 1, "timeout": None}, "timeout"),

@@ -237,7 +237,9 @@ with capacity_budget(read_units=2):
     )
 
 
-@pytest.mark.parametrize("arguments", ["", "read_units=-1", "write_units='3'", "read_units=float('nan')"])
+@pytest.mark.parametrize(
+    "arguments", ["", "read_units=-1", "write_units='3'", "read_units=float('nan')", "read_units=1, table=5"]
+)
 def test_arguments_that_cannot_work(run: Run, arguments: str) -> None:
     run.passes(f"with pytest.raises(ConfigurationError):\n    capacity_budget({arguments})")
 

@@ -155,8 +155,18 @@ def test_a_client_that_is_dropped_is_not_kept_alive() -> None:
 def test_what_cannot_be_attached() -> None:
     with pytest.raises(ConfigurationError, match="str"):
         CapacityMeter().attach("Orders")
-    with pytest.raises(ConfigurationError, match="key_schema"):
-        CapacityMeter().attach(FakeClient(), key_schema={"T": {"pk": "S"}})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("key_schema", [{"T": {"pk": "S"}}, {1: "pk"}, "T", "", 5, ["T"], True])
+def test_a_key_schema_that_names_no_keys(key_schema: Any) -> None:
+    with pytest.raises(ConfigurationError, match="key_schema maps table names"):
+        CapacityMeter().attach(FakeClient(), key_schema=key_schema)
+
+
+@pytest.mark.parametrize("name", [None, 5, b"import"])
+def test_the_name_of_a_scope_is_text(meter: CapacityMeter, name: Any) -> None:
+    with pytest.raises(ConfigurationError, match="name is text"):
+        meter.scope(name)
 
 
 def test_scopes_nest_and_count_only_inside(client: FakeClient, meter: CapacityMeter) -> None:

@@ -125,9 +125,16 @@ def test_the_hottest(used: Scope) -> None:
     assert [hot.key for hot in used.hottest(2)] == ["a", Decimal("1.50")]
     assert used.hottest(1, by="write") == [HotKey("T", "a", Usage(0.5, 1002, requests=2, throttles=1))]
     assert used.hottest(1, by="read")[0].key in {"a", Decimal("1.50"), b"\x00\xff"}
-    assert used.hottest(0) == used.hottest(-1) == []
+    assert used.hottest(0) == []
     with pytest.raises(ConfigurationError, match="'both'"):
         used.hottest(by="both")
+
+
+@pytest.mark.parametrize("number", [-1, True, 1.5, "5", None, float("inf")])
+def test_how_many_of_the_hottest(used: Scope, number: Any) -> None:
+    for read in (used.hottest, lambda n: used.to_dict(hottest=n), lambda n: used.to_json(hottest=n)):
+        with pytest.raises(ConfigurationError, match=f"how many of the hottest keys to give.*got {number!r}"):
+            read(number)
 
 
 def test_keys_beyond_the_bound_are_added_up() -> None:

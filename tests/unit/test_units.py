@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shardkit.capacity import CapacityEstimator, TableUnits, item_size, storage_size
 from shardkit.capacity.units import add_consumed, apportion, read_units, table_name, write_units
+from shardkit.errors import ConfigurationError
 
 KB = 1024
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
@@ -110,6 +111,13 @@ def test_negative_size_is_refused() -> None:
         read_units(-1)
     with pytest.raises(ValueError, match="-1"):
         write_units(-1)
+
+
+@pytest.mark.parametrize("size", [None, "512", {"k": "x"}, math.nan])
+def test_a_size_that_is_no_number(size: Any) -> None:
+    for units in (read_units, write_units):
+        with pytest.raises(ConfigurationError, match="a number of bytes"):
+            units(size)
 
 
 def test_add_consumed_all_parts() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def test_times_that_are_a_little_older() -> None:
     assert window.rates(101.0).usage.write_units == 3
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
-def test_the_window_is_checked(seconds: float) -> None:
-    with pytest.raises(ConfigurationError, match="window="):
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), 10**400, "60", None, True])
+def test_the_window_is_checked(seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match="window is a time"):
         Window(seconds)

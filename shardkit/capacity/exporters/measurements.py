@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from shardkit.capacity.arguments import count_of
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage
@@ -115,8 +116,7 @@ def check(totals: Measured, top: int = 0) -> None:
             f"an exporter reads a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "
             "it, and give the meter"
         )
-    if not isinstance(top, int) or isinstance(top, bool) or top < 0:
-        raise ConfigurationError(f"top= is how many of the hottest keys to export, got {top!r:.100}; give 0 for none")
+    count_of("top", top, "how many of the hottest keys to export, 0 for none")
 
 
 def measure(totals: Measured) -> Measurements:

@@ -1,0 +1,37 @@
+"""Checks of arguments that are numbers."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import inf, isfinite
+from typing import Any
+
+from shardkit.errors import ConfigurationError
+
+__all__ = ["count_of", "number_of"]
+
+
+def number_of(name: str, given: Any, what: str, *, above: float = -1.0, below: float = inf) -> float:
+    """Check an argument that is a finite number, 0 or more; ``above`` some number, and ``below`` another.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    try:
+        number = float(given) if isinstance(given, int | float | Decimal) and not isinstance(given, bool) else inf
+    except (OverflowError, ValueError):  # an int that no float holds, a signaling NaN
+        number = inf
+    if not isfinite(number) or number < 0 or not above < number < below:
+        raise ConfigurationError(f"{name} is {what}; got {given!r:.100}")
+    return number
+
+
+def count_of(name: str, given: Any, what: str, *, least: int = 0) -> int:
+    """Check an argument that is a whole number, ``least`` or more.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or given < least:
+        raise ConfigurationError(f"{name} is {what}; got {given!r:.100}")
+    return given
