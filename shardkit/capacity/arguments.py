@@ -11,8 +11,8 @@ from shardkit.errors import ConfigurationError
 __all__ = ["count_of", "number_of"]
 
 
-def number_of(name: str, given: Any, what: str, *, above: float = -1.0, below: float = inf) -> float:
-    """Check an argument that is a finite number, 0 or more; ``above`` some number, and ``below`` another.
+def number_of(name: str, given: Any, what: str, *, above: float = -1.0) -> float:
+    """Check an argument that is a finite number, 0 or more, or ``above`` some number.
 
     Raises:
         ConfigurationError: It is not.
@@ -21,7 +21,7 @@ def number_of(name: str, given: Any, what: str, *, above: float = -1.0, below: f
         number = float(given) if isinstance(given, int | float | Decimal) and not isinstance(given, bool) else inf
     except (OverflowError, ValueError):  # an int that no float holds, a signaling NaN
         number = inf
-    if not isfinite(number) or number < 0 or not above < number < below:
+    if not isfinite(number) or number < 0 or number <= above:
         raise ConfigurationError(f"{name} is {what}; got {given!r:.100}")
     return number
 

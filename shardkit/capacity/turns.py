@@ -147,11 +147,13 @@ class Turn:
     def _error(self, now: float) -> CapacityBudgetError:
         pace, seconds = self._pace, self._due - now
         debt = pace.debt(now)
+        waits, more = f"it waits for {self._timeout:g} at the most", "a longer timeout="
+        if not self._timeout:
+            waits, more = "it does not wait", 'mode="wait" and a timeout='
         return CapacityBudgetError(
             f"{self._operation} was not sent: the budget of {pace.rate:g} {pace.side} units a second owes {debt:.1f} "
-            f"units and has {pace.waiting} other calls waiting, so that its turn is in {seconds:.2f} seconds, and it "
-            f"waits for {self._timeout:g} at the most; call again then, or give the budget more {pace.side}_units= or "
-            "a longer timeout=",
+            f"units and has {pace.waiting} other calls waiting, so that its turn is in {seconds:.2f} seconds, and "
+            f"{waits}; call again then, or give the budget more {pace.side}_units= or {more}",
             rate=pace.rate,
             debt=debt,
             seconds=seconds,

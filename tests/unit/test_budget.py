@@ -241,6 +241,8 @@ def test_the_error_says_the_rate_the_debt_and_when() -> None:
     assert (error.rate, error.debt, error.seconds) == (10.0, 25.0, 2.5)
     for words in ("PutItem was not sent", "10 write units", "25.0", "2.50 seconds", "2 at the most", "write_units="):
         assert words in str(error)
+    with pytest.raises(CapacityBudgetError, match=r'it does not wait; .* or mode="wait" and a timeout='):
+        Turn(pace, "PutItem", 1.0, 0.0, 0.0).next(0.0)
     again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
     assert (type(again), str(again), again.rate, again.debt, again.seconds) == (
         CapacityBudgetError, str(error), 10.0, 25.0, 2.5
