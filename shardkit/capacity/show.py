@@ -82,7 +82,7 @@ def table_of(totals: Totals) -> Grid:
     if total.throttles:
         columns.append("throttles")
     rows = [(name, usage) for name, usage in _named(totals)]
-    return Grid([totals.name, *columns], [[name, *_cells(usage, columns)] for name, usage in rows])
+    return Grid([_text(totals.name), *columns], [[name, *_cells(usage, columns)] for name, usage in rows])
 
 
 def _named(totals: Totals) -> Iterator[tuple[str, Usage]]:
@@ -96,9 +96,14 @@ def _named(totals: Totals) -> Iterator[tuple[str, Usage]]:
     for (tag, value), usage in sorted(totals.by_tag.items(), key=lambda pair: -pair[1].units_with_estimates)[
         :_KEYS_SHOWN
     ]:
-        yield f"tag {tag}={value:.60}", usage
+        yield f"tag {_text(tag)}={_text(value):.60}", usage
     for hot in totals.hottest(_KEYS_SHOWN):
         yield f"key {hot.table} {hot.key!r:.60}", hot.usage
+
+
+def _text(name: str) -> str:
+    # The caller's, and perhaps the caller's users': a line break would break the row, an escape sequence worse.
+    return name if name.isprintable() else repr(name)
 
 
 def _cells(usage: Usage, columns: Sequence[str]) -> Iterator[str]:

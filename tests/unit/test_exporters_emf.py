@@ -318,6 +318,7 @@ def test_the_most_dimensions(busy: Busy) -> None:
         ({"namespace": "Bestände"}, "ASCII"),
         ({"namespace": "AWS/DynamoDB"}, "'AWS/DynamoDB'; it must not begin"),
         ({"dimensions": {f"d{number}": "v" for number in range(28)}}, "28 dimensions"),
+        ({"dimensions": "Service"}, "dimensions are a mapping of names to values, got 'Service'"),
         ({"dimensions": {"d": " "}}, "the dimension 'd'"),
         ({"dimensions": {"d": "v" * 1025}}, "1 to 1024"),
         ({"dimensions": {"d": 5}}, "the dimension 'd' is 5"),

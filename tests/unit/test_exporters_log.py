@@ -10,6 +10,7 @@ import pytest
 
 from shardkit.capacity import CapacityMeter
 from shardkit.capacity.exporters.log import log_capacity
+from shardkit.errors import ConfigurationError
 from tests.exported import Busy
 
 
@@ -60,6 +61,16 @@ def test_names_of_any_characters(name: str, written: str, caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO):
         log_capacity(CapacityMeter().scope(name))
     assert caplog.messages[0].startswith(f"capacity name={written} read_units=")
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
+def test_what_cannot_be_written(level: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor is it only said once somebody turns the level on."""
+    not_a_meter: Any = "checkout"
+    with caplog.at_level(logging.INFO), pytest.raises(ConfigurationError, match="reads a CapacityMeter"):
+        log_capacity(not_a_meter, level=level)
+    with caplog.at_level(logging.INFO), pytest.raises(ConfigurationError, match="top is how many"):
+        log_capacity(CapacityMeter(), top=-1, level=level)
 
 
 def test_level_and_logger(busy: Busy, caplog: pytest.LogCaptureFixture) -> None:

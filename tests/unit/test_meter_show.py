@@ -121,6 +121,15 @@ def test_as_plain_values(used: Scope) -> None:
     assert json.loads(CapacityMeter().to_json(hottest=0))["total"] == usage(requests=0)
 
 
+def test_names_that_are_no_plain_text() -> None:
+    """A line break stays in its row, and what a terminal would obey is shown."""
+    client, meter = FakeClient(), CapacityMeter()
+    with meter.attach(client), meter.scope("a\nb", tenant="x\x1b[31m") as scope:
+        client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item("a"))
+    rows = [line.split("  ")[0] for line in str(scope).splitlines() if "─" not in line]
+    assert rows == [r"'a\nb'", "total", "table T", "PutItem", r"tag tenant='x\x1b[31m'"]
+
+
 def test_the_hottest(used: Scope) -> None:
     assert [hot.key for hot in used.hottest(2)] == ["a", Decimal("1.50")]
     assert used.hottest(1, by="write") == [HotKey("T", "a", Usage(0.5, 1002, requests=2, throttles=1))]

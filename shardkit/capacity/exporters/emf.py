@@ -186,6 +186,10 @@ def _checked_namespace(namespace: str) -> str:
 
 
 def _checked_dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(dimensions, Mapping):
+        raise ConfigurationError(
+            f'dimensions are a mapping of names to values, got {dimensions!r:.100}; give {{"Service": "checkout"}}, say'
+        )
     if len(dimensions) > _MOST_DIMENSIONS:
         raise ConfigurationError(
             f"got {len(dimensions)} dimensions; CloudWatch takes 30 of a metric, three of which are the table, the "

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from shardkit.capacity.exporters.measurements import check
+
 if TYPE_CHECKING:
     from shardkit.capacity.scopes import Totals
 
@@ -42,9 +44,13 @@ def log_capacity(
         level: the record's.
         logger: where it goes, if not to ``shardkit.capacity``.
 
+    Raises:
+        ConfigurationError: ``totals`` is no meter and no scope, or ``top`` no whole number of at least 0.
+
     Cost:
         No request; a pass over the keys that the meter holds. Nothing where the level is off.
     """
+    check(totals, top)
     if logger.isEnabledFor(level):
         figures = totals.to_dict(hottest=top)
         logger.log(level, "capacity %s", " ".join(_pairs(figures)), extra={"capacity": figures})
