@@ -1,4 +1,4 @@
-"""Checks of arguments that are numbers."""
+"""Checks of arguments: numbers, and keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from shardkit.errors import ConfigurationError
 
-__all__ = ["count_of", "number_of"]
+__all__ = ["count_of", "key_of", "number_of"]
 
 
 def number_of(name: str, given: Any, what: str, *, above: float = -1.0) -> float:
@@ -35,3 +35,16 @@ def count_of(name: str, given: Any, what: str, *, least: int = 0) -> int:
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
         raise ConfigurationError(f"{name} is {what}; got {given!r:.100}")
     return given
+
+
+def key_of(given: Any) -> str | bytes | int | Decimal:
+    """Check an argument that is a partition key's value; binary is given as bytes, which can be hashed.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    key = getattr(given, "value", given)  # of boto3's Binary
+    key = bytes(key) if isinstance(key, bytearray) else key
+    if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
+        raise ConfigurationError(f"key is a partition key's value (text, bytes or a number), got {key!r:.100}")
+    return key

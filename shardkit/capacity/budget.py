@@ -6,11 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
-from shardkit.capacity.arguments import number_of
+from shardkit.capacity.arguments import key_of, number_of
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.holding import BudgetObserver, Paces
@@ -123,10 +122,7 @@ class CapacityBudget:
         Cost:
             With ``key``, one DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``.
         """
-        key = getattr(key, "value", key)  # of boto3's Binary
-        key = bytes(key) if isinstance(key, bytearray) else key
-        if key is not None and (not isinstance(key, str | bytes | int | Decimal) or isinstance(key, bool)):
-            raise ConfigurationError(f"key is a partition key's value (text, bytes or a number), got {key!r:.100}")
+        key = None if key is None else key_of(key)
         keys: Mapping[str, str] = partition_keys_of(key_schema)
         events = events_of_session(target)
         if events is not None:

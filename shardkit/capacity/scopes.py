@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity import advice, show
-from shardkit.capacity.arguments import count_of
+from shardkit.capacity.arguments import count_of, key_of
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable
@@ -195,11 +195,13 @@ class Totals:
             A :class:`Skew`: the units of each physical key, the hottest one's share, and the fair one.
 
         Raises:
-            ConfigurationError: ``table`` was left out, and calls to several tables (or none) were seen.
+            ConfigurationError: ``key`` is no key; or ``table`` was left out, and calls to several tables (or none)
+                were seen.
 
         Cost:
             No request; one pass over the physical keys that are held.
         """
+        key = key_of(key)
         tables = sorted(self.by_table)
         if table is None and len(tables) != 1:
             raise ConfigurationError(f"skew() needs table= where not just one was seen, and here were {tables}")

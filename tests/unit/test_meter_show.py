@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from boto3.dynamodb.types import Binary
 
 from shardkit.capacity import CapacityMeter, HotKey, Scope, Usage
 from shardkit.errors import ConfigurationError
@@ -144,6 +145,16 @@ def test_how_many_of_the_hottest(used: Scope, number: Any) -> None:
     for read in (used.hottest, lambda n: used.to_dict(hottest=n), lambda n: used.to_json(hottest=n)):
         with pytest.raises(ConfigurationError, match=f"how many of the hottest keys to give.*got {number!r}"):
             read(number)
+
+
+def test_the_key_whose_skew_is_asked_for(used: Scope) -> None:
+    for binary in (b"\x00\xff", bytearray(b"\x00\xff"), Binary(b"\x00\xff")):
+        assert used.skew(binary, table="T").hottest == b"\x00\xff"
+    assert used.skew(Decimal("1.5"), table="T").hottest == Decimal("1.5")
+    wrong: list[Any] = [None, True, 1.5, {"S": "a"}, ["a"]]
+    for given in wrong:
+        with pytest.raises(ConfigurationError, match="key is a partition key's value"):
+            used.skew(given, table="T")
 
 
 def test_keys_beyond_the_bound_are_added_up() -> None:
