@@ -125,13 +125,24 @@ class CapacityMeter(Totals):
             Threads count where they run in a copy of the context (shardkit's do; ``contextvars.copy_context``).
 
         Raises:
-            ConfigurationError: ``name`` or a tag is no text.
+            ConfigurationError: ``name`` or a tag is no text, or half of a surrogate pair, which UTF-8 cannot write.
 
         Cost:
             No request.
         """
-        if not isinstance(name, str):
+        if not _is_text(name):
             raise ConfigurationError(f"a scope's name is text, got {name!r:.100}; give str(...) of it")
-        if not all(isinstance(value, str) for value in tags.values()):
+        if not all(map(_is_text, (*tags, *tags.values()))):
             raise ConfigurationError(f"tags are text, got {tags!r:.200}; give str(...) of them")
         return Scope(self, name, self._recorder(), tags)
+
+
+def _is_text(given: object) -> bool:
+    """Say whether it is text that JSON can carry."""
+    if not isinstance(given, str):
+        return False
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

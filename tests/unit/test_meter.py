@@ -163,10 +163,12 @@ def test_a_key_schema_that_names_no_keys(key_schema: Any) -> None:
         CapacityMeter().attach(FakeClient(), key_schema=key_schema)
 
 
-@pytest.mark.parametrize("name", [None, 5, b"import"])
-def test_the_name_of_a_scope_is_text(meter: CapacityMeter, name: Any) -> None:
+@pytest.mark.parametrize("name", [None, 5, b"import", "\ud800"])
+def test_names_of_scopes_and_tags_are_text(meter: CapacityMeter, name: Any) -> None:
     with pytest.raises(ConfigurationError, match="name is text"):
         meter.scope(name)
+    with pytest.raises(ConfigurationError, match="tags are text"):
+        meter.scope("import", tenant=name)
 
 
 def test_scopes_nest_and_count_only_inside(client: FakeClient, meter: CapacityMeter) -> None:
