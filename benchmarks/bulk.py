@@ -22,7 +22,7 @@ MANY = 100_000
 
 def bulk(*, short: bool) -> Iterator[Figure]:
     """CPU an item at most a third of ``batch_writer``'s, 8 times its rate under latency, and bounded memory."""
-    orders = Orders(2_000 if short else 5_000)
+    orders = Orders(5_000)
     yield from _beside("CPU", orders, WAYS, clock=time.process_time, target=1 / 3, runs=5 if short else 9)
     if not short:  # it means something only where nothing else runs: the client takes a core, and the stub another
         wall = partial(_beside, "wall time", clock=time.perf_counter, latency_ms=LATENCY_MS)
