@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -151,8 +152,8 @@ def bulk_load(
             progress=progress,
         ),
     )
-    for _ in _results(carrier, loading, through):
-        pass
+    # Not a loop: Ctrl-C between two results would be raised here, and what is in flight be dropped.
+    deque(_results(carrier, loading, through), maxlen=0)
     return loading.load.report
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -132,6 +134,28 @@ def test_twice(orders: ShardedTable, tmp_path: Path, monkeypatch: pytest.MonkeyP
     released.set()
     assert bulk_load(orders, ITEMS, journal=tmp_path / "journal").written == COUNT
     assert stored(orders) == list(range(COUNT))
+
+
+def test_between_two_results(orders: ShardedTable) -> None:
+    """An interruption has no place there: bulk_load itself runs no line while anything is in flight."""
+    written: list[int] = []
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        return interrupted if frame.f_code is bulk_load.__code__ else None
+
+    def interrupted(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "line" and written and written[-1] < COUNT:
+            pytest.fail("an interruption would be raised here")
+        return interrupted
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        report = bulk_load(orders, ITEMS, workers=3, window=100, progress=lambda report: written.append(report.written))
+    finally:
+        sys.settrace(before)
+    assert len(written) > 1
+    assert report.written == COUNT
 
 
 def test_the_program_s_own_handler_is_left_alone(orders: ShardedTable) -> None:
