@@ -27,7 +27,7 @@ LATENCY_MS = 5.0
 
 def reads(*, short: bool) -> Iterator[Figure]:
     """200 shards of 100 orders, merged in order: CPU at most a third of boto3's, and below other libraries'."""
-    runs = 5 if short else 7
+    runs = 9
     expected = ways.comparable([order(name) for _, name in orders(SHARDS, SHARDS * EACH)])
     with stub(shards=SHARDS, items=SHARDS * EACH) as endpoint, ExitStack() as stack:
         tried = WORKERS[:1] if short else WORKERS
