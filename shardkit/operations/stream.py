@@ -104,6 +104,9 @@ class StreamOfShards(Gather):
     def _line_up(self) -> None:
         """Say which shards are to be asked next, and which may be."""
         if self._missing == 0:
+            # What was lined up for more, or put off by a throttle, is not needed any more.
+            self._to_ask.clear()
+            self._delayed.clear()
             return
         if not self._shared:
             for number in self._touched - self._busy:
