@@ -141,9 +141,7 @@ class Gather:
 
     def _time_is_over(self) -> None:
         self._late = True
-        for number in [
-            number for number in self._busy if self._fan_out.on_shard_error == "raise" or self._needed(number)
-        ]:
+        for number in [*self._busy] if self._fan_out.on_shard_error == "raise" else self._holding_back():
             asked = next((send for send, one in self._asked.items() if one == number), None)
             if asked is not None:
                 del self._asked[asked]
@@ -153,8 +151,8 @@ class Gather:
             self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
         self._to_ask = deque(number for number in self._to_ask if number in self._busy)
 
-    def _needed(self, number: int) -> bool:
-        """Say whether nothing can be handed out before a shard answers."""
+    def _holding_back(self) -> list[int]:
+        """Give the shards before whose answers nothing more can be handed out."""
         raise NotImplementedError
 
     @property

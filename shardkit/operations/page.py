@@ -84,8 +84,8 @@ class PageOfShards(Gather):
         self._wanted = refills(self.merge, limit - len(self.items), self._handed_out)
         return list(self._wanted)
 
-    def _needed(self, number: int) -> bool:
-        return not self._answers[number]
+    def _holding_back(self) -> list[int]:
+        return [number for number in self._busy if not self._answers[number]]
 
     def _partial(self) -> list[Entry]:
         return self.items + self.merge.held

@@ -182,8 +182,13 @@ class StreamOfShards(Gather):
         held = _HELD * items * self._wire_bytes / self._items if self._items else 0.0
         return self._fan_out.max_buffer_bytes - held - sum(self._reserved.values())
 
-    def _needed(self, number: int) -> bool:
-        return not self.merge.held_by(number)
+    def _holding_back(self) -> list[int]:
+        # Also one that is not asked: with ``max_items`` it may have to wait until the others have answered.
+        return [
+            number
+            for number in range(len(self.plan.shards))
+            if (number in self._busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
+        ]
 
     def _partial(self) -> list[Entry]:
         return self._ready + self.merge.held

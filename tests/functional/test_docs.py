@@ -38,7 +38,8 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
 DEMO_LINE = "python3 -m venv .venv && .venv/bin/pip install -q '.[demo]' && .venv/bin/shardkit demo"
 TEST_LINE = (
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python -m pytest -n auto --dist loadfile"
+    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
+    ".venv/bin/python -m pytest -n auto --dist loadfile"
 )
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
