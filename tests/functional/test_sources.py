@@ -7,19 +7,21 @@ import gzip
 import io
 import json
 import operator
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded, bulk_load
 from shardkit.bulk.sources import open_source
 from shardkit.cli.flights import read_flights
 from shardkit.codec import to_wire_item
+from shardkit.errors import ConfigurationError
 from tests.tables import make_table
 
 moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
@@ -145,24 +147,50 @@ def test_s3_prefixes_and_patterns(s3: Any) -> None:
     assert keys("s3://shardkit/many*.jsonl") == ["many-others.jsonl", "many/a.jsonl", "many/b.jsonl"]
 
 
-def test_s3_is_read_in_ranges_each_once(s3: Any, flights: list[dict[str, Any]], unasked: ShardedTable) -> None:
-    body = as_json(flights) * 12  # several megabytes
-    s3.put_object(Bucket="shardkit", Key="ranges.jsonl", Body=body)
+@contextmanager
+def ranges(s3: Any) -> Iterator[list[tuple[int, int]]]:
+    """The ranges that are asked for, first byte and past-last."""
     asked: list[tuple[int, int]] = []
 
     def look(params: Any, **_: Any) -> None:
         first, last = params["Range"].removeprefix("bytes=").split("-")
         asked.append((int(first), int(last) + 1))
 
-    source = open_source("s3://shardkit/ranges.jsonl", table=unasked, cursors=4, s3=s3)
     s3.meta.events.register("provide-client-params.s3.GetObject", look)
-    try:
+    yield asked
+    s3.meta.events.unregister("provide-client-params.s3.GetObject", look)
+
+
+def test_s3_is_read_in_ranges_each_once(s3: Any, flights: list[dict[str, Any]], unasked: ShardedTable) -> None:
+    body = as_json(flights) * 12  # several megabytes
+    s3.put_object(Bucket="shardkit", Key="ranges.jsonl", Body=body)
+    with ranges(s3) as asked:
+        source = open_source("s3://shardkit/ranges.jsonl", table=unasked, cursors=4, s3=s3)
+        opened = len(asked)
         assert sum(1 for _ in source.read()) == ROWS * 12
-    finally:
-        s3.meta.events.unregister("provide-client-params.s3.GetObject", look)
-    # Each of the four reads at most one block beyond its end.
-    assert len(body) <= sum(end - start for start, end in asked) <= len(body) + 4 * 1024 * 1024
-    assert all(end - start <= 1024 * 1024 for start, end in asked)
+    # Each of the four reads at most one block beyond its end; what is looked at is asked for apart.
+    looked, taken = [[end - start for start, end in some] for some in (asked[:opened], asked[opened:])]
+    assert len(body) <= sum(taken) <= len(body) + 4 * 1024 * 1024
+    assert max(taken) == 1024 * 1024
+    assert max(looked) == 256 * 1024
+
+
+def test_s3_is_looked_at_in_few_small_ranges(s3: Any, unasked: ShardedTable) -> None:
+    """A sample is read at 32 places, and each of seven cuts at two."""
+    body = b"".join(b'{"Date": "%09d", "Flight": "%0400d"}\n' % (n // 100, n) for n in range(40_000))
+    s3.put_object(Bucket="shardkit", Key="sampled.jsonl", Body=body)
+    with ranges(s3) as asked:
+        source = open_source("s3://shardkit/sampled.jsonl", table=unasked, cursors=8, s3=s3)
+    assert len(source.sections) == 8
+    assert len(asked) <= 2 + 32 + 2 * 7
+    assert {end - start for start, end in asked} == {256 * 1024}
+
+
+def test_s3_needs_smart_open(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.put_object(Bucket="shardkit", Key="unread.jsonl", Body=b'{"a": 1}\n')
+    monkeypatch.setitem(sys.modules, "smart_open", None)
+    with pytest.raises(ConfigurationError, match=r'smart_open: pip install "shardkit\[load\]"'):
+        open_source("s3://shardkit/unread.jsonl", s3=s3)
 
 
 def test_an_object_that_changes_meanwhile_ends_the_reading(s3: Any) -> None:
@@ -170,7 +198,7 @@ def test_an_object_that_changes_meanwhile_ends_the_reading(s3: Any) -> None:
     records = open_source("s3://shardkit/changing.jsonl", s3=s3).read()
     next(records)
     s3.put_object(Bucket="shardkit", Key="changing.jsonl", Body=b'{"a": 2}\n' * 200_000)
-    with pytest.raises(ClientError, match="PreconditionFailed"):
+    with pytest.raises(OSError, match="PreconditionFailed"):
         list(records)
 
 

@@ -33,6 +33,8 @@ BLOCK = 64 * 1024
 """Bytes that a cursor holds of a local file."""
 S3_BLOCK = 1024 * 1024
 """Bytes that a cursor asks S3 for at a time: 64 cursors hold 64 MB."""
+S3_LOOK = 256 * 1024
+"""Bytes that are asked for to look at a part of an object: 500 records of a sample are about as many."""
 _HEAD = 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # What lies beside the data of an export (manifests, marks of a job's end) is not data.
@@ -103,52 +105,37 @@ class S3File:
         return f"s3://{self.bucket}/{self.key}"
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset; nothing is asked for before it is read."""
-        stream = io.BufferedReader(_Ranges(self), S3_BLOCK)
-        stream.seek(offset)
-        return cast("IO[bytes]", stream)
+        """Open it at an offset."""
+        return self._opened(offset, S3_BLOCK)
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
-        return self.open(offset)
+        """Open it at an offset, and ask for less at a time."""
+        return self._opened(offset, S3_LOOK)
+
+    def _opened(self, offset: int, block: int) -> IO[bytes]:
+        try:
+            from smart_open import s3  # noqa: PLC0415 - of the load extra
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                'reading from S3 needs the package smart_open: pip install "shardkit[load]"'
+            ) from error
+        stream = s3.open(
+            self.bucket,
+            self.key,
+            "rb",
+            client=self.client,
+            client_kwargs={"S3.Client.get_object": {"IfMatch": self.etag}},
+            buffer_size=block,
+            range_chunk_size=block,
+            defer_seek=True,
+        )
+        if offset:  # a seek is a request
+            stream.seek(offset)
+        return cast("IO[bytes]", stream)
 
     def identity(self) -> dict[str, Any]:
         """Name, size and ETag."""
         return {"name": self.name, "size": self.size, "etag": self.etag}
-
-
-class _Ranges(io.RawIOBase):
-    """An object of S3 as a raw stream: each read is one request for a range."""
-
-    def __init__(self, file: S3File) -> None:
-        self._file = file
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._file.size)
-        if self._at >= end:
-            return 0
-        answer = self._file.client.get_object(
-            Bucket=self._file.bucket,
-            Key=self._file.key,
-            Range=f"bytes={self._at}-{end - 1}",
-            IfMatch=self._file.etag,
-        )
-        with answer["Body"] as body:
-            content = body.read()
-        buffer[: len(content)] = content
-        self._at += len(content)
-        return len(content)
 
 
 class StandardInput:

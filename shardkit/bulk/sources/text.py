@@ -127,7 +127,7 @@ class TextFile:
             if self.layout.quotes:
                 quotes, newlines = self._count(at, start)
                 inside, line, at = (inside + quotes) % 2, line + newlines, start
-            with self.file.open(start) as stream:
+            with self.file.look(start) as stream:
                 lines = _Lines(stream, self.file.name, start)
                 while inside:  # at the file's end too a quote is taken for closed
                     inside = (inside + next(lines, b'"').count(b'"')) % 2
@@ -140,7 +140,7 @@ class TextFile:
             at, line = cut, line + taken
 
     def _line_start(self, offset: int) -> int:
-        with self.file.open(offset - 1) as stream:
+        with self.file.look(offset - 1) as stream:
             return offset - 1 + len(stream.readline())
 
     def _count(self, start: int, end: int) -> tuple[int, int]:
@@ -155,10 +155,13 @@ class TextFile:
     def spot(self, offset: int, count: int) -> list[Record]:
         """Read some records from an offset on; what is cut off at either end is left out."""
         format_, begin, _ = self.begun
-        start = begin if offset <= begin or not self.divisible else self._line_start(offset)
+        between = self.divisible and offset > begin
+        start = offset - 1 if between else begin if self.divisible else 0
         records: list[Record] = []
-        with self.file.look(start if self.divisible else 0) as raw, self.unpacked(raw) as stream:
-            lines = _Lines(stream, self.file.name, start if self.divisible else 0)
+        with self.file.look(start) as raw, self.unpacked(raw) as stream:
+            if between:
+                start += len(stream.readline())
+            lines = _Lines(stream, self.file.name, start)
             if not self.divisible:
                 self.layout.begin(lines, self.file.name)
             # Of standard input only the first bytes are looked at: a compressed stream breaks off there.
