@@ -21,17 +21,18 @@ class TokenBucket:
 
     Args:
         rate: Units a second, above 0; infinity: no limit.
-        burst: Units that are kept of what was not used. It begins with none.
+        burst: Units that are kept of what was not used.
+        balance: Units that it begins with.
         now: When it begins, in seconds on the caller's clock; when it is first asked, if not given.
 
     So in any time ``t`` no more than ``rate × t + burst`` units are begun, and what the last request takes beyond. A
     request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
     """
 
-    def __init__(self, rate: float, *, burst: float = 0.0, now: float | None = None) -> None:
+    def __init__(self, rate: float, *, burst: float = 0.0, balance: float = 0.0, now: float | None = None) -> None:
         self._rate = rate
         self._burst = burst
-        self._balance = 0.0
+        self._balance = balance
         self._then = now
 
     @property
@@ -48,6 +49,25 @@ class TokenBucket:
         """Take units, into debt if need be; fewer than 0 are given back."""
         self._flow(now)
         self._balance = min(self._balance - units, self._burst)
+
+    def holds(self, units: float, now: float) -> bool:
+        """Say whether so many units can be taken now without debt; of more than the burst, whether it is full.
+
+        Of 0 units, which is what one says who does not know yet: whether anything is left.
+        """
+        self._flow(now)
+        return self._rate == inf or (self._balance >= min(units, self._burst) - _NOTHING and self._balance > 0)
+
+    def halve(self, now: float) -> TokenBucket:
+        """Keep one half of it, and give the other as a bucket of its own: of the rate, the burst and what is left."""
+        self._flow(now)
+        self._rate, self._burst, self._balance = self._rate / 2, self._burst / 2, self._balance / 2
+        return self.copy(now)
+
+    def copy(self, now: float) -> TokenBucket:
+        """Give a bucket like this one."""
+        self._flow(now)
+        return TokenBucket(self._rate, burst=self._burst, balance=self._balance, now=now)
 
     def ready(self, now: float) -> float:
         """Say when the next request may go: a time, not after ``now`` if it may at once."""

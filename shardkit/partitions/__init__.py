@@ -1,4 +1,4 @@
-"""Estimate a table's partitions, and plan throughput, bulk loads and shards: pure, no request is made.
+"""Estimate and simulate a table's partitions, plan throughput, bulk loads and shards: pure, no request is made.
 
 Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* an assumption of ours.
 """
@@ -16,9 +16,11 @@ from shardkit.partitions.estimate import (
 from shardkit.partitions.hottest import probability_within
 from shardkit.partitions.index_writes import IndexWrites
 from shardkit.partitions.key_load import Fit
+from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, plan_bulk_load
 from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
 from shardkit.partitions.statements import Statement
+from shardkit.partitions.throttle import Throttle
 
 __all__ = [
     "BURST_SECONDS",
@@ -30,12 +32,15 @@ __all__ = [
     "IndexLoad",
     "IndexWrites",
     "PartitionThroughput",
+    "Partitions",
     "ShardPlan",
     "Statement",
     "TableEstimate",
     "TablePartitions",
+    "Throttle",
     "ThroughputEstimate",
     "estimate_table",
+    "hash_of",
     "initial_partitions",
     "partitions_by_older_rule",
     "partitions_for_size",

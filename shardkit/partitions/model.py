@@ -1,0 +1,286 @@
+"""A model of the partitions of a table, or of a global index: what each serves, refuses, and when it splits.
+
+Time is a number of seconds that the caller gives, and never goes back. What is modelled:
+
+1. Partitions own ranges of a space of 64-bit hashes; together all of it, always.
+2. A partition serves 3,000 read and 1,000 write units a second at the most. A provisioned table's total bounds all.
+3. Without adaptive capacity a partition has its share of the provisioned throughput only, halved by each split. With
+   it, it may use what others leave: at once (as today), or some time after its first throttle (as the guide says).
+4. What a share, or the table, does not use is kept for up to ``burst_seconds``; of one second at least, since rates
+   are of units a second. It is never served faster than 2. says. A new table begins with one second's.
+5. Partitions split by size, when more throughput is set, and (optional) where they are full for a while; never merge.
+
+What is refused takes nothing. A request that is larger than all that can be kept goes when that much is there, and
+what it takes beyond it has to be paid off first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from shardkit.capacity.bucket import TokenBucket
+from shardkit.capacity.units import partitions_taken, rounded_up
+from shardkit.codec import WireValue, from_wire
+from shardkit.hashing import stable_hash
+from shardkit.partitions.adaptive import Adaptation
+from shardkit.partitions.estimate import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
+from shardkit.partitions.heat import Heat, PartitionHeat
+from shardkit.partitions.partition import LIMITS, Partition, Served, kept
+from shardkit.partitions.statements import check, check_count
+from shardkit.partitions.throttle import Kind, Limit, Throttle
+
+__all__ = ["HASHES", "Partitions", "hash_of"]
+
+HASHES = 2**64
+"""How many hashes there are."""
+_ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
+"""Of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
+_UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
+
+
+def hash_of(*values: WireValue) -> int:
+    """Give the hash of a stored partition key, from its wire value (an index's may have up to four).
+
+    Example:
+        >>> hash_of({"S": "2014-07-09.57"}) == hash_of({"S": "2014-07-09.57"})
+        True
+
+    Returns:
+        An int from 0 to 2**64 - 1. Which hash the service uses is not said anywhere: this one is :func:`stable_hash`.
+    """
+    plain = tuple([_plain(value) for value in values])
+    return _hashed(plain[0] if len(plain) == 1 else plain)
+
+
+@lru_cache(2**16)
+def _hashed(value: Any) -> int:
+    return stable_hash(value)
+
+
+def _plain(value: WireValue) -> Any:
+    ((letter, content),) = value.items()
+    return content if letter == "S" else from_wire(value)
+
+
+class Partitions:
+    """The partitions of one table, or of one global index.
+
+    Example:
+        >>> partitions = Partitions(read_units=0, write_units=400, count=4, burst_seconds=0, adaptive_seconds=None)
+        >>> hot = hash_of({"S": "2014-07-09"})
+        >>> for _ in range(100):
+        ...     assert partitions.throttle(hot, "write", 0.0, units=1) is None
+        ...     partitions.take(hot, "write", 1, 0.0)
+        >>> partitions.throttle(hot, "write", 0.0, units=1).reason
+        'TableWriteKeyRangeThroughputExceeded'
+
+    Args:
+        read_units: provisioned read units a second, or the most that an on-demand one is let take; None: only what
+            partitions serve bounds it.
+        write_units: likewise, write units a second.
+        count: how many partitions; None: as many as the throughput makes (:func:`initial_partitions`), of an on-demand
+            one at least the four that a new one has.
+        burst_seconds: for how many seconds unused throughput is kept; 0: no burst.
+        adaptive_seconds: how long after its first throttle a partition may use more than its share; 0: at once, as
+            today; 300 to 1,800: as the guide says; None: never.
+        on_demand: whether it is on-demand: throttles have another code, and there are no shares.
+        split_bytes: a partition that holds more is split.
+        split_for_heat: after how many seconds of throttles a partition is split; None: never.
+        resource: the ARN that throttles name, or the end of one: ``table/orders/index/by-city``.
+
+    Raises:
+        ConfigurationError: an argument cannot work.
+
+    Cost:
+        No request; 1 to 2 µs a decision. Memory: a few KB a partition, and its heat.
+
+    Source:
+        Developer Guide, "Best Practices for Tables"; Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), section 4.
+        Which of it is a model: the module's text, and docs/simulate.md.
+    """
+
+    def __init__(
+        self,
+        *,
+        read_units: float | None,
+        write_units: float | None,
+        count: int | None = None,
+        burst_seconds: float = BURST_SECONDS,
+        adaptive_seconds: float | None = 0.0,
+        on_demand: bool = False,
+        split_bytes: float = PARTITION_BYTES,
+        split_for_heat: float | None = None,
+        resource: str = "table/orders",
+    ) -> None:
+        self._units: dict[Kind, float | None] = {"read": read_units, "write": write_units}
+        for kind, units in self._units.items():
+            if units is not None:
+                check(f"{kind}_units", units, _UNITS_NAMES[kind])
+        check("burst_seconds", burst_seconds, "seconds")
+        check("split_bytes", split_bytes, "bytes", above=True)
+        for name, seconds in (("adaptive_seconds", adaptive_seconds), ("split_for_heat", split_for_heat)):
+            if seconds is not None:
+                check(name, seconds, "seconds")
+        if count is None:
+            count = initial_partitions(read_units=read_units or 0, write_units=write_units or 0)
+            if on_demand:
+                count = max(count, _ON_DEMAND_PARTITIONS)
+        check_count("count", count, "partitions", most=1_000_000)
+        self.resource = resource
+        self.heat = Heat()
+        self._burst_seconds = burst_seconds
+        self._adaptive_seconds = adaptive_seconds
+        self._on_demand = on_demand
+        self._split_bytes = split_bytes
+        self._split_for_heat = split_for_heat
+        self._totals = {kind: None if units is None else self._bucket(units) for kind, units in self._units.items()}
+        self._partitions = [self._partition(HASHES * n // count, Fraction(1, count)) for n in range(count)]
+        self._starts = [partition.start for partition in self._partitions]
+        total: Limit = "MaxOnDemandThroughput" if on_demand else "ProvisionedThroughput"
+        self._throttles: dict[tuple[Kind, bool], Throttle] = {
+            (kind, whole): Throttle(kind, total if whole else "KeyRangeThroughput", resource, on_demand)
+            for kind in LIMITS
+            for whole in (False, True)
+        }
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    @property
+    def ranges(self) -> list[range]:
+        """The range of the hash space that each partition owns, in their order."""
+        return [range(*ends) for ends in zip(self._starts, [*self._starts[1:], HASHES], strict=True)]
+
+    @property
+    def stored(self) -> list[float]:
+        """The bytes that each partition holds, in the order of their ranges."""
+        return [partition.stored for partition in self._partitions]
+
+    def place(self, hashed: int) -> int:
+        """Give the number of the partition that owns a hash, from 0, in the order of their ranges."""
+        return bisect_right(self._starts, hashed) - 1
+
+    def throttle(self, hashed: int, kind: Kind, now: float, *, units: float = 0.0) -> Throttle | None:
+        """Say why a call on a key would be throttled now, if it would; a throttle is noted.
+
+        Args:
+            hashed: of its partition key.
+            kind: what it wants.
+            now: the time.
+            units: what it takes; 0 where that is not known yet: then it goes as long as anything is left.
+        """
+        partition = self._partitions[bisect_right(self._starts, hashed) - 1]
+        if not partition.served[kind].holds(units, now):
+            if self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):
+                self._full(partition, now, self._split_for_heat)
+            whole = False
+        else:
+            total = self._totals[kind]
+            if total is None or total.holds(units, now):
+                return None
+            whole = True
+        self.heat.add(partition.heat.throttled[kind], units, now)
+        return self._throttles[kind, whole]
+
+    def take(self, hashed: int, kind: Kind, units: float, now: float) -> None:
+        """Serve units, into debt if need be: what a read took is known after it."""
+        partition = self._partitions[bisect_right(self._starts, hashed) - 1]
+        partition.served[kind].take(units, now)
+        total = self._totals[kind]
+        if total is not None:
+            total.take(units, now)
+        self.heat.add(partition.heat.taken[kind], units, now)
+        if self._split_for_heat is not None:
+            partition.see(hashed, units)
+
+    def store(self, hashed: int, size: float, now: float) -> None:
+        """Let data grow (or, of fewer than 0 bytes, shrink): a partition that holds too much is split in two halves.
+
+        That both halves then hold as much is a model: where a range's data is, is not kept.
+        """
+        place = self.place(hashed)
+        partition = self._partitions[place]
+        partition.stored = max(0.0, partition.stored + size)
+        if partition.stored > self._split_bytes:
+            self._split(place, self._middle(place), now)
+
+    def change_throughput(
+        self, *, read_units: float | None = None, write_units: float | None = None, now: float
+    ) -> None:
+        """Set a provisioned throughput; where it is more than the partitions serve, each is split, as often as needed.
+
+        Args:
+            read_units: read units a second from now on; None: as they are.
+            write_units: write units a second from now on; None: as they are.
+            now: the time.
+
+        Source:
+            Developer Guide, "Best Practices for Tables", Increased Provisioned Throughput Settings.
+        """
+        given: dict[Kind, float | None] = {"read": read_units, "write": write_units}
+        for kind, units in given.items():
+            if units is not None:
+                check(f"{kind}_units", units, _UNITS_NAMES[kind])
+                self._units[kind] = units
+        shares = Counter(partition.share for partition in self._partitions)
+        table = TablePartitions(0, 0, shares).set_throughput(
+            read_units=self._units["read"] or 0, write_units=self._units["write"] or 0
+        )
+        for kind, units in self._units.items():
+            total = self._totals[kind]
+            if units is None:
+                continue
+            if total is None:
+                self._totals[kind] = self._bucket(units)
+            else:
+                total.change(units, burst=kept(units, self._burst_seconds), now=now)
+            for partition in self._partitions:
+                share = partition.served[kind].share
+                if share is not None:
+                    own = units * float(partition.share)
+                    share.change(own, burst=kept(own, self._burst_seconds), now=now)
+        for _ in range((table.partitions // len(self)).bit_length() - 1):
+            for place in reversed(range(len(self))):
+                self._split(place, self._middle(place), now)
+
+    def _bucket(self, units: float) -> TokenBucket:
+        return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units))
+
+    def _partition(self, start: int, share: Fraction) -> Partition:
+        heat = PartitionHeat(start)
+        self.heat.partitions.append(heat)
+        served = {}
+        for kind, limit in LIMITS.items():
+            units = self._units[kind]
+            shared = units is not None and not self._on_demand and self._adaptive_seconds != 0
+            own = self._bucket(units * float(share)) if shared and units is not None else None
+            bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit))
+            served[kind] = Served(bucket, own, Adaptation(self._adaptive_seconds))
+        return Partition(start, share, served, heat)
+
+    def _full(self, partition: Partition, now: float, seconds: float) -> None:
+        if partition.full_for(now) >= seconds and (at := partition.heat_split()) is not None:
+            self._split(self.place(partition.start), at, now)
+
+    def _middle(self, place: int) -> int:
+        end = self._starts[place + 1] if place + 1 < len(self) else HASHES
+        return (self._starts[place] + end) // 2
+
+    def _split(self, place: int, at: int, now: float) -> None:
+        """Split a partition: what begins at a hash becomes another one."""
+        left = self._partitions[place]
+        if at == left.start:
+            return  # it is of one hash
+        heat = PartitionHeat(at)
+        self.heat.partitions.append(heat)
+        left.share /= 2
+        left.stored /= 2
+        right = Partition(at, left.share, {kind: served.halve(now) for kind, served in left.served.items()}, heat)
+        right.stored = left.stored
+        left.cooled()
+        self._partitions.insert(place + 1, right)
+        self._starts.insert(place + 1, at)
