@@ -24,30 +24,20 @@ def backoff_seconds(attempt: int, draw: float) -> float:
 class Backoff:
     """The waits of one thing that is refused again and again: they grow until it succeeds.
 
-    ``until`` is when it may be tried again (seconds). It is hopeless after ``ATTEMPTS`` tries in a row during which
-    nothing at all got on: as long as others do, its turn will come.
+    ``until`` is when it may be tried again (seconds).
     """
 
-    __slots__ = ("_fruitless", "_progress", "_tries", "until")
+    __slots__ = ("_tries", "until")
 
     def __init__(self) -> None:
         self.until = 0.0
         self._tries = 0
-        self._fruitless = 0
-        self._progress = -1
 
-    def refused(self, now: float, draw: float, progress: int) -> None:
-        """Note a refusal; ``progress`` is any count that grows while something gets on."""
-        self._fruitless = self._fruitless + 1 if progress == self._progress else 1
-        self._progress = progress
+    def refused(self, now: float, draw: float) -> None:
+        """Note a refusal."""
         self._tries += 1
         self.until = now + backoff_seconds(self._tries, draw)
 
     def eased(self) -> None:
         """Note a success: the next wait is a short one."""
-        self._tries = self._fruitless = 0
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether to give up."""
-        return self._fruitless >= ATTEMPTS
+        self._tries = 0

@@ -5,8 +5,8 @@
    never overtaken: the second waits until it is settled. So the last write of the input wins.
 3. What is throttled goes back to the front of its key's queue. By the service's reason the key rests, or all slow down
    (``pacing``), or, at the account's limit, the load stops. Items that come back unprocessed carry no reason: their
-   keys rest, and one of the items is written alone at once, to hear it. A key is given up, with all that waits of it,
-   after ``ATTEMPTS`` refusals in a row while nothing at all is written.
+   keys rest, and one of the items is written alone at once, to hear it. Where throttles are all that comes, and nothing
+   at all is written for ``STALLED_SECONDS``, the load stops.
 4. A batch that a server error or a lost connection ended is sent again after a growing, jittered wait, as it is, and is
    given up after ``ATTEMPTS`` tries. Meanwhile it keeps its place among the ``workers``.
 5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
@@ -26,7 +26,7 @@ from math import inf
 from typing import Any, Literal
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
-from shardkit.bulk.outcome import Outcome, duplicate, too_many, unprocessed
+from shardkit.bulk.outcome import Outcome, duplicate, stalled, too_many
 from shardkit.bulk.pacing import KeyPace, TablePace, units_of
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
@@ -36,13 +36,17 @@ from shardkit.faults import is_fatal, is_throttle, is_transient, throttle_reason
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
 
-__all__ = ["BATCH_ITEMS", "WINDOW", "Duplicates", "Load"]
+__all__ = ["BATCH_ITEMS", "STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
 
 BATCH_ITEMS = 25
 """Puts and deletes in one BatchWriteItem (API reference)."""
 WINDOW = 50_000
 """Items that wait to be interleaved: about 50 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a
 key, 1% of the throughput is lost, and 7.5% with a fifth of it (``benchmarks/window.py``)."""
+
+STALLED_SECONDS = 60.0
+"""A load stops that is throttled for so long without one item written: no partition takes nothing for a minute, unless
+others take all that it has."""
 
 Duplicates = Literal["last", "first", "error"]
 
@@ -109,6 +113,7 @@ class Load:
         self._tally = Tally()
         self._outcome = Outcome(sharding, self._tally, where)
         self._answered = -inf
+        self._stalled: float | None = None  # since when throttles are all that comes
         self._closed = False
         self.fatal: Exception | None = None
         self.broken: Exception | None = None
@@ -199,6 +204,7 @@ class Load:
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
         if len(self._outcome):
+            self._stalled = None
             return Done(self._outcome.results())
         ready = inf
         if self.fatal is None:
@@ -211,6 +217,7 @@ class Load:
                 if ready <= now and (batch := self._batch(now)):
                     return self._send(batch, now)
                 if self.wants:
+                    self._stalled = None  # what the source takes is its own time
                     return Done([])
         if self._asked or self._described is not None or not self.ended:
             return Wait(self._until(ready, now))
@@ -292,12 +299,12 @@ class Load:
             left = [write for write in left if write is not fresh]
             self._alone.append(_Batch([fresh], alone=True))
             self._tally.retried += 1
-            self._keys.throttled(fresh.identity[0], now, self._tally.written)
+            self._keys.throttled(fresh.identity[0], now)
             self._tally.hot([fresh.identity[0]])
         else:
             self._tally.throttled(())
         if left:
-            self._rest(left, unprocessed(), now)
+            self._hold_back(left, None, "key", now)
 
     def _failed(self, batch: _Batch, error: Exception, now: float) -> None:
         writes = batch.writes
@@ -310,7 +317,7 @@ class Load:
             # Single writes may not be allowed; the batches are.
             self._probes = False
             self._tally.throttled(())
-            self._rest(writes, error, now)
+            self._hold_back(writes, None, "key", now)
         elif is_fatal(error):
             self._stop(writes, error)
         elif lost:
@@ -341,27 +348,27 @@ class Load:
         self._tally.throttles += 1
         self._tally.throttled(throttle_reasons(error))
         self._tally.scopes.add(scope)
-        if self.fatal is not None or scope == "account":
+        if scope == "account":
             self._stop(writes, error)
-        elif scope == "key":
-            self._rest(writes, error, now)
-        elif self._pace.throttled(now, self._tally.written):
-            self._fail(writes, error)
         else:
-            self._put_back(writes)
+            self._hold_back(writes, error, scope, now)
 
-    def _rest(self, writes: list[Write], error: Exception, now: float) -> None:
-        """Let the keys of what was throttled rest, or give it up."""
-        if self.fatal is not None:
-            self._fail(writes, self.fatal)
+    def _hold_back(
+        self, writes: list[Write], error: Exception | None, scope: Literal["key", "table"], now: float
+    ) -> None:
+        """Let what was throttled wait, its keys or the whole load; where nothing gets on, stop."""
+        self._stalled = now if self._stalled is None else self._stalled
+        if self.fatal is not None or now - self._stalled >= STALLED_SECONDS:
+            self._stop(writes, stalled(error, STALLED_SECONDS))
             return
-        keys = {write.identity[0] for write in writes}
-        self._tally.hot(keys)
-        hopeless = {key for key in keys if self._keys.throttled(key, now, self._tally.written)}
-        self._fail([write for write in writes if write.identity[0] in hopeless], error)
-        # What waits behind them would take the longest wait each, and fail too.
-        self._fail(self._window.drop(hopeless), error)
-        self._put_back([write for write in writes if write.identity[0] not in hopeless])
+        if scope == "key":
+            keys = {write.identity[0] for write in writes}
+            self._tally.hot(keys)
+            for key in keys:
+                self._keys.throttled(key, now)
+        else:
+            self._pace.throttled(now)
+        self._put_back(writes)
 
     def _put_back(self, writes: list[Write]) -> None:
         for write in reversed(writes):

@@ -94,30 +94,14 @@ class Interleave(Generic[T]):
         entry = before[1]
         before[1] = entry[1]
         if entry is before:
-            self._leave(key)
+            del self._lasts[key]
+            self._resting.discard(key)
+            if key in self._turns:
+                self._turns.remove(key)
         elif entry is last:
             self._lasts[key] = before
         entry[1] = None
         self._held -= 1
-
-    def drop(self, key: Hashable) -> list[T]:
-        """Take all items of this partition key out of turn."""
-        items: list[T] = []
-        last = self._lasts.get(key)
-        if last is not None:
-            entry, last[1] = last[1], None  # no ring any more
-            while entry is not None:
-                items.append(entry[0])
-                entry = entry[1]
-            self._leave(key)
-            self._held -= len(items)
-        return items
-
-    def _leave(self, key: Hashable) -> None:
-        del self._lasts[key]
-        self._resting.discard(key)
-        if key in self._turns:
-            self._turns.remove(key)
 
     def drain(self) -> list[T]:
         """Take all that is held, also of keys that rest."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-from shardkit.backoff import ATTEMPTS
 from shardkit.bulk.report import BulkResult, Encoded
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.writes import Identity, Write
 from shardkit.errors import ShardkitError
+from shardkit.faults import throttle_reasons
 from shardkit.sharding import Sharding
 
-__all__ = ["Outcome", "duplicate", "too_many", "unprocessed"]
+__all__ = ["Outcome", "duplicate", "stalled", "too_many"]
 
 Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
@@ -109,14 +109,6 @@ class Outcome:
         return place if self._where is None else self._where(place)
 
 
-def unprocessed() -> ShardkitError:
-    """Give the reason of an item that came back unprocessed too often."""
-    return ShardkitError(
-        f"the service left items of this key unprocessed {ATTEMPTS} times in a row: it is short of write units for "
-        "this key or table; raise them, spread the key over more shards, or load again later"
-    )
-
-
 def duplicate(place: Any) -> ShardkitError:
     """Give the reason of the second item of a key."""
     return ShardkitError(
@@ -131,3 +123,15 @@ def too_many(failed: int, most: int) -> ShardkitError:
         f"{failed:,} items failed, and max_failures={most:,} allows no more; look at their reasons, mend the source, "
         "or give a higher max_failures"
     )
+
+
+def stalled(error: Exception | None, seconds: float) -> ShardkitError:
+    """Give the reason of a load to which only throttles came; ``error`` is the last of them, if one was heard."""
+    reasons = ", ".join(sorted(throttle_reasons(error))) if error else ""
+    stall = ShardkitError(
+        f"nothing was written for {seconds:.0f} s, because the service throttles every write "
+        f"({reasons or 'it gives no reason'}); raise the write units of the table and of its indexes, or load when "
+        "others leave some"
+    )
+    stall.__cause__ = error
+    return stall

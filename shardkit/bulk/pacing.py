@@ -94,8 +94,8 @@ class KeyPace:
                 if slowed.allowance >= KEY_ITEMS:
                     del self._slowed[key]
 
-    def throttled(self, key: Hashable, now: float, progress: int) -> bool:
-        """Slow a key down; True: its tries bring nothing, give up."""
+    def throttled(self, key: Hashable, now: float) -> None:
+        """Slow a key down."""
         slowed = self._slowed.get(key)
         if slowed is None:
             if len(self._slowed) >= _SLOWED_KEYS:
@@ -104,10 +104,9 @@ class KeyPace:
         # What was sent before the key began to rest says nothing new.
         if slowed.backoff.until <= now:
             slowed.allowance = max(1.0, min(slowed.allowance, self._flying.get(key, 0)) / 2)
-            slowed.backoff.refused(now, self._draw(), progress)
+            slowed.backoff.refused(now, self._draw())
             self._rests += 1
             heappush(self._alarms, (slowed.backoff.until, self._rests, key))
-        return slowed.backoff.hopeless
 
     @property
     def alarm(self) -> float:
@@ -222,16 +221,15 @@ class TablePace:
             self._throughput = self._units / (now - self._since)
             self._since, self._units = now, 0.0
 
-    def throttled(self, now: float, progress: int) -> bool:
-        """Slow all down; True: its tries bring nothing, give up."""
+    def throttled(self, now: float) -> None:
+        """Slow all down."""
         # One slowing for all that was under way when it began.
         if self._backoff.until <= now:
             measured = max(self._throughput, self._units, _LEAST_STEP)
             before = min(self.rate, measured)
             self._step = max(_LEAST_STEP, before / 10)
             self._change(max(_LEAST_RATE, before * (0.5 + 0.3 * self._draw())), now)
-            self._backoff.refused(now, self._draw(), progress)
-        return self._backoff.hopeless
+            self._backoff.refused(now, self._draw())
 
     def _change(self, rate: float, now: float) -> None:
         self._bucket.change(rate, burst=rate * _BURST_SECONDS, now=now)

@@ -5,7 +5,7 @@ Of one primary key at most one is on its way: it is never overtaken, and the sec
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.pacing import KeyPace
@@ -88,16 +88,6 @@ class Window:
     def wake(self, now: float) -> None:
         """Let the keys that have rested have turns again."""
         self._waiting.wake(self._keys.rested(now))
-
-    def drop(self, keys: Iterable[Hashable]) -> list[Write]:
-        """Take all that waits of these partition keys, but what waits for another write of its primary key."""
-        dropped = []
-        for write in [write for key in keys for write in self._waiting.drop(key)]:
-            if write.identity in self._flying:
-                self._waiting.add(write.identity[0], write)
-            else:
-                dropped.append(write)
-        return dropped
 
     def drain(self) -> list[Write]:
         """Take all that wait, also those of keys that rest."""

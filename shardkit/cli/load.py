@@ -1,7 +1,7 @@
 """``shardkit load``: files into a table, spread, mixed and resumable.
 
 Exit codes: 0 all is written · 1 some items failed, the others are written · 2 wrong use, nothing is written ·
-3 stopped before its end (Ctrl-C, no access, an account's limit), the same command with --journal goes on.
+3 stopped before its end (Ctrl-C, no access, throttles without end), the same command with --journal goes on.
 """
 
 from __future__ import annotations

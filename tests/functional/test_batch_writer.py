@@ -183,10 +183,9 @@ def test_unprocessed_items_are_not_resent_at_once_nor_for_ever(
 ) -> None:
     """Waits come between, they grow, and the tries end."""
     faults = Faults(table.meta.client, ["unprocessed"] * 1000, alone=["throttle"] * 1000)
-    with pytest.raises(BulkLoadError):
+    with pytest.raises(BulkLoadError, match="nothing was written for 60 s"):
         put(orders, order(1))
-    assert len(faults.batches) == 10
-    assert len(clock.sleeps) == 9
+    assert len(faults.batches) == len(clock.sleeps) + 1 < 20
     assert clock.sleeps[-1] > 50 * clock.sleeps[0] > 0
 
 

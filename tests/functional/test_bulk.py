@@ -26,6 +26,7 @@ from shardkit import (
     bulk_load,
     streaming_bulk,
 )
+from shardkit.bulk.batch import STALLED_SECONDS
 from tests.fakes import Fault, Faults, once, timeless
 from tests.tables import make_table
 
@@ -135,16 +136,19 @@ def test_faults_that_pass(orders: ShardedTable, table: Table, faults: list[Fault
 
 
 def test_a_fault_that_stays(orders: ShardedTable, table: Table) -> None:
-    """Tries are bounded, the reason is the service's, and the caller gets each item back with it."""
-    timeless(orders)
+    """The load stops after a minute of it, and the caller gets each item back with the reason."""
+    clock = timeless(orders)
     Faults(table.meta.client, ["throttle"] * 1000)
     source = some(3)
-    with pytest.raises(BulkLoadError, match="3 of 3 items were not written") as raised:
+    with pytest.raises(BulkLoadError, match="the load stopped: nothing was written for 60 s") as raised:
         bulk_load(orders, source)
     assert [source[failure.place] for failure in raised.value.failed] == [one.item for one in raised.value.failed]
     assert {failure.place for failure in raised.value.failed} == {0, 1, 2}
-    assert all(isinstance(failure.error, ClientError) for failure in raised.value.failed)
-    assert isinstance(raised.value.__cause__, ClientError)
+    reason = raised.value.__cause__
+    assert {failure.error for failure in raised.value.failed} == {reason}
+    assert reason is not None
+    assert isinstance(reason.__cause__, ClientError)
+    assert STALLED_SECONDS <= clock.now < STALLED_SECONDS + 20
     assert stored(table) == {}
 
 

@@ -64,18 +64,6 @@ def test_an_item_is_put_back() -> None:
     assert order.drain() == [("U1", 1), ("U2", 1), ("U1", 2)]
 
 
-def test_a_key_is_dropped() -> None:
-    """With all its items, in their order, also while it rests; and it may come again."""
-    order = guide({"U1": 3, "U2": 2})
-    assert order.take(1, lambda item: item[0] != "U1") == [("U2", 1)]
-    assert order.drop("U1") == [("U1", 1), ("U1", 2), ("U1", 3)]
-    assert order.drop("U1") == []
-    order.wake(["U1"])
-    assert len(order) == 1
-    order.add("U1", ("U1", 4))
-    assert order.drain() == [("U2", 2), ("U1", 4)]
-
-
 def test_an_item_is_removed() -> None:
     """The others keep their order; the last of a key takes its key along."""
     order = guide({"U1": 3, "U2": 1})
@@ -84,7 +72,10 @@ def test_an_item_is_removed() -> None:
     assert len(order) == 2
     assert order.drain() == [("U1", 1), ("U1", 3)]
     order.add("U2", ("U2", 9))
-    assert order.drain() == [("U2", 9)]
+    assert order.take(1, lambda _: False) == []
+    order.remove("U2", ("U2", 9))  # while its key rests
+    order.wake(["U2"])
+    assert order.drain() == []
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers())))

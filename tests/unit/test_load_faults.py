@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from shardkit.backoff import ATTEMPTS
+from shardkit.bulk.batch import STALLED_SECONDS
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.errors import BulkLoadError
@@ -48,19 +49,35 @@ def test_unprocessed_items_are_sent_again(fault: Fault) -> None:
     assert report.write_units == 25.0
 
 
-@pytest.mark.parametrize("fault", ["throttle", "500", "lost", "500 after", "lost after", "unprocessed"])
+@pytest.mark.parametrize("fault", ["500", "lost", "500 after", "lost after"])
 def test_waits_grow_and_tries_are_bounded(fault: Fault) -> None:
     """No try follows at once, each wait is longer, and the tenth is the last; the reason is kept."""
-    load, service = a_load(draw=lambda: 0.0), Service(repeat(fault), alone=repeat(throttled()))
+    load, service = a_load(draw=lambda: 0.0), Service(repeat(fault))
     results, report = drive(load, some(1), service), load.report
-    gaps = [later - earlier for earlier, later in pairwise(service.times)]
     assert len(service.times) == ATTEMPTS
-    assert gaps == pytest.approx([0.025 * 2**number for number in range(ATTEMPTS - 1)], abs=0.005)
+    assert_growing(service.times)
     assert outcome(results) == [(0, False)]
     assert (report.items, report.written, report.failed) == (1, 0, 1)
     assert report.retried == report.requests - 1
-    assert report.throttles == (report.requests if fault in {"throttle", "unprocessed"} else 0)
+    assert report.throttles == 0
     assert report.failures == tuple(results)
+
+
+@pytest.mark.parametrize("fault", ["throttle", "unprocessed"])
+def test_waits_grow_while_the_service_throttles(fault: Fault) -> None:
+    """Until the load stops, for a reason of its own."""
+    load, service = a_load(draw=lambda: 0.0), Service(repeat(fault), alone=repeat(throttled()))
+    results, report = drive(load, some(1), service), load.report
+    assert_growing(service.times)
+    assert service.times[-2] - service.times[0] < STALLED_SECONDS <= service.times[-1] - service.times[0]
+    assert outcome(results) == [(0, False)]
+    assert (report.items, report.written, report.stopped) == (1, 0, 1)
+    assert report.throttles == report.requests == report.retried + 1
+
+
+def assert_growing(times: list[float]) -> None:
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert gaps == pytest.approx([min(10.0, 0.025 * 2**number) for number in range(len(gaps))], abs=0.005)
 
 
 def test_the_waits_are_jittered() -> None:
@@ -101,7 +118,7 @@ def test_a_rejected_batch_is_halved_until_the_bad_item_stands_alone() -> None:
 
 def test_halving_is_no_try() -> None:
     """What was in company of a bad item has all its tries left."""
-    faults: list[Fault] = [*["none"] * 3, *["throttle"] * (ATTEMPTS - 1)]  # type: ignore[list-item]
+    faults: list[Fault] = [*["none"] * 3, *["500"] * (ATTEMPTS - 1)]  # type: ignore[list-item]
     service = Service(faults, refuses=lambda item: item["sk"] == {"S": "0000"})
     assert outcome(drive(a_load(), some(2), service)) == [(0, False), (1, True)]
 
@@ -189,7 +206,8 @@ class Poisoned(Service):
 @pytest.mark.parametrize("others", ["none", "throttle", "refused"])
 def test_a_poisoned_batch_does_not_end_the_load(others: Any) -> None:
     """The service answers the others, with whatever, so it is there."""
-    service = Poisoned(repeat("none" if others == "refused" else others), refuses=lambda _: others == "refused")
+    faults: Any = chain(repeat(others, 11), repeat("none")) if others == "throttle" else repeat("none")
+    service = Poisoned(faults, refuses=lambda _: others == "refused")
     load = a_load(workers=2)
     results = drive(load, some(50), service)
     assert load.fatal is None

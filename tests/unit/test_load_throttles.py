@@ -8,11 +8,10 @@ from math import inf
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.backoff import ATTEMPTS
+from shardkit.bulk.batch import STALLED_SECONDS
 from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace
-from shardkit.bulk.window import Window
-from shardkit.bulk.writes import Write
-from shardkit.machine import Answer, Send
+from shardkit.errors import ShardkitError
+from shardkit.machine import Answer, Done, Send, Wait
 from tests.fakes import Service, a_load, all_written, client_error, drive, outcome, some, throttled, written
 
 
@@ -85,33 +84,72 @@ def test_a_hot_key_rests_and_the_others_go_on() -> None:
     assert any("'hot'" in advice and "more shards" in advice for advice in report.advice)
 
 
-def test_a_key_that_stays_throttled_is_given_up_as_a_whole() -> None:
-    """Not item by item: each would wait 10 to 20 seconds more."""
-    service = Hot(10**9)
-    load = a_load(workers=2)
-    items = [one for pair in zip(some(300, pk="hot"), some(300, pk="cold"), strict=True) for one in pair]
+class Throttling(Service):
+    """Refuses every batch and every single write from a time on, until another."""
+
+    def __init__(self, *limits: str, since: float = 0.0, until: float = inf) -> None:
+        super().__init__()
+        self.limits = limits
+        self.since = since
+        self.until = until
+        self.last = 0.0
+
+    def answer(self, send: Send, now: float) -> Answer:
+        self.last = now
+        if not self.since <= now < self.until:
+            return super().answer(send, now)
+        if send.operation == "BatchWriteItem" and not self.limits:
+            return {"UnprocessedItems": send.params["RequestItems"]}
+        return throttled(*self.limits)
+
+
+@pytest.mark.parametrize("limit", ["ProvisionedThroughput", "MaxOnDemandThroughput", "KeyRangeThroughput", None])
+@pytest.mark.parametrize("keys", [1, 400])
+def test_throttles_without_end_stop_the_load_once(limit: str | None, keys: int) -> None:
+    """After a minute in which nothing was written; what is not written can be loaded another time."""
+    service = Throttling(*([limit] if limit else ()), since=0.1)
+    load = a_load(workers=4, window=500)
+    items = [{"pk": f"U{number % keys}", "sk": f"{number:06}"} for number in range(100_000)]
     results = drive(load, items, service)
-    assert load.report.written == 300
-    assert sorted(result.place for result in results if not result.ok) == list(range(0, 600, 2))
-    assert service.times[-1] - service.times[0] < 60
+    assert STALLED_SECONDS <= service.last - service.since <= STALLED_SECONDS + 20.5  # the longest wait, and answers
+    assert isinstance(load.fatal, ShardkitError)
+    reason = f"TableWrite{limit}Exceeded" if limit else "no reason"
+    assert reason in str(load.fatal)
+    assert "60 s" in str(load.fatal)
+    report = load.report
+    assert 0 < report.written == report.items - report.failed
+    assert report.stopped == report.failed == len(results) - report.written
+    assert report.items < 5000
     done, failed = load.settled()
-    assert len(done) == len(failed) == 300
+    assert len(done) == report.written
+    assert failed == []
 
 
-def test_what_waits_for_a_write_on_its_way_is_not_dropped_before_it() -> None:
-    """Of two writes of one primary key the later one is never settled first."""
-    window = Window(KeyPace(lambda: 0.5))
-    first, second, other = (
-        Write(b"", place, None, ("hot", sort), ("hot", sort), 1) for place, sort in enumerate("aab")
-    )
-    window.add(first)
-    assert window.take(25, 0.0) == [first]
-    window.add(second)
-    window.add(other)
-    assert window.drop({"hot", "unknown"}) == [other]
-    window.failed([first, other])
-    assert window.drop({"hot"}) == [second]
-    assert len(window) == 0
+def test_what_throttles_for_less_than_a_minute_is_waited_for() -> None:
+    service = Throttling("ProvisionedThroughput", since=0.1, until=STALLED_SECONDS)
+    load = a_load(workers=4, window=500)
+    assert outcome(drive(load, some(3000), service)) == all_written(3000)
+
+
+def test_the_time_of_the_source_is_no_stall() -> None:
+    """A throttle before and one after a long wait for the next item are two throttles, not a minute of them."""
+    load = a_load(workers=2, window=100)
+    for item in some(100):
+        load.put(item)
+    now = 0.0
+    for _ in range(2):
+        send = load.next(now)
+        assert isinstance(send, Send)
+        load.receive(send, throttled("KeyRangeThroughput"), now)
+        resting = load.next(now)
+        assert isinstance(resting, Wait)
+        assert resting.until is not None
+        now = resting.until
+    send = load.next(now)
+    assert isinstance(send, Send)
+    assert load.next(now) == Done([])
+    load.receive(send, throttled("KeyRangeThroughput"), now + 2 * STALLED_SECONDS)
+    assert load.fatal is None
 
 
 def test_a_table_that_is_throttled_slows_all() -> None:
@@ -120,11 +158,11 @@ def test_a_table_that_is_throttled_slows_all() -> None:
     for tick in range(30):
         pace.settled(0, 100, 100, tick / 10)
     assert pace.rate == inf
-    assert not pace.throttled(3.0, 3000)
+    pace.throttled(3.0)
     slowed = pace.rate
     assert 500 <= slowed <= 800
     assert pace.ready(3.0) > 3.0
-    assert not pace.throttled(3.001, 3000)
+    pace.throttled(3.001)
     assert pace.rate == slowed
     pace.settled(0, 10, 10, 4.0)
     assert slowed < pace.rate <= slowed + 101
@@ -161,17 +199,13 @@ def test_no_right_to_write_alone() -> None:
     assert len(service.singles) == 1
 
 
-def test_a_throttle_is_not_given_up_while_anything_is_written() -> None:
-    """A hundred refusals are no reason to; ten in a row while all stands still are."""
+def test_a_key_that_is_throttled_rests_until_its_alarm() -> None:
     keys = KeyPace(lambda: 0.5)
-    now = 0.0
-    for written_so_far in [*range(100), *repeat(100, ATTEMPTS - 1)]:
-        assert not keys.throttled("hot", now, written_so_far)
-        assert keys.resting("hot", now)
-        assert keys.alarm > now
-        now = keys.alarm
-        assert keys.rested(now) == ["hot"]
-    assert keys.throttled("hot", now, 100)
+    keys.throttled("hot", 0.0)
+    assert keys.resting("hot", 0.0)
+    assert not keys.resting("hot", keys.alarm)
+    assert keys.rested(keys.alarm) == ["hot"]
+    assert keys.alarm == inf
 
 
 def test_a_key_gets_faster_again() -> None:
@@ -179,7 +213,7 @@ def test_a_key_gets_faster_again() -> None:
     keys = KeyPace(lambda: 0.5)
     for _ in range(40):
         keys.sent("hot")
-    keys.throttled("hot", 0.0, 0)
+    keys.throttled("hot", 0.0)
     for _ in range(40):
         keys.landed(["hot"])
     assert not keys.free("hot", 0.0)
