@@ -107,7 +107,7 @@ def test_a_block_beyond_its_budget_fails_with_who_consumed_what(run: Run) -> Non
         "*GetItem*2*3.5*0.0*",
     )
     # The failure is shown where the test has it, not in shardkit.
-    assert "testing.py" not in result.stdout.str()
+    assert "budget.py" not in result.stdout.str()
 
 
 def test_the_hottest_keys_are_named_where_the_partition_key_is_known(run: Run) -> None:
@@ -137,12 +137,21 @@ def test_one_side_alone(run: Run) -> None:
 
 
 def test_one_table(run: Run) -> None:
-    run.passes("with capacity_budget(read_units=0, table='T'):\n    fake.get(5.0, table='U')")
+    run.passes("with capacity_budget(read_units=1, table='T'):\n    fake.get(5.0, table='U')\n    fake.get(1.0)")
     run.fails(
         "with capacity_budget(read_units=0, table='arn:aws:dynamodb:us-east-1:123456789012:table/U'):\n"
         "    fake.get(5.0, table='U')",
         "*5.0 read units of table U were consumed*",
     )
+
+
+def test_a_table_that_no_call_touched_is_misspelt(run: Run) -> None:
+    """What compares nothing must not pass in silence."""
+    run.fails(
+        "with capacity_budget(read_units=9, table='Order'):\n    fake.get(5.0, table='Orders')\n    fake.get(1.0)",
+        "*no call touched a table 'Order', which capacity_budget(table='Order') compares; others were: 'Orders', 'T'*",
+    )
+    run.passes("with capacity_budget(read_units=9, table='Order'):\n    pass")
 
 
 def test_estimates_count_and_are_named_apart(run: Run) -> None:

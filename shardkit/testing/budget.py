@@ -1,4 +1,4 @@
-"""For tests of one's own: the pytest fixture ``capacity_budget``, there as soon as shardkit is installed."""
+"""The pytest fixture ``capacity_budget``: what a block of a test may consume."""
 
 from __future__ import annotations
 
@@ -73,7 +73,13 @@ class CapacityBlock:
                 "before the fixtures that make clients, or give it the client or the table: "
                 "capacity_budget(table, read_units=3)"
             )
-        used = self._meter.total if self._table is None else self._meter.by_table.get(self._table, Usage())
+        by_table = self._meter.by_table
+        if self._table is not None and by_table and self._table not in by_table:
+            return (
+                f"no call touched a table {self._table!r}, which capacity_budget(table={self._table!r}) compares; "
+                f"others were: {', '.join(map(repr, sorted(by_table)))}; give one of those, or leave table= out"
+            )
+        used = self._meter.total if self._table is None else by_table.get(self._table, Usage())
         where = "" if self._table is None else f" of table {self._table}"
         complaints = []
         for name, most in self._units.items():
