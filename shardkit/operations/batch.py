@@ -12,7 +12,7 @@ from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
 from shardkit.codec import WireItem, WireValue, from_wire_item
 from shardkit.cursor import made_for
-from shardkit.errors import ShardQueryError
+from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.expressions import project
 from shardkit.faults import is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
@@ -71,6 +71,8 @@ class BatchGet:
         if self._error is not None:
             if self._asked:
                 return self._wait(self._deadline)
+            for chunk in self._chunks:
+                self._missed(chunk, self._error)
             raise self._failure(self._error)
         if self._chunks and len(self._asked) < self._fan_out.concurrency:
             if now < self._not_before:
@@ -97,7 +99,10 @@ class BatchGet:
 
     def _failed(self, chunk: list[WireItem], error: Exception) -> None:
         self._error = self._error or error
-        self._errors.update((self._stored[self._id(key)][0][1], error) for key in chunk)
+        self._missed(chunk, error)
+
+    def _missed(self, keys: list[WireItem], error: Exception) -> None:
+        self._errors.update((self._stored[self._id(key)][0][1], error) for key in keys)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a chunk's items, and put back what was not processed."""
@@ -126,6 +131,7 @@ class BatchGet:
             self._again(left, now)
         else:
             self.unprocessed += [self._stored[self._id(key)][0] for key in left]
+            self._missed(left, ShardkitError(f"the service left keys unprocessed after {ATTEMPTS} tries"))
 
     @property
     def found(self) -> list[tuple[Lookup, WireItem]]:
@@ -143,7 +149,7 @@ class BatchGet:
             raise ShardQueryError(
                 f"the service left {len(shards)} keys unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}): "
                 "it is short of read units; try again later, or raise the table's throughput",
-                {},
+                self._errors,
                 self._partial(),
             )
 

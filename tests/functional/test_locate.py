@@ -233,7 +233,8 @@ def test_an_answer_that_is_not_whole_is_no_answer(orders: ShardedTable, table: T
     with answering(table.meta.client, "BatchGetItem", unprocessed), recording(table.meta.client) as wire:
         with pytest.raises(ShardQueryError, match="unprocessed"):
             orders.put_item(Item=KEY)
-        with pytest.raises(ShardQueryError, match="unprocessed"):
+        with pytest.raises(ShardQueryError, match="unprocessed") as caught:
             orders.get_item(Key=KEY)
+    assert caught.value.errors.keys() == {1, 2, 3, 4, 5}
     assert "PutItem" not in wire.operations
     assert now[0] > 1
