@@ -121,6 +121,6 @@ class StreamOfSegments:
             return first
         return ShardQueryError(
             f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the items before this "
-            "error were read, those after it in the failed segments were not",
+            "error were read; what was left of any segment then, failed or not, was not",
             self._errors,
         )
