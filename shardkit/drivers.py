@@ -198,7 +198,9 @@ class AsyncDriver(_Loop[T]):
             task = self._ended.popleft()
             # None: close() cancelled it.
             send = self._under_way.pop(task, None)
-            if send is not None:
+            if send is not None and task.cancelled():
+                self._unsent.append(send)
+            elif send is not None:
                 self._answered(send, task.result())
 
     def close(self) -> None:

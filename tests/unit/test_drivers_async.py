@@ -84,6 +84,33 @@ def test_context_variables_are_copied() -> None:
     assert seen == ["caller's"] * 3
 
 
+def test_all_tasks_are_cancelled() -> None:
+    """As a program that shuts down does: what was under way is sent again should the machine be run again."""
+    hanging, all_started, sent = [True], asyncio.Event(), list[str]()
+
+    async def send(request: Send) -> Answer:
+        sent.append(request.operation)
+        if len(sent) == 3:
+            all_started.set()
+        if hanging:
+            await asyncio.get_running_loop().create_future()
+        return answer(request)
+
+    async def run() -> list[str]:
+        driver = AsyncDriver(Many(3), send)
+        task = asyncio.ensure_future(driver.run())
+        await all_started.wait()
+        for one in asyncio.all_tasks() - {asyncio.current_task()}:
+            one.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        hanging.clear()
+        return await driver.run()
+
+    assert sorted(asyncio.run(run())) == ["0", "1", "2"]
+    assert sorted(sent) == ["0", "0", "1", "1", "2", "2"]
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_what_is_under_way_when_a_run_is_cancelled(closed: bool) -> None:
     """Closed, no request outlives the task that wanted it; run again, their answers are taken."""
