@@ -21,6 +21,18 @@ __all__ = ["AsyncCarrier", "Carrier", "Transport"]
 T = TypeVar("T")
 
 
+class _Thread(threading.local):
+    """How many fan-outs the current thread is in, each in a request of the one before."""
+
+    depth = 0
+
+    def enter(self, depth: int) -> None:
+        self.depth = depth
+
+
+_thread = _Thread()
+
+
 class _Carrier:
     def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
         self.client = client
@@ -57,17 +69,25 @@ class Carrier(_Carrier):
         super().__init__(client, requests, max_concurrency)
         self.send = transport(client, lambda: requests.sharding)
         # By process: a lock that another thread held when the process was forked stays locked in the child.
-        self._pools: dict[int, Executor] = {}
+        self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
 
     def executor(self) -> Executor:
-        """Give the pool, made when a fan-out first needs it, and anew after a fork (which takes no threads along)."""
-        process = os.getpid()
+        """Give the pool, made when a fan-out first needs it, and anew after a fork (which takes no threads along).
+
+        A fan-out that an event handler starts in a request of another one has a pool of its own: in the same it would
+        wait for threads that wait for it.
+        """
+        process, depth = os.getpid(), _thread.depth
         with self._locks.setdefault(process, threading.Lock()):
             if process not in self._pools:
                 self._pools.clear()
-                self._pools[process] = ThreadPoolExecutor(self.concurrency, thread_name_prefix="shardkit")
-            return self._pools[process]
+            pools = self._pools.setdefault(process, {})
+            if depth not in pools:
+                pools[depth] = ThreadPoolExecutor(
+                    self.concurrency, thread_name_prefix="shardkit", initializer=_thread.enter, initargs=(depth + 1,)
+                )
+            return pools[depth]
 
     def driver(
         self,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import boto3
@@ -245,6 +246,24 @@ def test_a_cursor_of_one_shard_is_not_one_of_all() -> None:
         merged = table.query(KeyConditionExpression=K)["LastEvaluatedKey"]
         with pytest.raises(CursorError, match="Shard="):
             table.query(KeyConditionExpression=K, Shard=3, ExclusiveStartKey=merged)
+
+
+def test_an_event_handler_may_read_what_is_being_read() -> None:
+    """Its fan-outs do not wait for the threads that wait for it, however deep: each is in a request of another."""
+    inside: ContextVar[int] = ContextVar("inside", default=0)
+    counts: list[int] = []
+
+    with orders() as (table, _, _):
+        few = table.with_options(max_concurrency=2, timeout=TIMEOUT)
+
+        def read(**_: Any) -> None:
+            if inside.get() < 2:
+                inside.set(inside.get() + 1)
+                counts.append(few.query(KeyConditionExpression=K)["Count"])
+
+        table.meta.client.meta.events.register("before-call.dynamodb.Query", read)
+        assert few.query(KeyConditionExpression=K)["Count"] == 40
+    assert counts == [40] * (SHARDS + SHARDS**2)
 
 
 def test_a_view_of_a_view_keeps_its_options() -> None:
