@@ -249,8 +249,7 @@ class Load:
         if batch.alone:
             send = writes[0].alone(table)
         else:
-            known = partial(outline, writes, self._sharding.partition_key)
-            requests = EncodedRequests([write.body for write in writes], known)
+            requests = EncodedRequests([write.body for write in writes], partial(outline, writes))
             send = Send(
                 "BatchWriteItem",
                 {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"},

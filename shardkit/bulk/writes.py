@@ -145,15 +145,22 @@ class Writes:
         return self._sharding.physical(key[self._partition_key], shard)
 
 
-Outline = tuple[WireItem, int]
+Outline = dict[tuple[str, str | bytes], tuple[int, int]]
 
 
-def outline(writes: list[Write], partition_key: str) -> Iterator[Outline]:
-    """Give what a meter asks of writes: the partition key as it is stored, in wire form, and the units."""
+def outline(writes: list[Write]) -> Outline:
+    """Give what a meter asks of writes: for each partition key as it is stored, in wire form, the units and writes."""
+    sums: dict[Hashable, tuple[int, int]] = {}
     for write in writes:
-        key: Any = write.identity[0]
-        letter = "S" if type(key) is str else "B" if type(key) is bytes else "N"
-        yield {partition_key: {letter: str(key) if letter == "N" else key}}, write.units
+        units, count = sums.get(write.identity[0], (0, 0))
+        sums[write.identity[0]] = units + write.units, count + 1
+    return {_wire_key(key): known for key, known in sums.items()}
+
+
+def _wire_key(key: Hashable) -> tuple[str, str | bytes]:
+    if isinstance(key, str):
+        return "S", key
+    return ("B", key) if isinstance(key, bytes) else ("N", str(key))
 
 
 class EncodedRequests(list[Any]):
@@ -162,7 +169,7 @@ class EncodedRequests(list[Any]):
     ``outline`` gives what is known of them without reading the bytes.
     """
 
-    def __init__(self, bodies: list[bytes], outline: Callable[[], Iterator[Outline]] | None = None) -> None:
+    def __init__(self, bodies: list[bytes], outline: Callable[[], Outline] | None = None) -> None:
         super().__init__(map(orjson.Fragment, bodies))
         self._bodies = bodies
         self.outline = outline

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, equals_of, nothing, tables_of, writes
 from shardkit.capacity.units import apportion, table_name
-from shardkit.capacity.usage import Units
+from shardkit.capacity.usage import Account, Units
 from shardkit.codec import from_wire
 from shardkit.errors import ShardkitError
 
@@ -17,29 +18,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SINGLE",
+    "Alike",
     "Charge",
     "KeyUnits",
     "KeyValue",
     "Metered",
     "Shares",
+    "Whole",
     "WireKey",
     "charge_of",
     "keys_of",
-    "single_charge",
+    "reported",
+    "whole_of",
     "wire_key_of",
 ]
 
 KeyValue = object
 """A partition key as a boto3 resource shows it: str, bytes or Decimal."""
 
-WireKey = tuple[str, Any]
+WireKey = tuple[str, str | bytes]
 """A stored partition key, as its type's letter and its content."""
+
+Whole = tuple[str, "WireKey | Shares | None", Mapping[str, Any]]
 
 _NOTHING = Units()
 _NO_KEY = (None, None)
 _KEY_TYPES = frozenset({"B", "N", "S"})
 _LOCAL, _GLOBAL = _INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
-_NO_INDEXES: Mapping[tuple[str, str], Units] = MappingProxyType({})
+_NO_INDEXES: Mapping[str, Units] = MappingProxyType({})
 SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
 """Operations that are about one key: the report says what that consumed, and nothing is apportioned."""
 
@@ -55,9 +61,10 @@ class KeyUnits(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What one API call consumed: in all, per table (its indexes included), per index, and per key.
+    """What an API call consumed: in all, per table (its indexes included), per index, and per key.
 
-    The units of ``keys`` sum to the total; what a batch reported is apportioned there, as an estimate.
+    The units of ``keys`` sum to the total; what a batch reported is apportioned there, as an estimate. It may be
+    that of several calls (``requests``) of one kind.
     """
 
     operation: str
@@ -66,6 +73,7 @@ class Charge(NamedTuple):
     indexes: Mapping[tuple[str, str], Units]
     keys: Sequence[KeyUnits]
     sharding: Sharding | None = None
+    requests: int = 1
 
 
 class Metered(Requested, Protocol):
@@ -94,21 +102,81 @@ def charge_of(
     Returns:
         The :class:`Charge`: what was reported, and estimates for the tables of which nothing was.
     """
-    if call.operation in SINGLE and isinstance(consumed, Mapping):
+    whole = whole_of(call, consumed, parsed, partition_keys)
+    if whole is None:
+        return _of_several(call, consumed, parsed, only, partition_keys)
+    table, keys, report = whole
+    alike = Alike(call.operation, table, call.sharding)
+    alike.add(keys, *reported(call.operation, report))
+    return alike.charge()
+
+
+def whole_of(
+    call: Metered, consumed: Any, parsed: Mapping[str, Any], partition_keys: Mapping[str, str]
+) -> Whole | None:
+    """Give the table, the key or the keys' shares, and the report of a call to one table of which all was reported.
+
+    None: there is more to the call, or less is known of it.
+    """
+    if call.operation in SINGLE:
+        if not isinstance(consumed, Mapping):
+            return None
         table = table_name(call.params["TableName"])
-        key = wire_key_of(call, table, partition_keys)
-        return single_charge(call.operation, table, key, call.sharding, consumed)
-    return _of_several(call, consumed, parsed, only, partition_keys)
+        return table, wire_key_of(call, table, partition_keys), consumed
+    outlined = _outlined(call, parsed)
+    if outlined is None or not isinstance(consumed, list) or len(consumed) != 1:
+        return None
+    return *outlined, consumed[0]
 
 
-def single_charge(
-    operation: str, table: str, key: WireKey | None, sharding: Sharding | None, consumed: Mapping[str, Any]
-) -> Charge:
-    """Say what a call about one key consumed, of which that is reported."""
+def _outlined(call: Metered, parsed: Mapping[str, Any]) -> tuple[str, Shares] | None:
+    """Give the table and the shares of a batch of shardkit's own, which knows them, and keeps its items as bytes."""
+    if call.operation != "BatchWriteItem" or "Error" in parsed or parsed.get("UnprocessedItems"):
+        return None
+    for name, requests in call.params["RequestItems"].items():
+        outline = getattr(requests, "outline", None)
+        if outline is not None:  # it writes to one table
+            return table_name(name), Shares(outline())
+    return None
+
+
+def reported(operation: str, consumed: Mapping[str, Any]) -> tuple[Units, Mapping[str, Units]]:
+    """Give what was reported of a call to one table: in all, and per index."""
     write = OPERATIONS[operation] is True
-    units = _reported(consumed, write=write)
-    of_key = KeyUnits(table, *keys_of(table, key, sharding), units)
-    return Charge(operation, units, {table: units}, _of_indexes(table, consumed, write=write), (of_key,), sharding)
+    return _reported(consumed, write=write), _of_indexes(consumed, write=write)
+
+
+class Alike:
+    """Calls of one operation to one table and the same indexes, of which all was reported."""
+
+    def __init__(self, operation: str, table: str, sharding: Sharding | None) -> None:
+        self._operation = operation
+        self._table = table
+        self._sharding = sharding
+        self._total = Account()
+        self._indexes: defaultdict[str, Account] = defaultdict(Account)
+        self._keys: defaultdict[WireKey | None, Account] = defaultdict(Account)
+
+    def add(self, keys: WireKey | Shares | None, units: Units, indexes: Mapping[str, Units]) -> None:
+        """Add what one of them consumed."""
+        self._total.add(units)
+        for index, part in indexes.items():
+            self._indexes[index].add(part)
+        if isinstance(keys, Shares):
+            for key, part in keys.of(units).items():
+                self._keys[key].add(part, keys.requests[key])
+        else:
+            self._keys[keys].add(units)
+
+    def charge(self) -> Charge:
+        """Give what they consumed together."""
+        table, total, requests = self._table, self._total.units, self._total.requests
+        keys = [
+            KeyUnits(table, *keys_of(table, key, self._sharding), account.units, account.requests)
+            for key, account in self._keys.items()
+        ]
+        indexes = {(table, index): account.units for index, account in self._indexes.items()}
+        return Charge(self._operation, total, {table: total}, indexes, keys, self._sharding, requests)
 
 
 def _of_several(
@@ -124,8 +192,8 @@ def _of_several(
     for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
         table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
         tables[table] = tables.get(table, _NOTHING).plus(_reported(structure, write=write))
-        for index, units in _of_indexes(table, structure, write=write).items():
-            indexes[index] = indexes.get(index, _NOTHING).plus(units)
+        for index, units in _of_indexes(structure, write=write).items():
+            indexes[table, index] = indexes.get((table, index), _NOTHING).plus(units)
     shares = _shares(call, parsed, only, partition_keys, size=nothing)
     # Where the least that it can have cost is what was reported, that is what each cost; no item is looked at.
     if any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
@@ -164,6 +232,9 @@ def _shares(
     *,
     size: Callable[[Mapping[str, Any] | None], int] | None = None,
 ) -> dict[str, Shares]:
+    outlined = _outlined(call, parsed)
+    if outlined is not None:
+        return dict([outlined])
     shares: dict[str, Shares] = {}
     for action in actions_of(call, parsed, size=size):
         if only is None or action.table in only:
@@ -181,9 +252,11 @@ def _sum(units: Units) -> float:
 class Shares:
     """The keys of a call to one table, and how much each weighs in what the table consumed."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[WireKey, tuple[float, int]] | None = None) -> None:
         self._weights: dict[WireKey | None, float] = {}
         self.requests: dict[WireKey | None, int] = {}
+        for key, (units, requests) in (known or {}).items():
+            self._weights[key], self.requests[key] = float(units), requests
 
     def add(self, key: WireKey | None, units: float) -> None:
         """Add a read or a write that should have cost so many units."""
@@ -234,13 +307,11 @@ def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
     return Units(0.0, float(units)) if write else Units(float(units))
 
 
-def _of_indexes(table: str, structure: Mapping[str, Any], *, write: bool) -> Mapping[tuple[str, str], Units]:
+def _of_indexes(structure: Mapping[str, Any], *, write: bool) -> Mapping[str, Units]:
     if _LOCAL not in structure and _GLOBAL not in structure:
         return _NO_INDEXES
     return {
-        (table, index): _reported(part, write=write)
-        for kind in _INDEXES
-        for index, part in (structure.get(kind) or {}).items()
+        index: _reported(part, write=write) for kind in _INDEXES for index, part in (structure.get(kind) or {}).items()
     }
 
 
@@ -265,9 +336,9 @@ def _wire_key(
     if not isinstance(wire, dict) or len(wire) != 1:
         return None
     ((letter, content),) = wire.items()
-    if letter not in _KEY_TYPES:
-        return None
-    return letter, bytes(content) if isinstance(content, bytearray) else content
+    if isinstance(content, bytearray):
+        content = bytes(content)
+    return (letter, content) if letter in _KEY_TYPES and isinstance(content, str | bytes) else None
 
 
 def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:

@@ -13,6 +13,7 @@ from shardkit.capacity.units import read_units, table_name, write_units
 from shardkit.capacity.values import comparable_item
 from shardkit.errors import ShardkitError
 from shardkit.expressions import parse_key_condition
+from shardkit.expressions.tokens import NAMES, VALUES, placeholders_in
 
 __all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "equals_of", "nothing", "tables_of", "writes"]
 
@@ -32,7 +33,6 @@ OPERATIONS: Mapping[str, bool | None] = {
     "TransactWriteItems": True,
     "UpdateItem": True,
 }
-_VALUES = "ExpressionAttributeValues"
 _TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
 
 
@@ -46,10 +46,9 @@ class Requested(Protocol):
 def tables_of(call: Requested) -> set[str]:
     """Name the tables of a call; for PartiQL, those that its statements name in the usual way."""
     params = call.params
-    names: set[str] = set()
     if "TableName" in params:
-        names.add(params["TableName"])
-    names.update(params.get("RequestItems") or ())
+        return {table_name(params["TableName"])}
+    names = set(params.get("RequestItems") or ())
     names.update(action["TableName"] for entry in params.get("TransactItems") or () for action in entry.values())
     for statement in _statements(params):
         names.update(quoted or plain for quoted, plain in _TABLE_OF_STATEMENT.findall(statement))
@@ -156,11 +155,6 @@ def _batch_writes(call: Requested, parsed: Mapping[str, Any], size: _Size) -> It
     unprocessed = _by_table(parsed.get("UnprocessedItems"))
     for table, requests in _by_table(call.params["RequestItems"]).items():
         left = Counter(map(_write_of, unprocessed.get(table, ())))
-        # A load of shardkit's knows its writes, and keeps them as bytes.
-        outline = getattr(requests, "outline", None)
-        if outline is not None and not left:
-            yield from (Action(table, key, units) for key, units in outline())
-            continue
         for request in requests:
             if left:
                 identity = _write_of(request)
@@ -206,30 +200,25 @@ def _size(item: Mapping[str, Any] | None) -> int:
 def equals_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Give the attributes that a Query asks to be equal to a value."""
     try:
-        text, names, values = (
-            params.get(name) for name in ("KeyConditionExpression", "ExpressionAttributeNames", _VALUES)
-        )
+        text, values = params.get("KeyConditionExpression"), params.get(VALUES)
         if not isinstance(text, str) or not values:
             return parse_key_condition(params).equals
-        placeholders = _placeholders(text, tuple((names or {}).items()), tuple(values))
-        return {attribute: values[placeholder] for attribute, placeholder in placeholders}
-    except (ShardkitError, TypeError):
+        names = params.get(NAMES) or {}
+        return {names.get(name, name): values[value] for name, value in _equals(text)}
+    except (LookupError, ShardkitError, TypeError):
         return {}
 
 
 @lru_cache(256)
-def _placeholders(
-    text: str, names: tuple[tuple[str, str], ...], placeholders: tuple[str, ...]
-) -> tuple[tuple[str, str], ...]:
-    # An application's Queries have few texts: each is read once, with values that say which they are.
-    condition = parse_key_condition(
-        {
-            "KeyConditionExpression": text,
-            **({"ExpressionAttributeNames": dict(names)} if names else {}),
-            _VALUES: {placeholder: {"S": placeholder} for placeholder in placeholders},
-        }
-    )
-    return tuple((attribute, value["S"]) for attribute, value in condition.equals.items())
+def _equals(text: str) -> tuple[tuple[str, str], ...]:
+    """Give what a key condition compares by ``=``, as it is written there; an application has few such texts."""
+    used = placeholders_in(text)
+    params: dict[str, Any] = {
+        "KeyConditionExpression": text,
+        NAMES: {name: name for name in used if name.startswith("#")},
+        VALUES: {value: {"S": value} for value in used if value.startswith(":")},
+    }
+    return tuple((name, value["S"]) for name, value in parse_key_condition(params).equals.items())
 
 
 def _write_of(request: Mapping[str, Any]) -> Hashable:

@@ -62,7 +62,7 @@ class CapacityMeter(Totals):
     def __init__(
         self, *, max_keys: int = 10_000, window: float = 60.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._recorder = partial(Recorder, Backlog(), max_keys=max_keys, window=window, clock=clock)
+        self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(), {})
         self._lock = threading.Lock()
         self._observers: WeakKeyDictionary[Any, MeterObserver] = WeakKeyDictionary()

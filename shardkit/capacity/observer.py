@@ -8,11 +8,10 @@ from typing import Any
 
 from shardkit.calls import Call
 from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
-from shardkit.capacity.backlog import Recorder, Seen
-from shardkit.capacity.charge import SINGLE, charge_of, keys_of, wire_key_of
+from shardkit.capacity.backlog import Charged, Recorder
+from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
 from shardkit.capacity.charges import OPERATIONS, tables_of
 from shardkit.capacity.scopes import Totals, scopes_of
-from shardkit.capacity.units import table_name
 from shardkit.faults import is_throttle_code, scope_of_reasons, throttle_reasons_in
 
 __all__ = ["MeterObserver"]
@@ -51,7 +50,8 @@ class MeterObserver(ClientObserver):
         if call.operation not in OPERATIONS:
             return
         try:
-            if self._only is not None and self._only.isdisjoint(tables_of(call)):
+            only = self._only
+            if only is not None and call.params.get("TableName") not in only and only.isdisjoint(tables_of(call)):
                 return
             note = _Note(self._recorders, asked=ask_for_units(call))
             if scopes := scopes_of(self._meter):
@@ -78,17 +78,16 @@ class MeterObserver(ClientObserver):
             return
         try:
             consumed = take_units(parsed, asked=note.asked)
-            if note.asked and call.operation in SINGLE and type(consumed) is dict:
-                table = table_name(call.params["TableName"])
-                key = wire_key_of(call, table, self._keys)
-                now = self._clock()
-                seen = Seen(call.operation, table, key, call.sharding, consumed, now, note.recorders, note.tags)
-                self._backlog.put(seen)
+            whole = whole_of(call, consumed, parsed, self._keys)
+            now = self._clock()
+            if whole is not None:
+                table, keys, report = whole
+                if not note.asked:
+                    report = _copied(report)  # the response is the caller's
+                self._backlog.put((call.operation, table, keys, call.sharding, report, now, note.recorders, note.tags))
             else:
                 charge = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
-                now = self._clock()
-                for recorder in note.recorders:
-                    recorder.add(charge, now, note.tags)
+                self._backlog.put(Charged(charge, now, note.recorders, note.tags))
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the response; it is not counted", call.operation)
@@ -135,3 +134,7 @@ class MeterObserver(ClientObserver):
         for recorder in note.recorders:
             with recorder as tally:
                 tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key)
+
+
+def _copied(structure: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copied(part) if isinstance(part, dict) else part for name, part in structure.items()}

@@ -142,26 +142,25 @@ class Tally:
         self.shardings: dict[str, Sharding] = {}
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]] = ()) -> None:
-        """Add what one API call consumed; ``now`` is in seconds on the caller's clock."""
-        second = int(now)
+        """Add what an API call consumed, or several; ``now`` is in seconds on the caller's clock."""
+        second, requests = int(now), charge.requests
         if charge.sharding is not None:
             self.shardings[table_name(charge.sharding.table)] = charge.sharding
-        self._window.account(now).add(charge.total)
-        self._operations[charge.operation].add(charge.total)
+        self._window.account(now).add(charge.total, requests)
+        self._operations[charge.operation].add(charge.total, requests)
         for table, units in charge.tables.items():
-            self._tables[table, charge.operation].add(units)
-        if charge.indexes:
-            for (table, index), units in charge.indexes.items():
-                self._indexes[table, index, charge.operation].add(units)
-        for table, logical, physical, units, requests in charge.keys:
+            self._tables[table, charge.operation].add(units, requests)
+        for (table, index), units in charge.indexes.items():
+            self._indexes[table, index, charge.operation].add(units, requests)
+        for table, logical, physical, units, actions in charge.keys:
             if logical is None:
-                self.keys.add_other(units, requests)
+                self.keys.add_other(units, actions)
             else:
-                self.keys.add((table, logical), units, requests, second)
+                self.keys.add((table, logical), units, actions, second)
                 if physical is not None:
-                    self.physical_keys.add((table, logical, physical), units, requests, second)
+                    self.physical_keys.add((table, logical, physical), units, actions, second)
         for tag in tags:
-            self.tags.add(tag, charge.total, 1, second)
+            self.tags.add(tag, charge.total, requests, second)
 
     def throttled(
         self, reasons: Iterable[str], now: float, *, operation: str, tables: Iterable[str], key: KeyOfTable | None

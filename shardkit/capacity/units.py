@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 from typing import Any, TypeVar
 
@@ -234,6 +235,7 @@ def apportion(units: float, weights: Mapping[K, float]) -> dict[K, float]:
     return result
 
 
+@lru_cache(1024)
 def table_name(name: str) -> str:
     """Give the plain name of a table that may be named by its ARN, in requests and in responses."""
     return name.partition(":table/")[2].partition("/")[0] if name.startswith("arn:") else name

@@ -18,7 +18,8 @@ class Units(NamedTuple):
 
     def plus(self, other: Units) -> Units:
         """Add figure by figure."""
-        return Units(*(mine + its for mine, its in zip(self, other, strict=True)))
+        read, write, estimated_read, estimated_write = other
+        return Units(self[0] + read, self[1] + write, self[2] + estimated_read, self[3] + estimated_write)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,11 @@ class Account:
             self._estimated_read += estimated_read
             self._estimated_write += estimated_write
         self.requests += requests
+
+    @property
+    def units(self) -> Units:
+        """The units that were added so far."""
+        return Units(self._read, self._write, self._estimated_read, self._estimated_write)
 
     @property
     def usage(self) -> Usage:

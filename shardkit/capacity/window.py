@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shardkit.capacity.arguments import number_of
 from shardkit.capacity.usage import Account, Usage, figure
 
-__all__ = ["Rates", "Window"]
+__all__ = ["Rates", "Window", "part_of"]
 
 _PARTS = 60
 
@@ -70,6 +70,15 @@ class Rates:
         )
 
 
+def part_of(window: float) -> float:
+    """Give the seconds of a window's parts, the shortest time that it tells apart.
+
+    Raises:
+        ConfigurationError: ``window`` is not above 0.
+    """
+    return number_of("window", window, "a time in seconds, above 0 (60, say)", above=0.0) / _PARTS
+
+
 class Window:
     """What was consumed lately.
 
@@ -87,7 +96,7 @@ class Window:
     """
 
     def __init__(self, seconds: float) -> None:
-        self._part = number_of("window", seconds, "a time in seconds, above 0 (60, say)", above=0.0) / _PARTS
+        self._part = part_of(seconds)
         self._accounts: dict[int, Account] = {}
         self._newest = 0
         self._began: float | None = None
