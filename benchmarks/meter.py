@@ -1,19 +1,23 @@
-"""A ``CapacityMeter`` on a client, beside the same calls without it."""
+"""A ``CapacityMeter`` on a client, beside the same calls without it; sizes, beside boto3's serializing."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from boto3.dynamodb.conditions import Key
+from boto3.dynamodb.types import TypeSerializer
 
 from benchmarks import ways
 from benchmarks.measure import Figure, alternate, over
 from benchmarks.orders import DAY, TABLE, order, order_id, orders, strategy_of
 from benchmarks.stub import stub
 from shardkit import CapacityMeter, bulk_load
+from shardkit.capacity import item_size
 
 __all__ = ["meter"]
 
@@ -71,6 +75,42 @@ def meter(*, short: bool) -> Iterator[Figure]:
             note=f"{timings['metered'].median / ITEMS * 1e6:,.0f} µs, {timings['plain'].median / ITEMS * 1e6:,.0f} µs "
             "an item: units by key, logical and physical",
         )
+    yield from _sizes(short=short)
+
+
+def _sizes(*, short: bool) -> Iterator[Figure]:
+    serialize = TypeSerializer().serialize
+
+    def serialized(item: dict[str, Any]) -> bytes:
+        return json.dumps({name: serialize(value) for name, value in item.items()}).encode()  # as botocore does
+
+    for name, item in (
+        ("an order", order(order_id(10**8))),
+        ("10,000 characters of three bytes", {"OrderId": "A1", "Note": "注" * 10_000}),
+        ("ten numbers with exponents", {"OrderId": "A1"} | {f"n{number}": Decimal("1.5E+90") for number in range(10)}),
+    ):
+        timings = alternate(
+            {
+                "size": partial(_repeated, partial(item_size, item)),
+                "serialized": partial(_repeated, partial(serialized, item)),
+            },
+            runs=5 if short else 50,
+        )
+        value, spread = over(timings["size"], timings["serialized"])
+        yield Figure(
+            bench="meter",
+            name=f"item_size of {name}: CPU, of boto3's serializing and writing it",
+            value=value,
+            target=1.0,
+            spread=spread,
+            note=f"{timings['size'].median / CALLS * 1e6:,.1f} µs, "
+            f"{timings['serialized'].median / CALLS * 1e6:,.1f} µs",
+        )
+
+
+def _repeated(call: Callable[[], Any]) -> None:
+    for _ in range(CALLS):
+        call()
 
 
 def _calls() -> Iterator[tuple[str, str, str, list[dict[str, Any]]]]:

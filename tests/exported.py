@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from shardkit.capacity import CapacityMeter, Scope
-from shardkit.capacity.exporters.measurements import Measurements
+from shardkit.capacity.exporters.measurements import HOT_KEYS, Measured, Measurements, measure
 from tests.metered import ARN, FakeClient, consumed, item, key, put
 
-__all__ = ["ROWS", "Busy", "rows"]
+__all__ = ["ROWS", "Busy", "hot_rows", "rows"]
 
 HOT_PARTITION = {
     "Error": {"Code": "ProvisionedThroughputExceededException"},
@@ -90,3 +90,9 @@ def rows(measurements: Measurements) -> set[tuple[str, tuple[str, ...], float]]:
         for place, number in numbers.items()
         if number
     }
+
+
+def hot_rows(totals: Measured, top: int) -> set[tuple[str, tuple[str, ...], float]]:
+    """Those of the hottest keys."""
+    names = {metric.name for metric in HOT_KEYS}
+    return {row for row in rows(measure(totals, top=top)) if row[0] in names}

@@ -25,7 +25,6 @@ from shardkit.capacity.exporters.measurements import (
     Metric,
     check,
     differences,
-    hot_keys,
     measure,
     present,
 )
@@ -34,7 +33,7 @@ from shardkit.capacity.exporters.prometheus import CapacityCollector
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Units
 from shardkit.errors import ConfigurationError
-from tests.exported import ROWS, Busy, rows
+from tests.exported import ROWS, Busy, hot_rows, rows
 from tests.metered import FakeClient, consumed, item
 
 # The figure of Usage that a metric is.
@@ -119,7 +118,7 @@ def test_all_that_a_meter_counts() -> None:
 
 def test_a_meter_that_saw_nothing() -> None:
     assert measure(CapacityMeter()) == {metric: {} for metric in METRICS}
-    assert hot_keys(CapacityMeter(), 3) == {metric: {} for metric in HOT_KEYS}
+    assert measure(CapacityMeter(), top=3) == {metric: {} for metric in (*METRICS, *HOT_KEYS)}
 
 
 def test_an_index_that_is_reported_above_all() -> None:
@@ -134,15 +133,15 @@ def test_an_index_that_is_reported_above_all() -> None:
 def test_the_hottest_keys() -> None:
     busy = Busy()
     busy.calls()
-    assert rows(hot_keys(busy.meter, 2)) == {
+    assert hot_rows(busy.meter, 2) == {
         ("hottest_key_consumed_read_capacity_units", ("T", "a"), 0.5),
         ("hottest_key_consumed_write_capacity_units", ("T", "a"), 5.0),
         ("hottest_key_estimated_write_capacity_units", ("T", "a"), 1.0),
         ("hottest_key_consumed_read_capacity_units", ("T", "b"), 2.5),
     }
-    keys = {place for _, place, _ in rows(hot_keys(busy.meter, 10))}
+    keys = {place for _, place, _ in hot_rows(busy.meter, 10)}
     assert keys == {("T", "a"), ("T", "b"), ("T", "c"), ("U", "d"), ("U", "AP8=")}
-    assert hot_keys(busy.meter, 0) == {}
+    assert measure(busy.meter, top=0) == measure(busy.meter)
 
 
 @pytest.mark.parametrize("top", [-1, True, 1.5, "5", None])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from shardkit.capacity.exporters.measurements import METRICS, hot_keys
+from shardkit.capacity.exporters.measurements import METRICS
 from shardkit.capacity.exporters.opentelemetry import CapacityInstruments
+from shardkit.capacity.tally import Tally
 from shardkit.errors import ConfigurationError
-from tests.exported import ROWS, Busy, rows
+from tests.exported import ROWS, Busy, hot_rows
 
 pytest.importorskip("opentelemetry.sdk.metrics")
 
@@ -133,9 +135,36 @@ def test_keys_only_when_asked(busy: Busy, provider: MeterProvider, reader: InMem
             frozenset({**SYSTEM, db_attributes.DB_COLLECTION_NAME: table, "shardkit.key": key}.items()),
             number,
         )
-        for name, (table, key), number in rows(hot_keys(busy.meter, 2))
+        for name, (table, key), number in hot_rows(busy.meter, 2)
     }
     assert points(metrics, Sum) == attributed(ROWS)
+
+
+class Moving:
+    """What a meter counts, where calls are made as soon as somebody has looked."""
+
+    def __init__(self, busy: Busy) -> None:
+        self.busy = busy
+
+    @property
+    @contextmanager
+    def recorder(self) -> Iterator[Tally]:
+        with self.busy.meter.recorder as tally:
+            yield tally
+        self.busy.calls()
+
+
+@pytest.mark.parametrize("top", [0, 1])
+def test_a_collection_is_of_one_moment(
+    busy: Busy, provider: MeterProvider, reader: InMemoryMetricReader, top: int
+) -> None:
+    """OpenTelemetry asks one instrument after another, and calls go on meanwhile."""
+    CapacityInstruments(Moving(busy), top=top, meter_provider=provider)
+    for collection in (1, 2, 3):
+        metrics = collected(reader)
+        assert points(metrics, Sum) == attributed(ROWS, collection)
+        written = f"{PREFIX}hottest_key_consumed_write_capacity_units"
+        assert [number for name, _, number in points(metrics, Gauge) if name == written] == [5.0 * collection] * top
 
 
 def test_closed(busy: Busy, provider: MeterProvider, reader: InMemoryMetricReader) -> None:

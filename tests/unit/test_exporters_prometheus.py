@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shardkit.capacity.exporters.measurements import METRICS, hot_keys
+from shardkit.capacity.exporters.measurements import METRICS
 from shardkit.capacity.exporters.prometheus import CapacityCollector
 from shardkit.errors import ConfigurationError
-from tests.exported import ROWS, Busy, rows
+from tests.exported import ROWS, Busy, hot_rows
 from tests.metered import item
 
 pytest.importorskip("prometheus_client")
@@ -91,7 +91,7 @@ def test_keys_only_when_asked(busy: Busy) -> None:
     registry = CollectorRegistry()
     registry.register(CapacityCollector(busy.meter, top=2))
     families = scraped(registry)
-    assert samples(families, "gauge") == rows(hot_keys(busy.meter, 2))
+    assert samples(families, "gauge") == hot_rows(busy.meter, 2)
     assert {sample.labels["key"] for family in families if family.type == "gauge" for sample in family.samples} == {
         "a",
         "b",

@@ -22,7 +22,6 @@ __all__ = [
     "Metric",
     "check",
     "differences",
-    "hot_keys",
     "measure",
     "present",
 ]
@@ -119,14 +118,16 @@ def check(totals: Measured, top: int = 0) -> None:
     count_of("top", top, "how many of the hottest keys to export, 0 for none")
 
 
-def measure(totals: Measured) -> Measurements:
-    """Give the numbers of all :data:`METRICS`, as of one moment.
+def measure(totals: Measured, *, top: int = 0) -> Measurements:
+    """Give the numbers of all :data:`METRICS`, and those of :data:`HOT_KEYS` for ``top`` keys, as of one moment.
 
-    The units of a metric sum to the meter's: what a table's indexes consumed is taken out of the table's own.
+    The units of a metric sum to the meter's: what a table's indexes consumed is taken out of the table's own. The
+    hottest keys are those with the most units, estimates counted.
     """
     with totals.recorder as tally:
         tables, indexes = tally.by_table_and_operation, tally.by_index_and_operation
         throttles, retries = dict(tally.throttles), dict(tally.retries)
+        hottest = tally.keys.hottest(top) if top else []
     return {
         **{metric: _apart(figure, tables, indexes) for figure, metric in _UNITS.items()},
         **{
@@ -135,6 +136,10 @@ def measure(totals: Measured) -> Measurements:
         },
         _THROTTLES: {(reason,): count for reason, count in throttles.items()},
         _RETRIES: {(reason,): count for reason, count in retries.items()},
+        **{
+            metric: {(table, _text(key)): getattr(usage, figure) for (table, key), usage in hottest}
+            for figure, metric in (_HOT.items() if top else ())
+        },
     }
 
 
@@ -149,18 +154,6 @@ def _apart(
         # Should a server report more for an index than in all: a counter is not below 0.
         units[table, "", operation] = max(units[table, "", operation] - getattr(usage, figure), 0.0)
     return units
-
-
-def hot_keys(totals: Measured, top: int) -> Measurements:
-    """Give the numbers of :data:`HOT_KEYS`: of as many keys, those with the most units, estimates counted."""
-    if not top:
-        return {}
-    with totals.recorder as tally:
-        hottest = tally.keys.hottest(top)
-    return {
-        metric: {(table, _text(key)): getattr(usage, figure) for (table, key), usage in hottest}
-        for figure, metric in _HOT.items()
-    }
 
 
 def _text(key: KeyValue) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,6 @@ from shardkit.capacity.exporters.measurements import (
     Measurements,
     Metric,
     check,
-    hot_keys,
     measure,
     present,
 )
@@ -38,8 +38,32 @@ _SYSTEM = {"db.system.name": "aws.dynamodb"}
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
 
+class _Reading:
+    """The numbers of one moment for all instruments of a collection.
+
+    OpenTelemetry asks each instrument by itself, and does not say for which collection; but in one it asks each once.
+    So a metric that is asked for again begins the next.
+    """
+
+    def __init__(self, totals: Measured, top: int) -> None:
+        self._totals = totals
+        self._top = top
+        self._numbers: Measurements = {}
+        self._asked: set[Metric] = set()
+        self._lock = threading.Lock()
+
+    def of(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
+        """Give the numbers of a metric."""
+        with self._lock:
+            if metric in self._asked or not self._asked:
+                self._numbers = measure(self._totals, top=self._top)
+                self._asked.clear()
+            self._asked.add(metric)
+            return self._numbers[metric]
+
+
 class CapacityInstruments:
-    """Observable counters of OpenTelemetry: they read the meter whenever the SDK collects.
+    """Observable counters of OpenTelemetry: they read the meter whenever the SDK collects, all at one moment.
 
     Example:
         >>> instruments = CapacityInstruments(meter)  # doctest: +SKIP
@@ -75,27 +99,21 @@ class CapacityInstruments:
         self._closed = False
         self._observation = metrics.Observation
         meter = metrics.get_meter("shardkit", meter_provider=meter_provider, schema_url=_SCHEMA)
-        kinds: list[tuple[Callable[..., object], Iterable[Metric], Callable[[], Measurements]]] = [
-            (meter.create_observable_counter, METRICS, lambda: measure(totals))
-        ]
-        if top:
-            kinds.append((meter.create_observable_gauge, HOT_KEYS, lambda: hot_keys(totals, top)))
-        for create, exported, take in kinds:
-            for metric in exported:
-                create(
-                    f"shardkit.dynamodb.{metric.name}",
-                    callbacks=[self._callback(metric, take)],
-                    unit=f"{{{metric.unit}}}",
-                    description=metric.description,
-                )
+        reading = _Reading(totals, top)
+        for metric in (*METRICS, *(HOT_KEYS if top else ())):
+            create = meter.create_observable_gauge if metric in HOT_KEYS else meter.create_observable_counter
+            create(
+                f"shardkit.dynamodb.{metric.name}",
+                callbacks=[self._callback(metric, reading)],
+                unit=f"{{{metric.unit}}}",
+                description=metric.description,
+            )
 
-    def _callback(
-        self, metric: Metric, take: Callable[[], Measurements]
-    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def _callback(self, metric: Metric, reading: _Reading) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observe(_: CallbackOptions) -> Iterable[Observation]:
             if self._closed:
                 return
-            for values, number in take()[metric].items():
+            for values, number in reading.of(metric).items():
                 yield self._observation(number, {**_SYSTEM, **present(metric, values, _ATTRIBUTES)})
 
         return observe

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, check, hot_keys, measure
+from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, check, measure
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -49,28 +49,27 @@ class CapacityCollector:
         check(totals, top)
         self._totals = totals
         self._top = top
-        self._hottest = HOT_KEYS if top else ()
         self._counter, self._gauge = core.CounterMetricFamily, core.GaugeMetricFamily
 
     def describe(self) -> Iterator[Family]:
         """Name the metrics: what the registry checks for duplicates."""
-        return self._families({metric: {} for metric in METRICS}, {metric: {} for metric in self._hottest})
+        return self._families({metric: {} for metric in (*METRICS, *(HOT_KEYS if self._top else ()))})
 
     def collect(self) -> Iterator[Family]:
         """Give the figures as they are now."""
-        return self._families(measure(self._totals), hot_keys(self._totals, self._top))
+        return self._families(measure(self._totals, top=self._top))
 
-    def _families(self, counted: Measurements, hottest: Measurements) -> Iterator[Family]:
-        for make, measurements in (self._counter, counted), (self._gauge, hottest):
-            for metric, numbers in measurements.items():
-                name, unit = f"shardkit_dynamodb_{metric.name}", f"{metric.unit}s"
-                family = make(
-                    name,
-                    metric.description,
-                    labels=metric.labels,
-                    # Prometheus wants it at the end of the name, and would put it there.
-                    unit=unit if name.endswith(f"_{unit}") else "",
-                )
-                for values, number in numbers.items():
-                    family.add_metric(values, number)
-                yield family
+    def _families(self, measurements: Measurements) -> Iterator[Family]:
+        for metric, numbers in measurements.items():
+            make = self._gauge if metric in HOT_KEYS else self._counter
+            name, unit = f"shardkit_dynamodb_{metric.name}", f"{metric.unit}s"
+            family = make(
+                name,
+                metric.description,
+                labels=metric.labels,
+                # Prometheus wants it at the end of the name, and would put it there.
+                unit=unit if name.endswith(f"_{unit}") else "",
+            )
+            for values, number in numbers.items():
+                family.add_metric(values, number)
+            yield family
