@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
-from math import inf
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from shardkit.machine import Answer, Done, Machine, Send
+from shardkit.machine import Answer, Machine, Send
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
+from shardkit.partitions.simulator import Simulator
 
 
 def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
@@ -54,28 +52,22 @@ class Timed:
     sent: MutableSequence[tuple[float, Send]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._under_way: list[tuple[float, int, Send, Answer]] = []
-        self._number = count()
+        self._seconds = 0.0
+        self._simulator = Simulator(self._take, latency=lambda _, __: self._seconds)
 
     def run(self, machine: Machine[Any]) -> Any:
         """Carry on until the machine is done; a machine that streams can be run again."""
-        while True:
-            step = machine.next(self.now)
-            if isinstance(step, Done):
-                return step.value
-            if isinstance(step, Send):
-                seconds, answer = self.answers(step)
-                heappush(self._under_way, (self.now + seconds, next(self._number), step, answer))
-                self.sent.append((self.now, step))
-                continue
-            comes = self._under_way[0][0] if self._under_way else inf
-            until = inf if step.until is None else step.until
-            assert min(comes, until) < inf, "the machine waits for nothing"
-            assert until > self.now, "the machine waits for what is past"
-            self.now = min(comes, until)
-            if comes <= until:
-                _, _, send, answer = heappop(self._under_way)
-                machine.receive(send, answer if isinstance(answer, Exception) else send.answer(answer), self.now)
+        self._simulator.now = self.now
+        try:
+            return self._simulator.run(machine)
+        finally:
+            self.now = self._simulator.now
+
+    def _take(self, send: Send, now: float) -> Answer:
+        self.now = now
+        self.sent.append((now, send))
+        self._seconds, answer = self.answers(send)
+        return answer
 
 
 def throttled(*limits: str) -> ClientError:

@@ -148,10 +148,24 @@ class Load:
         """Take a key to delete."""
         self._take(self._writes.delete, key, place)
 
+    def add(self, write: Write) -> None:
+        """Take a write that was made elsewhere, as long as it ``wants`` one."""
+        self._tally.items += 1
+        earlier = self._window.held(write)
+        if earlier is None or (earlier.sent and self._duplicates == "last"):
+            self._window.add(write)
+        elif self._duplicates == "last":
+            self._outcome.superseded(self._window.replace(earlier, write))
+        elif self._duplicates == "first":
+            self._outcome.superseded(write)
+        else:
+            self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
+
     def refuse(self, record: Any, place: Any, error: Exception) -> None:
         """Take a record that is no item: it fails."""
         self._tally.items += 1
-        self._refuse(record, place, error)
+        error = self.fatal or error
+        self._outcome.refused(record, place, error, final=error is not self.fatal)
 
     def skip(self) -> None:
         """Count an item that is done already."""
@@ -176,28 +190,15 @@ class Load:
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
         if place is None:
             place = self._tally.items
-        self._tally.items += 1
         if self.fatal is not None:
-            self._refuse(source, place, self.fatal)
+            self.refuse(source, place, self.fatal)
             return
         try:
             write = make(source, place)
         except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
-            self._refuse(source, place, error)
+            self.refuse(source, place, error)
             return
-        earlier = self._window.held(write)
-        if earlier is None or (earlier.sent and self._duplicates == "last"):
-            self._window.add(write)
-        elif self._duplicates == "last":
-            self._outcome.superseded(self._window.replace(earlier, write))
-        elif self._duplicates == "first":
-            self._outcome.superseded(write)
-        else:
-            self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
-
-    def _refuse(self, source: Any, place: Any, error: Exception) -> None:
-        error = self.fatal or error
-        self._outcome.refused(source, place, error, final=error is not self.fatal)
+        self.add(write)
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
         """Hand out results, send, ask for more items (an empty result), or wait."""
@@ -361,7 +362,7 @@ class Load:
             self._stop(writes, stalled(error, STALLED_SECONDS))
             return
         if scope == "key":
-            keys = {write.identity[0] for write in writes}
+            keys = [*dict.fromkeys(write.identity[0] for write in writes)]  # in their order: a run can be repeated
             self._tally.hot(keys)
             for key in keys:
                 self._keys.throttled(key, now)

@@ -178,7 +178,8 @@ class EncodedRequests(list[Any]):
         return map(orjson.loads, self._bodies)
 
     def __getitem__(self, at: Any) -> Any:
-        return list(self)[at]
+        bodies = self._bodies[at]
+        return orjson.loads(bodies) if isinstance(bodies, bytes) else list(map(orjson.loads, bodies))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._bodies,)

@@ -46,6 +46,24 @@ class TableUnits:
         """Units of the table and all its indexes; ``CapacityUnits`` in a response."""
         return self.table + sum(self.local_indexes.values()) + sum(self.global_indexes.values())
 
+    def consumed(self, table: str, *, indexes: bool = False) -> dict[str, Any]:
+        """Give them as a response's ``ConsumedCapacity``.
+
+        Args:
+            table: the table's name.
+            indexes: whether ``INDEXES`` were asked for, and not the ``TOTAL`` alone.
+        """
+        consumed: dict[str, Any] = {"TableName": table, "CapacityUnits": self.total}
+        if indexes:
+            consumed["Table"] = {"CapacityUnits": self.table}
+            for name, parts in (
+                ("LocalSecondaryIndexes", self.local_indexes),
+                ("GlobalSecondaryIndexes", self.global_indexes),
+            ):
+                if parts:
+                    consumed[name] = {index: {"CapacityUnits": units} for index, units in parts.items()}
+        return consumed
+
     def __add__(self, other: TableUnits) -> TableUnits:
         """Add part by part: of requests on one table that both read or both write."""
         if not isinstance(other, TableUnits):

@@ -19,6 +19,8 @@ from shardkit.partitions.key_load import Fit
 from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, plan_bulk_load
 from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
+from shardkit.partitions.simulated_table import SimulatedTable
+from shardkit.partitions.simulator import Simulator
 from shardkit.partitions.statements import Statement
 from shardkit.partitions.throttle import Throttle
 
@@ -34,6 +36,8 @@ __all__ = [
     "PartitionThroughput",
     "Partitions",
     "ShardPlan",
+    "SimulatedTable",
+    "Simulator",
     "Statement",
     "TableEstimate",
     "TablePartitions",

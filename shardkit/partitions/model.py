@@ -52,8 +52,9 @@ def hash_of(*values: WireValue) -> int:
     Returns:
         An int from 0 to 2**64 - 1. Which hash the service uses is not said anywhere: this one is :func:`stable_hash`.
     """
-    plain = tuple([_plain(value) for value in values])
-    return _hashed(plain[0] if len(plain) == 1 else plain)
+    if len(values) == 1:
+        return _hashed(_plain(values[0]))
+    return _hashed(tuple(map(_plain, values)))
 
 
 @lru_cache(2**16)
@@ -62,8 +63,7 @@ def _hashed(value: Any) -> int:
 
 
 def _plain(value: WireValue) -> Any:
-    ((letter, content),) = value.items()
-    return content if letter == "S" else from_wire(value)
+    return value["S"] if "S" in value else from_wire(value)
 
 
 class Partitions:
@@ -196,6 +196,13 @@ class Partitions:
         self.heat.add(partition.heat.taken[kind], units, now)
         if self._split_for_heat is not None:
             partition.see(hashed, units)
+
+    def serve(self, hashed: int, kind: Kind, units: float, now: float) -> Throttle | None:
+        """Serve units that are known, or take nothing and say why not."""
+        throttle = self.throttle(hashed, kind, now, units=units)
+        if throttle is None:
+            self.take(hashed, kind, units, now)
+        return throttle
 
     def store(self, hashed: int, size: float, now: float) -> None:
         """Let data grow (or, of fewer than 0 bytes, shrink): a partition that holds too much is split in two halves.

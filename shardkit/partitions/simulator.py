@@ -1,0 +1,251 @@
+"""Virtual time: machines run against a simulated table, and hours of a load take as long as deciding them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import count, islice
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from shardkit.bulk.batch import WINDOW, Duplicates, Load
+from shardkit.bulk.report import BulkReport
+from shardkit.bulk.writes import Write
+from shardkit.errors import ConfigurationError
+from shardkit.hashing import stable_hash
+from shardkit.machine import Answer, Done, Machine, Send
+from shardkit.partitions.simulated_table import SimulatedTable
+from shardkit.sharding import Sharding
+from shardkit.suffix import Strategy, Unsharded
+
+__all__ = ["Client", "LoadClient", "Simulator", "draws"]
+
+T = TypeVar("T")
+
+Latency = tuple[float, float] | Callable[[Send, float], float]
+"""Seconds that an answer takes: from and to, or a function of the request and a draw from [0, 1)."""
+
+
+def draws(seed: object) -> Callable[[], float]:
+    """Give numbers from [0, 1), the same for the same seed, in every process and version.
+
+    Example:
+        >>> draw, again = draws(7), draws(7)
+        >>> [draw(), draw()] == [again(), again()]
+        True
+    """
+    number = count()
+    return lambda: stable_hash(f"{seed}:{next(number)}") / 2**64
+
+
+class Client(Generic[T]):
+    """Somebody who runs a machine: it goes on until the machine is done.
+
+    Args:
+        machine: the machine.
+
+    Attributes:
+        result: what the machine gave, once it is done.
+    """
+
+    def __init__(self, machine: Machine[T]) -> None:
+        self.machine = machine
+        self.result: T | None = None
+
+    def done(self, value: T, now: float) -> bool:
+        """Take what the machine gave; True: that is all, False: it is asked again."""
+        self.result = value
+        return True
+
+
+class LoadClient(Client[Any]):
+    """A bulk load, which is fed with its items as it has room.
+
+    Args:
+        load: the machine.
+        items: the items, or writes that are made already.
+    """
+
+    def __init__(self, load: Load, items: Iterable[Mapping[str, Any] | Write]) -> None:
+        super().__init__(load)
+        self.load = load
+        self.read_until: float | None = None
+        self._items = iter(items)
+
+    def done(self, value: Any, now: float) -> bool:
+        """Feed it with items."""
+        load = self.load
+        load.settled()  # nobody keeps a journal
+        if load.wants:
+            for item in islice(self._items, load.room):
+                if isinstance(item, Write):
+                    load.add(item)
+                else:
+                    load.put(item)
+            if load.wants:
+                self.read_until = now
+                load.close()
+        return load.ended
+
+
+class Simulator:
+    """Runs machines in virtual time against a simulated table.
+
+    Example:
+        >>> table = SimulatedTable.described({
+        ...     "TableName": "Messages",
+        ...     "KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}],
+        ...     "ProvisionedThroughput": {"ReadCapacityUnits": 10, "WriteCapacityUnits": 100},
+        ... }, burst_seconds=0)
+        >>> simulator = Simulator(table)
+        >>> report = simulator.load(({"Id": f"{n:04}"} for n in range(1000)), write_units=100)
+        >>> report.written, round(report.seconds)
+        (1000, 9)
+
+    Args:
+        table: the table; or a function that answers a request at a time, as one does.
+        latency: seconds that an answer takes: from and to, or a function of the request and a draw from [0, 1).
+        seed: what all that is drawn follows from: the same seed, the same run.
+        now: when it begins, in seconds.
+
+    Attributes:
+        now: the virtual time, in seconds.
+        draw: draws from [0, 1), for machines that want some.
+
+    Cost:
+        No request, no clock, no thread. A load takes about 15 µs an item, as it does without the network.
+    """
+
+    def __init__(
+        self,
+        table: SimulatedTable | Callable[[Send, float], Answer],
+        *,
+        latency: Latency = (0.005, 0.010),
+        seed: object = 0,
+        now: float = 0.0,
+    ) -> None:
+        self._answer = table.answer if isinstance(table, SimulatedTable) else table
+        self._table = table
+        self._latency = latency if callable(latency) else _between(*latency)
+        self._number = count()
+        self._arrivals: list[tuple[float, int, Machine[Any], Send, Answer]] = []
+        self._alarms: list[tuple[float, int]] = []
+        self.now = now
+        self.draw = draws(seed)
+
+    def run(self, machine: Machine[T]) -> T:
+        """Run a machine until it is done; one that streams can be run again."""
+        client = Client(machine)
+        self.run_all([client])
+        return client.result  # type: ignore[return-value]  # it is done
+
+    def run_all(self, clients: Iterable[Client[Any]]) -> None:
+        """Run clients side by side until all are done.
+
+        Raises:
+            RuntimeError: a machine waits for nothing, or for what is past.
+        """
+        running = {id(client.machine): client for client in clients}
+        alarms: dict[int, float] = {}
+        asked = [*running]
+        while running:
+            for machine in asked:
+                until = self._ask(running[machine])
+                if until is None:
+                    del running[machine]
+                    alarms.pop(machine, None)
+                elif until == inf:
+                    alarms.pop(machine, None)
+                elif alarms.get(machine) != until:
+                    alarms[machine] = until
+                    heappush(self._alarms, (until, machine))
+            if running:
+                asked = [machine for machine in self._pass(alarms) if machine in running]
+
+    def load(
+        self,
+        items: Iterable[Mapping[str, Any] | Write],
+        strategy: Strategy | None = None,
+        *,
+        workers: int = 10,
+        window: int = WINDOW,
+        write_units: float | str | None = None,
+        duplicates: Duplicates = "last",
+        max_failures: int | None = None,
+    ) -> BulkReport:
+        """Load items as :func:`shardkit.bulk_load` does, by its own machine.
+
+        Args:
+            items: the items, as an application gives them.
+            strategy: how they are sharded; None: their keys are written as they are.
+            workers: batches under way side by side.
+            window: as there, and the other options.
+            write_units: likewise.
+            duplicates: likewise.
+            max_failures: likewise.
+
+        Returns:
+            The report, in virtual seconds; its failures say what was not written.
+
+        Raises:
+            ConfigurationError: the simulator has no table of its own, or an argument cannot work.
+        """
+        client = self.loading(
+            items,
+            strategy,
+            workers=workers,
+            window=window,
+            write_units=write_units,
+            duplicates=duplicates,
+            max_failures=max_failures,
+        )
+        self.run_all([client])
+        return client.load.report
+
+    def loading(
+        self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any
+    ) -> LoadClient:
+        """Give a load as a client, to be run beside others; arguments as of :meth:`load`."""
+        if not isinstance(self._table, SimulatedTable):
+            raise ConfigurationError("a load needs the simulator to have a SimulatedTable, and it has a function")
+        table = self._table
+        sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
+        return LoadClient(Load(sharding, draw=self.draw, **{"workers": 10, **options}), items)
+
+    def _ask(self, client: Client[Any]) -> float | None:
+        """Let a machine start what it starts now; give until when it waits, None: it is done."""
+        machine = client.machine
+        while True:
+            step = machine.next(self.now)
+            if isinstance(step, Send):
+                answer = self._answer(step, self.now)
+                arrives = self.now + self._latency(step, self.draw())
+                heappush(self._arrivals, (arrives, next(self._number), machine, step, answer))
+            elif isinstance(step, Done):
+                if client.done(step.value, self.now):
+                    return None
+            elif step.until is None:
+                return inf
+            elif step.until > self.now:
+                return step.until
+            else:
+                raise RuntimeError(f"{machine!r} waits for {step.until}, and it is {self.now}")
+
+    def _pass(self, alarms: Mapping[int, float]) -> Iterable[int]:
+        """Let time pass until something comes; give the machines that are to be asked."""
+        while self._alarms and alarms.get(self._alarms[0][1]) != self._alarms[0][0]:
+            heappop(self._alarms)  # it waits for something else by now
+        comes = self._arrivals[0][0] if self._arrivals else inf
+        rings = self._alarms[0][0] if self._alarms else inf
+        if comes > rings:
+            self.now, machine = heappop(self._alarms)
+            return (machine,)
+        if comes == inf:
+            raise RuntimeError("a machine waits for an answer, and no request is under way")
+        self.now, _, receiver, send, answer = heappop(self._arrivals)
+        receiver.receive(send, answer if isinstance(answer, Exception) else send.answer(answer), self.now)
+        return (id(receiver),)
+
+
+def _between(least: float, most: float) -> Callable[[Send, float], float]:
+    return lambda _, drawn: least + drawn * (most - least)

@@ -1,0 +1,145 @@
+"""The items that a simulated table was told of, and what a Query of them evaluates."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
+
+from shardkit.capacity.indexes import Index
+from shardkit.capacity.sizes import SizedItem, item_size
+from shardkit.capacity.values import comparable_item
+from shardkit.codec import WireItem, WireValue
+from shardkit.errors import UnsupportedExpressionError
+from shardkit.expressions import comparable, matches, parse_key_condition
+from shardkit.sharding import KeySchema
+
+__all__ = ["Page", "StoredItems"]
+
+PAGE_BYTES = 1024 * 1024
+"""Of what a Query evaluates, before filter and projection (API reference)."""
+
+Place = tuple[Any, ...]
+
+
+class Page(list[Mapping[str, WireValue]]):
+    """The items that a Query evaluated, and the key of the last one where it stopped before the end."""
+
+    last: WireItem | None = None
+
+
+class _Collections:
+    """Items by partition key, each in the order of its sort key; of equal ones in that of their primary keys."""
+
+    def __init__(self, keys: KeySchema, primary: KeySchema) -> None:
+        self._keys = keys
+        self.names = tuple(dict.fromkeys((*keys.names, *primary.names)))
+        self._places: dict[Hashable, list[Place]] = {}
+        self._items: dict[tuple[Hashable, Place], SizedItem] = {}
+
+    def add(self, entry: SizedItem) -> None:
+        owner, place = self._owner(entry.item), self.place(entry.item)
+        insort(self._places.setdefault(owner, []), place)
+        self._items[owner, place] = entry
+
+    def remove(self, entry: SizedItem) -> None:
+        owner, place = self._owner(entry.item), self.place(entry.item)
+        del self._items[owner, place]
+        places = self._places[owner]
+        del places[bisect_left(places, place)]
+        if not places:
+            del self._places[owner]
+
+    def place(self, item: Mapping[str, WireValue]) -> Place:
+        # The partition key's values are the same in all: those of the sort key decide, then those of the primary key.
+        return tuple([comparable(item[name]) for name in self.names[len(self._keys.partition) :]])
+
+    def page(self, params: Mapping[str, Any]) -> Page:
+        condition = parse_key_condition(params)
+        owner = self._owner(condition.equals)
+        places = self._places.get(owner, [])
+        backwards = params.get("ScanIndexForward") is False
+        start = params.get("ExclusiveStartKey")
+        if start is not None:
+            place = self.place(start)
+            places = places[: bisect_left(places, place)] if backwards else places[bisect_right(places, place) :]
+        most = params.get("Limit")
+        page, size = Page(), 0
+        for place in reversed(places) if backwards else places:
+            item, bytes_of = self._items[owner, place]
+            if any(comparable(item[name]) != comparable(value) for name, value in condition.equals.items()):
+                continue
+            if condition.range is not None and not matches(condition.range[1], item[condition.range[0]]):
+                continue
+            page.append(item)
+            size += bytes_of
+            if len(page) == most or size > PAGE_BYTES:
+                page.last = {name: item[name] for name in self.names}
+                break
+        return page
+
+    def _owner(self, item: Mapping[str, WireValue]) -> Hashable:
+        try:
+            return tuple([comparable(item[name]) for name in self._keys.partition])
+        except KeyError as error:
+            raise UnsupportedExpressionError(f"a Query needs '=' on the partition key {error}; give it") from error
+
+
+class StoredItems:
+    """A table's items in wire form, and the entries of its indexes.
+
+    Args:
+        keys: the table's key schema.
+        indexes: its indexes.
+
+    Memory: the items, and about 1 KB each beside them.
+    """
+
+    def __init__(self, keys: KeySchema, indexes: Iterable[Index]) -> None:
+        self._keys = keys
+        self._items: dict[Hashable, SizedItem] = {}
+        self._table = _Collections(keys, keys)
+        self._indexes = {index.name: (index, _Collections(index.keys, keys)) for index in indexes}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: Mapping[str, WireValue]) -> Mapping[str, WireValue] | None:
+        """Give the item of a primary key (or of an item that has it)."""
+        found = self._items.get(self._identity(key))
+        return None if found is None else found.item
+
+    def put(self, item: Mapping[str, WireValue]) -> None:
+        """Let an item be there, in place of the one of its key."""
+        self.delete(item)
+        held = SizedItem(item, item_size(item))
+        self._items[self._identity(item)] = held
+        for collections, entry in self._entries(held):
+            collections.add(entry)
+
+    def delete(self, key: Mapping[str, WireValue]) -> None:
+        """Let no item be there."""
+        held = self._items.pop(self._identity(key), None)
+        if held is not None:
+            for collections, entry in self._entries(held):
+                collections.remove(entry)
+
+    @staticmethod
+    def equals(params: Mapping[str, Any]) -> Mapping[str, WireValue]:
+        """Give the attributes that a Query asks to be equal to a value, the partition key among them."""
+        return parse_key_condition(params).equals
+
+    def page(self, params: Mapping[str, Any]) -> Page:
+        """Give what a Query evaluates: of an index, its entries."""
+        name = params.get("IndexName")
+        return (self._table if name is None else self._indexes[name][1]).page(params)
+
+    def _identity(self, key: Mapping[str, WireValue]) -> Hashable:
+        return comparable_item({name: key[name] for name in self._keys.names})
+
+    def _entries(self, held: SizedItem) -> Iterator[tuple[_Collections, SizedItem]]:
+        yield self._table, held
+        for index, collections in self._indexes.values():
+            entry = index.entry(held)
+            if entry is not None:
+                yield collections, entry
