@@ -21,7 +21,6 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Any, Literal
 
@@ -31,7 +30,7 @@ from shardkit.bulk.pacing import KeyPace, TablePace, units_of
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.window import Window
-from shardkit.bulk.writes import EncodedRequests, Write, Writes, outline
+from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.faults import is_fatal, is_throttle, is_transient, throttle_reasons, throttled_scope
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
@@ -250,7 +249,7 @@ class Load:
         if batch.alone:
             send = writes[0].alone(table)
         else:
-            requests = EncodedRequests([write.body for write in writes], partial(outline, writes))
+            requests = EncodedRequests([write.body for write in writes], writes)
             send = Send(
                 "BatchWriteItem",
                 {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"},

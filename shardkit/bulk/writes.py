@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import orjson
@@ -166,13 +167,18 @@ def _wire_key(key: Hashable) -> tuple[str, str | bytes]:
 class EncodedRequests(list[Any]):
     """A batch's requests: to orjson the bytes that they are, to everybody else the dicts that these stand for.
 
-    ``outline`` gives what is known of them without reading the bytes.
+    ``writes`` are what they are of, and ``outline`` gives what a meter asks of them without reading the bytes.
     """
 
-    def __init__(self, bodies: list[bytes], outline: Callable[[], Outline] | None = None) -> None:
+    def __init__(self, bodies: list[bytes], writes: list[Write] | None = None) -> None:
         super().__init__(map(orjson.Fragment, bodies))
         self._bodies = bodies
-        self.outline = outline
+        self.writes = writes
+
+    @property
+    def outline(self) -> Callable[[], Outline] | None:
+        """What is known of them for a meter; None where nothing is, because they came from another process."""
+        return None if self.writes is None else partial(outline, self.writes)
 
     def __iter__(self) -> Iterator[Any]:
         return map(orjson.loads, self._bodies)

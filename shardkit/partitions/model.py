@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -33,13 +34,18 @@ from shardkit.partitions.partition import LIMITS, Partition, Served, kept
 from shardkit.partitions.statements import check, check_count
 from shardkit.partitions.throttle import Kind, Limit, Throttle
 
-__all__ = ["HASHES", "Partitions", "hash_of"]
+__all__ = ["HASHES", "Partitions", "hash_of", "hash_of_plain"]
 
 HASHES = 2**64
 """How many hashes there are."""
 _ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
 """Of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
 _UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
+
+
+def hash_of_plain(value: str | bytes | Decimal) -> int:
+    """Give the hash of a stored partition key, from its value as text, bytes or number."""
+    return _hashed(value)
 
 
 def hash_of(*values: WireValue) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shardkit.bulk.writes import Write
 from shardkit.capacity.estimator import ItemChange, TableUnits
 from shardkit.capacity.throughput import throughput_of
-from shardkit.codec import WireItem, WireValue
+from shardkit.codec import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError
 from shardkit.machine import Answer, Response, Send
 from shardkit.partitions.admission import Admission, Demand
-from shardkit.partitions.model import Partitions
+from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
 from shardkit.partitions.throttle import Throttle
 
@@ -158,11 +159,11 @@ class SimulatedTable:
 
     def _batch_write_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         requests = self._own(params)
-        outline = getattr(requests, "outline", None)
-        if outline is None or self._keeps_items or self.admission.indexes:
+        made: list[Write] | None = getattr(requests, "writes", None)
+        if made is None or self._keeps_items or self.admission.indexes:
             taken, refused, throttle = self._writes(requests, now)
         else:
-            taken, refused, throttle = self._outlined(outline(), now)
+            taken, refused, throttle = self._made(made, now)
         if throttle is not None and len(refused) == len(requests):
             return throttle
         response: Response = {"UnprocessedItems": {}}
@@ -183,16 +184,15 @@ class SimulatedTable:
                 total += taken
         return total, refused, throttle
 
-    def _outlined(
-        self, outline: Iterator[tuple[WireItem, int]], now: float
-    ) -> tuple[TableUnits, list[int], Throttle | None]:
-        """Take new items' writes, of which key and units are known, so that no item is looked at."""
-        serve, hash_of = self.partitions.serve, self.admission.hash_of
+    def _made(self, writes: list[Write], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
+        """Take writes of new items whose key and units are known, so that no item is looked at."""
+        serve = self.partitions.serve
         total, refused, throttle = 0.0, [], None
-        for place, (key, units) in enumerate(outline):
-            refusal = serve(hash_of(key), "write", units, now)
+        for place, write in enumerate(writes):
+            key: Any = write.identity[0]
+            refusal = serve(hash_of_plain(key), "write", write.units, now)
             if refusal is None:
-                total += units
+                total += write.units
             else:
                 throttle = refusal
                 refused.append(place)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix
-from shardkit.bulk.writes import EncodedRequests
+from shardkit.bulk.writes import EncodedRequests, Write
 from shardkit.capacity import CapacityEstimator, ItemChange, TableUnits
 from shardkit.codec import encode, to_wire_item
 from shardkit.errors import (
@@ -183,8 +183,11 @@ def test_what_a_batch_cannot_write_comes_back(*, encoded: bool, keeps_items: boo
     if encoded:
         requests = send.params["RequestItems"]["orders"]
         bodies = [bytes(encode(request)) for request in requests]
-        keys = [(request["PutRequest"]["Item"], 1) for request in requests]
-        send.params["RequestItems"]["orders"] = EncodedRequests(bodies, lambda: iter(keys))
+        writes = [
+            Write(body, place, None, key := (item["pk"], item["sk"]), key, 1)
+            for place, (body, item) in enumerate(zip(bodies, items, strict=True))
+        ]
+        send.params["RequestItems"]["orders"] = EncodedRequests(bodies, writes)
     response = answered(table, send)
     left = [request["PutRequest"]["Item"]["sk"]["N"] for request in response["UnprocessedItems"]["orders"]]
     assert left == [str(number) for number in range(5, 20)]
