@@ -14,7 +14,7 @@ from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import Item, Place, Source
-from shardkit.carriers import AsyncCarrier
+from shardkit.carriers import AsyncCarrier, draw_from
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
@@ -62,8 +62,7 @@ class ShardedTable:
             raise ConfigurationError(
                 f"table_name is missing: {table!r:.100} is a client, which has many tables; give table_name='Orders'"
             )
-        rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
-        self._requests = Requests(name, strategy, key_schema, rng.random)
+        self._requests = Requests(name, strategy, key_schema, draw_from(rng))
         self._carrier = AsyncCarrier(client, self._requests, max_concurrency)
         self._fan_out = FanOut(self._carrier.concurrency)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,9 +17,18 @@ from shardkit.errors import ConfigurationError
 from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.requests import Requests
 
-__all__ = ["AsyncCarrier", "Carrier", "Transport"]
+__all__ = ["AsyncCarrier", "Carrier", "Transport", "draw_from"]
 
 T = TypeVar("T")
+
+
+def draw_from(rng: random.Random | None) -> Callable[[], float]:
+    """Give what draws random suffixes and jitter."""
+    if rng is None:
+        rng = random.Random()  # noqa: S311 - spreads load, keeps no secret
+    if not isinstance(rng, random.Random):
+        raise ConfigurationError(f"rng={rng!r:.100} is no random.Random; give one, or leave it out")
+    return rng.random
 
 
 class _Thread(threading.local):

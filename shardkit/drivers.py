@@ -22,6 +22,8 @@ __all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]
 
 T = TypeVar("T")
 
+_LONGEST_WAIT = 86_400.0  # seconds; Python's own waits have a bound, and the machine is asked again in any case
+
 
 class _Loop(Generic[T]):
     """What both loops know; an answer costs the same however many requests are under way."""
@@ -47,7 +49,7 @@ class _Loop(Generic[T]):
         self._machine.receive(send, answer, self._clock())
 
     def _left(self, step: Wait, under_way: int) -> float | None:
-        seconds = None if step.until is None else max(0.0, step.until - self._clock())
+        seconds = None if step.until is None else min(max(0.0, step.until - self._clock()), _LONGEST_WAIT)
         assert under_way or seconds is not None, "a machine waits for a response, and no request is under way"
         return seconds
 

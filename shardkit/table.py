@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardkit.bulk.writer import BatchWriter
-from shardkit.carriers import Carrier
+from shardkit.carriers import Carrier, draw_from
 from shardkit.errors import ConfigurationError
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
@@ -59,8 +59,7 @@ class ShardedTable(ReadingTable):
                 f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
             )
         self._table = table
-        rng = random.Random() if rng is None else rng  # noqa: S311 - spreads load, keeps no secret
-        self._requests = Requests(table.name, strategy, key_schema, rng.random)
+        self._requests = Requests(table.name, strategy, key_schema, draw_from(rng))
         self._carrier = Carrier(table.meta.client, self._requests, max_concurrency)
         self._fan_out = FanOut(self._carrier.concurrency)
 

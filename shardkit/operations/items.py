@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
-from shardkit.errors import AmbiguousItemError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError
 from shardkit.expressions import (
     and_condition,
     rewrite_partition_key,
@@ -16,7 +16,7 @@ from shardkit.faults import code_of
 from shardkit.machine import Program, Send
 from shardkit.operations.batch import BatchGet
 from shardkit.operations.fan_out import FanOut
-from shardkit.operations.wire import refuse_stored_keys, wire_request
+from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_request
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
@@ -118,9 +118,14 @@ def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw
 def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
     """Give a stored item, in Python values, as the application sees it."""
     name = sharding.partition_key
+    if not isinstance(item, Mapping):
+        raise InvalidKeyError(
+            f"an item is a mapping of attribute names to values, got {type(item).__name__}: {item!r:.100}"
+        )
     if name not in item:
         return dict(item)
     wire = to_wire_params({"Key": {name: item[name]}})["Key"]
+    sharding.checked(name, wire[name], "item")
     return {**item, name: from_wire_item(sharding.shown(wire))[name]}
 
 
@@ -154,8 +159,7 @@ def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
     """Say which shard holds the item, and whether that is known."""
     if given is not None:
-        sharding.physical(key[sharding.partition_key], given)  # refuses a shard that the key has not
-        return given, True
+        return shard_given(sharding, key[sharding.partition_key], given), True
     shard = sharding.shard_of(key[sharding.partition_key], place)
     return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
 

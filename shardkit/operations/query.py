@@ -28,11 +28,14 @@ from shardkit.expressions import (
 from shardkit.machine import Response, Send
 from shardkit.merge import Entry, Place
 from shardkit.operations.start_key import read_start
-from shardkit.operations.wire import refuse_stored_keys, wire_request
+from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_request
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
 
 __all__ = ["PARAMETERS", "Plan"]
+
+_MOST_ITEMS = 2**20
+"""More do not fit into a page of 1 MB; the service takes no more than 32 bits."""
 
 PARAMETERS: Mapping[str, str] = {
     "AttributesToGet": "the attributes shown; the key attributes are asked for with them and taken out again",
@@ -101,8 +104,7 @@ class Plan:
         if shard is not None:
             if not fanned:
                 raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
-            sharding.physical(condition.equals[key], shard)  # refuses a shard that the key has not
-            shards = (shard,)
+            shards = (shard_given(sharding, condition.equals[key], shard),)
         limit = wire.pop("Limit", None)
         if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
             raise ConfigurationError(f"Limit={limit!r} is not a whole number of at least 1 (items evaluated a page)")
@@ -193,7 +195,7 @@ class Plan:
         if after is not None:
             params["ExclusiveStartKey"] = self._stored(after, shard)
         if limit is not None:
-            params["Limit"] = limit
+            params["Limit"] = min(limit, _MOST_ITEMS)
         return Send("Query", params, paced=True, read=partial(read, number))
 
     def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:

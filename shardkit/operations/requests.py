@@ -23,6 +23,7 @@ from shardkit.operations.query import Plan
 from shardkit.operations.scan import StreamOfSegments, scan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
+from shardkit.operations.wire import checked_types
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy, Unsharded
 
@@ -159,7 +160,7 @@ class Requests:
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, to_wire_params(params), self.draw, fan_out)
+        batch = BatchGet(sharding, places, to_wire_params(checked_types(params)), self.draw, fan_out)
         yield batch
         # All places of one given key share its wire form, the very object.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-from shardkit.codec import to_wire_params
-from shardkit.errors import ConfigurationError
+from shardkit.codec import WireValue, to_wire_params
+from shardkit.errors import ConfigurationError, UnsupportedParameterError
 from shardkit.expressions import build_conditions, refuse_partition_key
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["refuse_stored_keys", "wire_request"]
+__all__ = ["checked_types", "refuse_stored_keys", "shard_given", "wire_request"]
+
+_LEGACY = ("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter")
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "AttributesToGet": ((list, tuple), "a list of names"),
+    "IndexName": ((str,), "a text"),
+    **dict.fromkeys(("ExpressionAttributeNames", "ExpressionAttributeValues"), ((Mapping,), "a dict of placeholders")),
+    **dict.fromkeys(_LEGACY, ((Mapping,), "a dict of conditions by attribute")),
+}
+"""What is read here before botocore's validation sees it; expressions are checked where they are parsed."""
 
 
 def wire_request(sharding: Sharding, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,7 +31,35 @@ def wire_request(sharding: Sharding, params: Mapping[str, Any]) -> dict[str, Any
             f"TableName={given!r:.200} was given to the sharded table {sharding.table!r}; leave it out, or use that "
             "table's own object"
         )
-    return {**to_wire_params(build_conditions(params)), "TableName": sharding.table}
+    return {**to_wire_params(build_conditions(checked_types(params))), "TableName": sharding.table}
+
+
+def checked_types(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse parameters of a type that boto3 would refuse, as far as shardkit reads them itself."""
+    for name, (types, what) in _TYPES.items():
+        if name in params and not isinstance(params[name], types):
+            raise _wrong_type(name, params[name], what)
+    for name in _LEGACY:
+        for attribute, condition in params.get(name, {}).items():
+            if not isinstance(condition, Mapping):
+                raise _wrong_type(f"{name}[{attribute!r:.100}]", condition, "a dict")
+            values = condition.get("AttributeValueList", [])
+            if not isinstance(values, list | tuple):
+                raise _wrong_type(f"{name}[{attribute!r:.100}]['AttributeValueList']", values, "a list")
+    return params
+
+
+def _wrong_type(name: str, given: Any, what: str) -> UnsupportedParameterError:
+    return UnsupportedParameterError(
+        f"{name} is a {type(given).__name__}: {given!r:.100}; give {what}, or leave it out"
+    )
+
+
+def shard_given(sharding: Sharding, logical: WireValue, shard: Any) -> int:
+    """Give the shard that a caller asks for; one that the key has not is refused."""
+    # Physical keys are cached, and what has no hash is not looked up there.
+    sharding.physical(logical, shard if isinstance(shard, Hashable) else repr(shard))
+    return int(shard)
 
 
 def refuse_stored_keys(sharding: Sharding, wire: Mapping[str, Any], *parameters: str) -> None:

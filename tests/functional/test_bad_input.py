@@ -199,6 +199,57 @@ def test_unknown_keywords_are_botocores_to_refuse(orders: ShardedTable, table: T
     assert set(wire.operations) <= {"DescribeTable"}
 
 
+LEGACY = {"Date": {"AttributeValueList": ["2014-07-09"], "ComparisonOperator": "EQ"}}
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("AttributesToGet", 5, "AttributesToGet is a int: 5; give a list of names"),
+        ("ExpressionAttributeNames", ["#d"], "ExpressionAttributeNames is a list"),
+        ("ExpressionAttributeValues", 1, "ExpressionAttributeValues is a int"),
+        ("IndexName", ["ByTotal"], "IndexName is a list"),
+        ("KeyConditions", {"Date": None}, r"KeyConditions\['Date'\] is a NoneType"),
+        ("KeyConditions", {"Date": {"AttributeValueList": 1}}, r"\['AttributeValueList'\] is a int"),
+        ("QueryFilter", 1, "QueryFilter is a int"),
+        ("QueryFilter", {"Date": "x"}, r"QueryFilter\['Date'\] is a str"),
+    ],
+)
+def test_a_parameter_of_another_type(orders: ShardedTable, table: Table, name: str, wrong: Any, said: str) -> None:
+    """It is refused as boto3 does, where shardkit reads it before boto3 does."""
+    with recording(table.meta.client) as wire:
+        with pytest.raises(ParamValidationError, match=said):
+            orders.query(**{"KeyConditions": LEGACY, name: wrong})
+        with pytest.raises(ParamValidationError):
+            orders.scan(**{name: wrong})
+        with pytest.raises(ParamValidationError):
+            orders.batch_get_items([KEY], **{name: wrong})
+    assert set(wire.operations) <= {"DescribeTable"}
+
+
+@pytest.mark.parametrize("wrong", [True, 1.0, "1", [1]])
+def test_a_shard_that_is_no_number(orders: ShardedTable, wrong: Any) -> None:
+    """Also where it equals the number of one that was asked before."""
+    orders.get_item(Key=KEY, Shard=1)
+    with pytest.raises(ConfigurationError, match="1 to 5"):
+        orders.get_item(Key=KEY, Shard=wrong)
+    with pytest.raises(ConfigurationError, match="1 to 5"):
+        orders.query(KeyConditionExpression=DAY, Shard=wrong)
+
+
+def test_an_item_that_cannot_be_one(orders: ShardedTable) -> None:
+    """Of what nobody can have stored there is no logical form."""
+    for wrong in (None, "x", {"Date": ["x"]}, {"Date": 5}):
+        with pytest.raises(InvalidKeyError):
+            orders.logical_item(wrong)  # type: ignore[arg-type]
+
+
+def test_a_source_of_random_numbers_that_is_none(table: Table) -> None:
+    """It is refused when the table is made."""
+    with pytest.raises(ConfigurationError, match=r"rng=7 is no random\.Random"):
+        ShardedTable(table, RandomSuffix(5), rng=7)  # type: ignore[arg-type]
+
+
 def test_bad_items_of_a_load_are_not_sent(orders: ShardedTable, table: Table) -> None:
     """They fail with their own reasons; only the good item goes out."""
     bad: list[Any] = [{"Date": "x"}, {**KEY, "Amount": 1.5}, "text", None]

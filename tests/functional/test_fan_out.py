@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -246,6 +247,21 @@ def test_a_cursor_of_one_shard_is_not_one_of_all() -> None:
         merged = table.query(KeyConditionExpression=K)["LastEvaluatedKey"]
         with pytest.raises(CursorError, match="Shard="):
             table.query(KeyConditionExpression=K, Shard=3, ExclusiveStartKey=merged)
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 2.0**63])
+def test_a_deadline_that_never_comes(timeout: float) -> None:
+    """Python's own waits have a bound, which is no bound of a deadline."""
+    with orders() as (table, _, _):
+        assert table.with_options(timeout=timeout).query(KeyConditionExpression=K)["Count"] == 40
+
+
+def test_limits_that_no_page_can_fill() -> None:
+    """The service takes 32 bits: each shard is asked for what a page can hold at the most."""
+    with orders() as (table, _, service):
+        assert table.query(KeyConditionExpression=K, Limit=sys.maxsize)["Count"] == 40
+        assert len(list(table.query_items(KeyConditionExpression=K, max_items=sys.maxsize))) == 40
+    assert {body["Limit"] for _, body in service.requests} == {2**20}
 
 
 def test_an_event_handler_may_read_what_is_being_read() -> None:
