@@ -58,8 +58,9 @@ def _wrong_type(name: str, given: Any, what: str) -> UnsupportedParameterError:
 def shard_given(sharding: Sharding, logical: WireValue, shard: Any) -> int:
     """Give the shard that a caller asks for; one that the key has not is refused."""
     # Physical keys are cached, and what has no hash is not looked up there.
-    sharding.physical(logical, shard if isinstance(shard, Hashable) else repr(shard))
-    return int(shard)
+    number: Any = shard if isinstance(shard, Hashable) else repr(shard)
+    sharding.physical(logical, number)
+    return int(number)
 
 
 def refuse_stored_keys(sharding: Sharding, wire: Mapping[str, Any], *parameters: str) -> None:
