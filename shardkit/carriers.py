@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
+from shardkit.arguments import check_count
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
 from shardkit.machine import Answer, Machine, Program, Send, Steps
@@ -53,9 +54,7 @@ class _Carrier:
         """Say how many requests may run at once: what was given, or as many as botocore pools connections."""
         if given is None:
             return int(self.client.meta.config.max_pool_connections)
-        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-            raise ConfigurationError(f"{name}={given!r} is not a whole number of at least 1 (requests side by side)")
-        return given
+        return check_count(name, given, "requests side by side")
 
 
 class Transport(Protocol):

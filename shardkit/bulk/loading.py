@@ -11,6 +11,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Literal, get_args
 
+from shardkit.arguments import check_count
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import raise_failures
@@ -46,12 +47,14 @@ class Options:
     connect: Connect | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("workers", 1), ("window", 1), ("max_failures", 0), ("processes", 1)):
-            value = getattr(self, name)
-            if value is None and name != "window":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ConfigurationError(f"{name}={value!r} is not a whole number of at least {least}")
+        check_count("window", self.window, "items")
+        for name, unit, least in (
+            ("workers", "requests side by side", 1),
+            ("max_failures", "items", 0),
+            ("processes", "processes", 1),
+        ):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), unit, least=least)
         for name in ("journal", "dead_letters"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str | os.PathLike) and os.fspath(path)):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardkit.arguments import check_headroom
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable, Tally
 from shardkit.capacity.units import (
     PARTITION_READ_UNITS,
     PARTITION_WRITE_UNITS,
-    check_headroom,
     partitions_taken,
     rounded_up,
 )

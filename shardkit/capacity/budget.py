@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
-from shardkit.capacity.arguments import key_of, number_of
+from shardkit.arguments import check_key, check_number
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.holding import BudgetObserver, Paces
@@ -79,13 +79,13 @@ class CapacityBudget:
             raise ConfigurationError(f'mode is "wait" or "raise", got {mode!r:.100}')
         rates: dict[Side, float] = {}
         if read_units is not None:
-            rates["read"] = number_of("read_units", read_units, "a number of units a second above 0", above=0.0)
+            rates["read"] = check_number("read_units", read_units, "read units a second", above=True)
         if write_units is not None:
-            rates["write"] = number_of("write_units", write_units, "a number of units a second above 0", above=0.0)
+            rates["write"] = check_number("write_units", write_units, "write units a second", above=True)
         if not rates:
             raise ConfigurationError("a budget has no rate; give read_units= or write_units=, or both (units a second)")
-        burst = number_of("burst", burst, "a number of seconds, 0 or more")
-        timeout = number_of("timeout", timeout, "a number of seconds, 0 or more: no call waits for ever")
+        burst = check_number("burst", burst, "seconds")
+        timeout = check_number("timeout", timeout, "seconds")
         now = clock()
         self._paces = Paces(
             {side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
@@ -122,7 +122,7 @@ class CapacityBudget:
         Cost:
             With ``key``, one DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``.
         """
-        key = None if key is None else key_of(key)
+        key = None if key is None else check_key(key)
         keys: Mapping[str, str] = partition_keys_of(key_schema)
         events = events_of_session(target)
         if events is not None:

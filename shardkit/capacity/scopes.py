@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardkit.arguments import check_count, check_key
 from shardkit.capacity import advice, show
-from shardkit.capacity.arguments import count_of, key_of
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable
@@ -175,7 +175,7 @@ class Totals:
         """
         if by not in _SIDES:
             raise ConfigurationError(f'hottest() ranks by="read", by="write" or by their sum (None), got {by!r}')
-        count_of("n", n, "how many of the hottest keys to give, a whole number, 0 or more")
+        check_count("n", n, "keys", least=0)
         with self.recorder as tally:
             keys = tally.keys
             return [HotKey(*key, usage, *keys.before(key)) for key, usage in keys.hottest(n, by)]
@@ -201,7 +201,7 @@ class Totals:
         Cost:
             No request; one pass over the physical keys that are held.
         """
-        key = key_of(key)
+        key = check_key(key)
         tables = sorted(self.by_table)
         if table is None and len(tables) != 1:
             raise ConfigurationError(f"skew() needs table= where not just one was seen, and here were {tables}")

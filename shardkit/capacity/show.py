@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shardkit.capacity.arguments import count_of
+from shardkit.arguments import check_count
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.usage import Usage, figure
 from shardkit.codec import to_wire_item
@@ -26,7 +26,7 @@ _KEYS_SHOWN = 5
 
 def as_dict(totals: Totals, hottest: int) -> dict[str, Any]:
     """Give the figures as plain values that JSON can carry."""
-    count_of("hottest", hottest, "how many of the hottest keys to give, a whole number, 0 or more")
+    check_count("hottest", hottest, "keys", least=0)
     indexes: dict[str, dict[str, Any]] = {}
     for (table, index), usage in totals.by_index.items():
         indexes.setdefault(table, {})[index] = usage.to_dict()

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-from shardkit.capacity.arguments import count_of
+from shardkit.arguments import check_count
 
 __all__ = ["HeavyHitters", "Held"]
 
@@ -90,9 +90,7 @@ class HeavyHitters(Generic[K]):
     """
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = count_of(
-            "max_keys", capacity, "how many keys to hold apart, a whole number of at least 1", least=1
-        )
+        self._capacity = check_count("max_keys", capacity, "keys")
         self.held: dict[K, Held] = {}
         self.others = Held(0.0, 0)
         self.error = 0.0

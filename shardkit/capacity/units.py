@@ -17,7 +17,6 @@ __all__ = [
     "WRITE_UNIT_BYTES",
     "add_consumed",
     "apportion",
-    "check_headroom",
     "partitions_taken",
     "read_units",
     "rounded_up",
@@ -123,18 +122,6 @@ def partitions_taken(read_units: float, write_units: float) -> float:
         independently.
     """
     return max(read_units / PARTITION_READ_UNITS, write_units / PARTITION_WRITE_UNITS)
-
-
-def check_headroom(headroom: float) -> None:
-    """Refuse what is no part of a partition's throughput that can be left free.
-
-    Raises:
-        ConfigurationError: it is no number from 0 to below 1.
-    """
-    if isinstance(headroom, bool) or not isinstance(headroom, int | float) or not 0 <= headroom < 1:
-        raise ConfigurationError(
-            f"headroom={headroom!r:.100} is no part of a partition's throughput; give a number from 0 to below 1"
-        )
 
 
 def rounded_up(partitions: float) -> int:

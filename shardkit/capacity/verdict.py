@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.capacity.arguments import number_of
+from shardkit.arguments import check_number
 from shardkit.capacity.uniformity import Uniformity
 from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
 
@@ -115,7 +115,7 @@ def check_rate(name: str, rate: float | None) -> None:
         ConfigurationError: it is not a number above 0.
     """
     if rate is not None:
-        number_of(name, rate, "a rate: units a second, more than 0", above=0.0)
+        check_number(name, rate, "units a second", above=True)
 
 
 def _good(found: Uniformity) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.capacity.arguments import number_of
+from shardkit.arguments import check_number
 from shardkit.capacity.usage import Account, Usage, figure
 
 __all__ = ["Rates", "Window", "part_of"]
@@ -76,7 +76,7 @@ def part_of(window: float) -> float:
     Raises:
         ConfigurationError: ``window`` is not above 0.
     """
-    return number_of("window", window, "a time in seconds, above 0 (60, say)", above=0.0) / _PARTS
+    return check_number("window", window, "seconds", above=True) / _PARTS
 
 
 class Window:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardkit.arguments import check_count
 from shardkit.errors import ConfigurationError
 
 __all__ = ["MAX_BUFFER_BYTES", "FanOut"]
@@ -21,12 +22,11 @@ class FanOut:
     max_buffer_bytes: int = MAX_BUFFER_BYTES
 
     def __post_init__(self) -> None:
-        timeout, size = self.timeout, self.max_buffer_bytes
+        timeout = self.timeout
         if timeout is not None and (
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0
         ):
             raise ConfigurationError(f"timeout={timeout!r} is not a number of seconds above 0; give one, or None")
         if self.on_shard_error not in ("raise", "partial"):
             raise ConfigurationError(f"on_shard_error={self.on_shard_error!r} is neither 'raise' nor 'partial'")
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            raise ConfigurationError(f"max_buffer_bytes={size!r} is not a whole number of at least 1 (bytes)")
+        check_count("max_buffer_bytes", self.max_buffer_bytes, "bytes")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
+from shardkit.arguments import check_count
 from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
 from shardkit.cursor import Cursor, made_for
 from shardkit.errors import (
@@ -106,8 +107,8 @@ class Plan:
                 raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
             shards = (shard_given(sharding, condition.equals[key], shard),)
         limit = wire.pop("Limit", None)
-        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-            raise ConfigurationError(f"Limit={limit!r} is not a whole number of at least 1 (items evaluated a page)")
+        if limit is not None:
+            check_count("Limit", limit, "items evaluated a page")
         given = wire.pop("ExclusiveStartKey", None)
         plan = cls(
             sharding=sharding,

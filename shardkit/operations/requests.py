@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from shardkit.arguments import check_count
 from shardkit.codec import from_wire_response, to_wire_item, to_wire_params
 from shardkit.errors import (
     AmbiguousItemError,
@@ -147,8 +148,7 @@ class Requests:
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
         """Decide a Scan of all segments."""
-        if not isinstance(segments, int) or isinstance(segments, bool) or segments < 1:
-            raise ConfigurationError(f"segments={segments!r} is not a whole number of at least 1")
+        check_count("segments", segments, "segments")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out.concurrency)
 

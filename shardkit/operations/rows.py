@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from shardkit.errors import ConfigurationError
+from shardkit.arguments import check_count
 from shardkit.merge import Entry
 from shardkit.operations.query import Plan
 
@@ -17,8 +17,8 @@ class Rows:
     """Takes entries in order and gives them out as items, or as ``(item, shard)``."""
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
-        if max_items is not None and (not isinstance(max_items, int) or isinstance(max_items, bool) or max_items < 0):
-            raise ConfigurationError(f"max_items={max_items!r} is not a whole number of at least 0")
+        if max_items is not None:
+            check_count("max_items", max_items, "items", least=0)
         self.max_items = max_items
         self.plan: Plan | None = None
         self._return_shards = return_shards

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from shardkit.arguments import check_count, check_number
 from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
-from shardkit.errors import ConfigurationError
-from shardkit.partitions.statements import Statement, check, counted, model, number, rule, show
+from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
 __all__ = [
     "BURST_SECONDS",
@@ -53,8 +53,8 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
     Source:
         Developer Guide, "Best Practices for Tables", Initial Allocation of Partitions.
     """
-    check("read_units", read_units, "read units a second")
-    check("write_units", write_units, "write units a second")
+    read_units = check_number("read_units", read_units, "read units a second")
+    write_units = check_number("write_units", write_units, "write units a second")
     return max(1, rounded_up(_needed(read_units, write_units)))
 
 
@@ -80,7 +80,7 @@ def partitions_for_size(size: float) -> int:
     Source:
         Developer Guide, "Best Practices for Tables", Subsequent Allocation of Partitions.
     """
-    check("size", size, "bytes")
+    size = check_number("size", size, "bytes")
     return max(1, rounded_up(size / PARTITION_BYTES))
 
 
@@ -228,10 +228,11 @@ class TablePartitions:
         Raises:
             ConfigurationError: a rate is no number of 0 or more.
         """
-        read = self.read_units if read_units is None else read_units
-        write = self.write_units if write_units is None else write_units
-        check("read_units", read, "read units a second")
-        check("write_units", write, "write units a second")
+        read, write = self.read_units, self.write_units
+        if read_units is not None:
+            read = check_number("read_units", read_units, "read units a second")
+        if write_units is not None:
+            write = check_number("write_units", write_units, "write units a second")
         doublings = _halvings(rounded_up(float(max(self.shares)) * _needed(read, write)))
         after = {share / 2**doublings: count * 2**doublings for share, count in self.shares.items()}
         total = sum(after.values())
@@ -257,10 +258,7 @@ class TablePartitions:
         Raises:
             ConfigurationError: there are not so many.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= self.partitions:
-            raise ConfigurationError(
-                f"count={count!r} partitions cannot be split, there are {self.partitions:,}; give 1 to so many"
-            )
+        check_count("count", count, "partitions to split", most=self.partitions)
         after: Counter[Fraction] = Counter()
         left = count
         for share, has in sorted(self.shares.items(), reverse=True):
@@ -284,7 +282,7 @@ class TablePartitions:
         Raises:
             ConfigurationError: the size is no number of 0 or more.
         """
-        check("size", size, "bytes")
+        size = check_number("size", size, "bytes")
         after: Counter[Fraction] = Counter()
         for share, count in self.shares.items():
             halvings = _halvings(math.ceil(share * Fraction(size) / PARTITION_BYTES))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardkit.arguments import check_count
 from shardkit.capacity.sizes import ITEM_BYTES
 from shardkit.capacity.units import write_units
 from shardkit.errors import ConfigurationError
-from shardkit.partitions.statements import check_count
 
 __all__ = ["IndexWrites"]
 

@@ -23,6 +23,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from shardkit.arguments import check_count, check_number
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.capacity.units import partitions_taken, rounded_up
 from shardkit.codec import WireValue, from_wire
@@ -31,7 +32,6 @@ from shardkit.partitions.adaptive import Adaptation
 from shardkit.partitions.estimate import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
 from shardkit.partitions.heat import Heat, PartitionHeat
 from shardkit.partitions.partition import LIMITS, Partition, Served, kept
-from shardkit.partitions.statements import check, check_count
 from shardkit.partitions.throttle import Kind, Limit, Throttle
 
 __all__ = ["HASHES", "Partitions", "hash_of", "hash_of_plain"]
@@ -125,12 +125,12 @@ class Partitions:
         self._units: dict[Kind, float | None] = {"read": read_units, "write": write_units}
         for kind, units in self._units.items():
             if units is not None:
-                check(f"{kind}_units", units, _UNITS_NAMES[kind])
-        check("burst_seconds", burst_seconds, "seconds")
-        check("split_bytes", split_bytes, "bytes", above=True)
+                check_number(f"{kind}_units", units, _UNITS_NAMES[kind])
+        check_number("burst_seconds", burst_seconds, "seconds")
+        check_number("split_bytes", split_bytes, "bytes", above=True)
         for name, seconds in (("adaptive_seconds", adaptive_seconds), ("split_for_heat", split_for_heat)):
             if seconds is not None:
-                check(name, seconds, "seconds")
+                check_number(name, seconds, "seconds")
         if count is None:
             count = initial_partitions(read_units=read_units or 0, write_units=write_units or 0)
             if on_demand:
@@ -237,7 +237,7 @@ class Partitions:
         given: dict[Kind, float | None] = {"read": read_units, "write": write_units}
         for kind, units in given.items():
             if units is not None:
-                check(f"{kind}_units", units, _UNITS_NAMES[kind])
+                check_number(f"{kind}_units", units, _UNITS_NAMES[kind])
                 self._units[kind] = units
         shares = Counter(partition.share for partition in self._partitions)
         table = TablePartitions(0, 0, shares).set_throughput(

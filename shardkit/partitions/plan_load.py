@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from shardkit.arguments import check_count, check_number
 from shardkit.capacity.sizes import ITEM_BYTES, STORAGE_OVERHEAD
 from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.capacity.units import write_units as write_units_of
@@ -15,7 +16,7 @@ from shardkit.capacity.verdict import TABLE_UNITS
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import TablePartitions, initial_partitions, partitions_for_size
 from shardkit.partitions.index_writes import IndexWrites
-from shardkit.partitions.statements import Statement, check, check_count, counted, model, number, rule, show
+from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
 __all__ = ["BulkLoadPlan", "IndexLoad", "plan_bulk_load"]
 
@@ -166,19 +167,17 @@ def plan_bulk_load(
     check_count("items", items, "items")
     check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
     if steady_write_units is not None:
-        check("steady_write_units", steady_write_units, "write units a second")
+        steady_write_units = check_number("steady_write_units", steady_write_units, "write units a second")
     load = _Load(items, item_size, steady_write_units, tuple(indexes))
     if (within is None) == (write_units is None):
         raise ConfigurationError(
             f"within={within!r} and write_units={write_units!r}: a load is planned by one of them; give one"
         )
     if write_units is not None:
-        check("write_units", write_units, "write units a second", above=True)
-        rate = math.ceil(write_units)
+        rate = math.ceil(check_number("write_units", write_units, "write units a second", above=True))
     else:
         seconds = within.total_seconds() if isinstance(within, timedelta) else within
-        assert seconds is not None
-        check("within", seconds, "seconds", above=True)
+        seconds = check_number("within", seconds, "seconds", above=True)
         rate = math.ceil(round(load.units / seconds, 9))
     plan = load.at(rate)
     slower = load.at(load.least_partitions * PARTITION_WRITE_UNITS)

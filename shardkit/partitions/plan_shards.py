@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shardkit.arguments import check_count, check_headroom, check_number
 from shardkit.capacity.sizes import ITEM_BYTES
-from shardkit.capacity.units import PARTITION_WRITE_UNITS, check_headroom
+from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.index_writes import IndexWrites
 from shardkit.partitions.key_load import MOST_SHARDS, Fit, KeyLoad, judged, least_shards
 from shardkit.partitions.shard_reasoning import shard_reasoning, shard_warnings
-from shardkit.partitions.statements import Statement, check, check_count, counted, number, percent, show
+from shardkit.partitions.statements import Statement, counted, number, percent, show
 
 __all__ = ["Alternative", "FanOut", "ShardPlan", "plan_shards"]
 
@@ -201,9 +202,9 @@ def plan_shards(
         the hashing is a model (``shardkit.partitions.probability_within``).
     """
     check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
-    check("writes_per_second", writes_per_second, "writes a second")
-    check("reads_per_second", reads_per_second, "reads a second")
-    check("queries_per_second", queries_per_second, "queries a second")
+    writes_per_second = check_number("writes_per_second", writes_per_second, "writes a second")
+    reads_per_second = check_number("reads_per_second", reads_per_second, "reads a second")
+    queries_per_second = check_number("queries_per_second", queries_per_second, "queries a second")
     check_count("items_per_query", items_per_query, "items", least=0)
     if partitions is not None:
         check_count("partitions", partitions, "partitions")

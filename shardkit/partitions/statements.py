@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from shardkit.errors import ConfigurationError
-
-__all__ = ["Statement", "check", "check_count", "counted", "model", "number", "percent", "rule", "show"]
+__all__ = ["Statement", "counted", "model", "number", "percent", "rule", "show"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +64,3 @@ def show(title: str, figures: Iterable[str], reasoning: Iterable[Statement], war
         if statements:
             lines += ["", heading, *(f"  {statement}" for statement in statements)]
     return "\n".join(lines)
-
-
-def check(name: str, value: float, unit: str, *, above: bool = False) -> None:
-    """Refuse what is no number of ``unit``, of 0 or more; ``above``: of more than 0."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or value < 0
-        or (above and not value)
-    ):
-        least = "above 0" if above else "of 0 or more"
-        raise ConfigurationError(f"{name}={value!r} is no number of {unit}; give a number {least}")
-
-
-def check_count(name: str, value: int, unit: str, *, least: int = 1, most: int | None = None) -> None:
-    """Refuse what is no whole number of ``unit``, from ``least`` to ``most``."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        to = "or more" if most is None else f"to {most:,}"
-        raise ConfigurationError(f"{name}={value!r} is no whole number of {unit}; give {least:,} {to}")

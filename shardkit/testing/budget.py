@@ -11,8 +11,8 @@ import boto3
 import botocore
 import pytest
 
+from shardkit.arguments import check_number
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.capacity.arguments import number_of
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.targets import SessionAttachment, events_of_session
 from shardkit.capacity.units import table_name
@@ -135,11 +135,7 @@ class CapacityBudgetFixture:
             As a meter's.
         """
         given = {"read_units": read_units, "write_units": write_units}
-        units = {
-            name: number_of(name, most, "a number of units, 0 or more")
-            for name, most in given.items()
-            if most is not None
-        }
+        units = {name: check_number(name, most, "units") for name, most in given.items() if most is not None}
         if not units:
             raise ConfigurationError("capacity_budget() allows everything; give read_units= or write_units=, or both")
         if table is not None and not isinstance(table, str):

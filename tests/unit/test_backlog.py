@@ -124,5 +124,5 @@ def test_the_batches_of_a_load_are_one_request_each() -> None:
 
 
 def test_a_window_of_no_time_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="window is a time in seconds, above 0"):
+    with pytest.raises(ConfigurationError, match="window=0 is no number of seconds; give a number above 0"):
         CapacityMeter(window=0)

@@ -215,5 +215,5 @@ def test_what_is_no_rate_is_refused(rate: Any) -> None:
 
 @pytest.mark.parametrize("count", [0, 3, True, 1.0])
 def test_only_partitions_that_are_there_can_be_split(count: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot be split, there are 2"):
+    with pytest.raises(ConfigurationError, match=r"count=.* is no whole number of partitions to split; give 1 to 2"):
         created(read_units=0, write_units=2000).split(count)

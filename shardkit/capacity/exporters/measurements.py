@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardkit.capacity.arguments import count_of
+from shardkit.arguments import check_count
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage
@@ -115,7 +115,7 @@ def check(totals: Measured, top: int = 0) -> None:
             f"an exporter reads a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "
             "it, and give the meter"
         )
-    count_of("top", top, "how many of the hottest keys to export, 0 for none")
+    check_count("top", top, "keys", least=0)
 
 
 def measure(totals: Measured, *, top: int = 0) -> Measurements:

@@ -1,0 +1,66 @@
+"""Checks of arguments, in one place and with one kind of error: what was given, what it is not, and what to give."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from math import isfinite
+from typing import Any
+
+from shardkit.errors import ConfigurationError
+
+__all__ = ["check_count", "check_headroom", "check_key", "check_number"]
+
+
+def check_number(name: str, given: Any, unit: str, *, above: bool = False) -> float:
+    """Check an argument that is a finite number of ``unit``, 0 or more; ``above``: more than 0.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    try:
+        known = isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
+    except OverflowError:  # an int that no float holds
+        known = False
+    if not known or given < 0 or (above and not given):
+        least = "above 0" if above else "of 0 or more"
+        raise ConfigurationError(f"{name}={given!r:.100} is no number of {unit}; give a number {least}")
+    number: float = given
+    return number
+
+
+def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int | None = None) -> int:
+    """Check an argument that is a whole number of ``unit``, from ``least`` to ``most``.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or given < least or (most is not None and given > most):
+        to = "or more" if most is None else f"to {most:,}"
+        raise ConfigurationError(f"{name}={given!r:.100} is no whole number of {unit}; give {least:,} {to}")
+    return given
+
+
+def check_headroom(given: Any) -> float:
+    """Check an argument that is the part of a partition's throughput to leave free.
+
+    Raises:
+        ConfigurationError: It is no number from 0 to below 1.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
+        raise ConfigurationError(
+            f"headroom={given!r:.100} is no part of a partition's throughput; give a number from 0 to below 1"
+        )
+    return given
+
+
+def check_key(given: Any) -> str | bytes | int | Decimal:
+    """Check an argument that is a partition key's value; binary is given as bytes, which can be hashed.
+
+    Raises:
+        ConfigurationError: It is not.
+    """
+    key = getattr(given, "value", given)  # of boto3's Binary
+    key = bytes(key) if isinstance(key, bytearray) else key
+    if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
+        raise ConfigurationError(f"key={key!r:.100} is no partition key's value; give text, bytes or a number")
+    return key
