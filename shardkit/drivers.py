@@ -131,7 +131,8 @@ class Driver(_Loop[T]):
 
     def close(self) -> None:
         """Start nothing more; what is under way is left to end by itself."""
-        for future in self._under_way:
+        # A copy: it may be closed while another thread runs it.
+        for future in list(self._under_way):
             if not future.cancel():
                 # An interruption may have come just when this one was taken from the queue.
                 future.add_done_callback(self._ended.put)

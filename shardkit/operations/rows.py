@@ -40,10 +40,11 @@ class Rows:
 
     def take(self) -> Any:
         """Give out the next item; StopIteration where there is none."""
-        if self._ended or not self._entries:
+        entries = self._entries
+        if self._ended or not entries:
             raise StopIteration
         assert self.plan is not None
-        entry = self._entries.popleft()
+        entry = entries.popleft()
         # A copy: the item is the caller's from now on.
         self._last = entry[0], entry[1], {name: entry[2].get(name) for name in self.plan.key_names}
         if self._left is not None:
@@ -53,9 +54,9 @@ class Rows:
         return (item, self.plan.shard_shown(entry)) if self._return_shards else item
 
     def end(self) -> None:
-        """Give out no more."""
-        self._entries.clear()
+        """Give out no more; another thread may just be taking one."""
         self._ended = True
+        self._entries = deque()
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:

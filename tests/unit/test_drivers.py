@@ -197,6 +197,29 @@ def test_an_interruption_beside_requests_loses_none() -> None:
     assert sorted(sent) == ["0", "1", "2"]
 
 
+def test_it_is_closed_while_another_thread_runs_it() -> None:
+    """What that thread starts meanwhile does not disturb the closing."""
+    futures: list[Future[Any]] = []
+
+    class Full(Executor):
+        """Has no thread to spare."""
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            futures.append(Future())
+            return futures[-1]
+
+    machine, full = Streaming(2), Full()
+    running = driver(machine, executor=lambda: full)
+    assert running.run() == []
+    first, second = futures
+    machine.left.append(Send("2", {}))
+    first.add_done_callback(lambda _: running.run())
+    running.close()
+    assert first.cancelled()
+    assert second.cancelled()
+    assert len(futures) == 3
+
+
 def test_an_executor_that_refuses_loses_nothing() -> None:
     """What it did not take is sent by the next one; so is what it took and dropped."""
     go, started = threading.Event(), threading.Event()
