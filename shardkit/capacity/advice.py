@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shardkit.arguments import check_headroom
@@ -17,6 +18,8 @@ from shardkit.capacity.units import (
 from shardkit.capacity.usage import Usage, figure
 
 __all__ = ["Advice", "Skew", "advice_of", "skew_of"]
+
+_SKEWED = 2.0  # times the fair share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,7 @@ class Skew:
     @property
     def times_fair(self) -> float:
         """The hottest shard's share over the fair one: 1 is even, ``shards`` is all on one."""
-        return self.share / self.fair_share
+        return self.share * self.shards
 
     def __str__(self) -> str:
         """Give the hottest shard's share beside the fair one."""
@@ -81,6 +84,8 @@ class Advice:
         peak_write_units: write units in the busiest second of its hottest shard, estimates counted.
         throttles: attempts that were throttled for the sake of its partition: it asks for more than the peaks show.
         headroom: the part of a partition's throughput that is left free.
+        times_fair: its hottest shard's share of its units over the fair one, as in :class:`Skew`: 1 is even. More
+            shards take from the hottest only what can go to another.
     """
 
     table: str
@@ -91,6 +96,12 @@ class Advice:
     peak_write_units: float
     throttles: int
     headroom: float
+    times_fair: float = 1.0
+
+    @property
+    def skewed(self) -> bool:
+        """Whether its hottest shard took twice its fair share or more, so that more shards alone may not help."""
+        return self.times_fair >= _SKEWED
 
     @property
     def partitions(self) -> float:
@@ -99,13 +110,20 @@ class Advice:
 
     def __str__(self) -> str:
         """Give the advice with its reasons."""
+        skewed = (
+            f". But its shards are not even: the hottest took {self.times_fair:.2f} times its fair share of the key's "
+            "units. More shards do not help where that is one item, or one value that the suffix is calculated from: "
+            "see skew(), and spread by something else, or keep the item elsewhere"
+            if self.skewed
+            else ""
+        )
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
         return (
             f"{self.table} {self.key!r:.60}: {self.shards_needed:,} shards instead of {self.shards:,}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
-            f"{self.headroom:.0%} headroom"
+            f"{self.headroom:.0%} headroom{skewed}"
         )
 
 
@@ -125,10 +143,12 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     """Name the keys that are above what a partition serves, those that need most shards first."""
     check_headroom(headroom)
     hottest: dict[KeyOfTable, tuple[float, float]] = {}
+    units: defaultdict[KeyOfTable, list[float]] = defaultdict(list)
     for table, logical, physical in tally.physical_keys:
         peaks = tally.physical_keys.peaks((table, logical, physical))
         known = hottest.get((table, logical), peaks)
         hottest[table, logical] = max(known, peaks, key=lambda pair: partitions_taken(*pair))
+        units[table, logical].append(tally.physical_keys.usage((table, logical, physical)).units_with_estimates)
     advice = []
     for table, key in tally.keys:
         read, write = hottest.get((table, key)) or tally.keys.peaks((table, key))
@@ -148,9 +168,14 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
                 peak_write_units=write,
                 throttles=throttles,
                 headroom=headroom,
+                times_fair=_times_fair(units[table, key], shards),
             )
         )
     return sorted(advice, key=lambda one: -one.shards_needed)
+
+
+def _times_fair(units: Sequence[float], shards: int) -> float:
+    return max(units) * shards / sum(units) if sum(units) else 1.0
 
 
 def _shards(tally: Tally, table: str, key: KeyValue) -> int:

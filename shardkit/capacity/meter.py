@@ -106,7 +106,7 @@ class CapacityMeter(Totals):
                 observer = self._observers[client] = MeterObserver(self, client)
         return observer.attach(table, keys)
 
-    def scope(self, name: str, **tags: str) -> Scope:
+    def scope(self, name: str, /, **tags: str) -> Scope:
         """Make a scope: it counts the calls that are made inside its ``with``, and keeps the figures afterwards.
 
         Example:
@@ -118,7 +118,7 @@ class CapacityMeter(Totals):
         Args:
             name: what ``print(scope)`` calls it.
             tags: what ``by_tag`` counts these calls under, beside the tags of the scopes around; the innermost of one
-                name holds.
+                name holds. A tag may have any name, ``name`` too.
 
         Returns:
             A :class:`Scope`, with the same figures as the meter. Scopes nest: a call counts in all it is inside of.

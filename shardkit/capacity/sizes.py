@@ -199,6 +199,8 @@ def _size_of_wire(item: Mapping[str, WireValue]) -> int:
             sized_from_wire_item(item)
         except (ArithmeticError, InvalidValueError) as told:  # it knows where, and what to do
             reason = told
+        if isinstance(reason, ArithmeticError):
+            reason = InvalidValueError("it has a number of more than 38 digits, or one beyond 1E-130 to 9.99…E+125")
         raise InvalidValueError(
             f"an item that DynamoDB cannot hold has no size, got {brief(item)}: {reason}"
         ) from reason

@@ -49,8 +49,8 @@ def number_size(text: str) -> int:
     whole, _, fraction = text.removeprefix("-").partition(".")
     if not (whole + fraction).isdecimal():
         number = to_number(text)
-        if not number.is_finite():
-            refuse_infinite(number)
+        if not number.is_finite():  # NaN too is what Python makes of text that is none
+            raise ValueError(f"{text!r:.100} is no number (Infinity and NaN not supported)")
         return number_size(format(number, "f"))
     whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
     if not fraction:

@@ -103,6 +103,8 @@ def test_shards_that_are_there_are_counted(metered: Metered) -> None:
         write(client, f"b.{shard}", 800, sharding)
     (advice,) = meter.advise()
     assert (advice.key, advice.shards, advice.shards_needed, advice.peak_write_units) == ("a", 4, 5, 900)
+    assert (advice.times_fair, advice.skewed) == (4 * 900 / 1700, True)
+    assert "the hottest took 2.12 times its fair share of the key's units. More shards do not help where" in str(advice)
     skew = meter.skew("a")
     assert skew == Skew(
         table=sharding.table,
@@ -118,6 +120,16 @@ def test_shards_that_are_there_are_counted(metered: Metered) -> None:
         f"{sharding.table} 'a': the hottest of 4 shards, 'a.2', took 52.9% of its units, 2.12 times the fair share of "
         "25.0%"
     )
+
+
+def test_shards_that_are_even_are_not_skewed(metered: Metered) -> None:
+    client, meter = metered
+    sharding = described(CalculatedSuffix("sk", shards=2), {"pk": "S", "sk": "N"}, ["pk", "sk"])
+    for shard in (1, 2):
+        write(client, f"a.{shard}", 900, sharding)
+    (advice,) = meter.advise()
+    assert (advice.shards_needed, advice.times_fair, advice.skewed) == (3, 1, False)
+    assert str(advice).endswith("20% headroom")
 
 
 def test_skew_of_what_has_no_shards_or_was_not_seen(metered: Metered) -> None:

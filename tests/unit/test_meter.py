@@ -192,6 +192,15 @@ def test_scopes_nest_and_count_only_inside(client: FakeClient, meter: CapacityMe
     assert other.requests == 0
 
 
+def test_a_tag_may_have_any_name(client: FakeClient, meter: CapacityMeter) -> None:
+    """Also those of the parameters."""
+    tags = {"name": "orders", "self": "service", "tags": "many", "a b": "with a space"}
+    with meter.scope("import", **tags) as used:
+        client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item("a"))
+    assert (used.name, used.tags) == ("import", tags)
+    assert meter.by_tag == {tag: Usage(write_units=1, requests=1) for tag in tags.items()}
+
+
 def test_a_scope_ends_though_its_body_raises(client: FakeClient, meter: CapacityMeter) -> None:
     with pytest.raises(RuntimeError), meter.scope("x") as used:
         raise RuntimeError

@@ -109,6 +109,22 @@ def test_refused(wire: Any) -> None:
         value(wire)
 
 
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        ("abc", "'abc' is no number"),
+        ("", "'' is no number"),
+        ("NaN", "'NaN' is no number"),
+        ("1" * 39, "more than 38 digits, or one beyond 1E-130 to 9.99…E.125"),
+        ("1E+127", "more than 38 digits, or one beyond 1E-130 to 9.99…E.125"),
+    ],
+)
+def test_what_is_wrong_with_a_number_is_said(number: str, reason: str) -> None:
+    for wire in ({"N": number}, {"NS": [number]}, {"L": [{"N": number}]}):
+        with pytest.raises(InvalidValueError, match=reason):
+            value(wire)
+
+
 @pytest.mark.parametrize("python", [1.5, object(), {1, "x"}, 10**38, Decimal("1E+127"), Decimal("NaN"), [{"a": 0.5}]])
 def test_python_value_refused(python: Any) -> None:
     with pytest.raises(InvalidValueError, match="'v' is "):
