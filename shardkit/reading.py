@@ -46,8 +46,8 @@ class ReadingTable(ForwardingTable):
 
         Args:
             timeout: Seconds for a whole fan-out, waits for throttled shards included; None: no end but botocore's own.
-                In ``query_items`` it is what each wait for the next items may take. A request that hangs keeps its
-                thread until botocore gives it up: set ``Config(read_timeout=…, retries=…)`` accordingly.
+                In ``query_items`` and ``scan_items`` it is what each wait for the next items may take. A request that
+                hangs keeps its thread until botocore gives it up: set ``Config(read_timeout=…, retries=…)`` to match.
             on_shard_error: ``"raise"``: a shard that fails raises :class:`ShardQueryError` with the others' items;
                 ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
                 missing. When all shards fail, the error is raised in any case.
@@ -184,7 +184,7 @@ class ReadingTable(ForwardingTable):
             An iterator of items.
 
         Raises:
-            ShardQueryError: Some segments failed.
+            ShardQueryError: Some segments failed, or did not answer within ``timeout=``.
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """

@@ -150,7 +150,7 @@ class Requests:
         """Decide a Scan of all segments."""
         check_count("segments", segments, "segments")
         sharding = yield from self.known()
-        return StreamOfSegments(sharding, params, segments, fan_out.concurrency)
+        return StreamOfSegments(sharding, params, segments, fan_out)
 
     def batch_get_items(
         self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut

@@ -12,6 +12,7 @@ from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionE
 from shardkit.expressions import project
 from shardkit.faults import code_of
 from shardkit.machine import Answer, Done, Program, Send, Step, Wait
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import Sharding
 
@@ -68,9 +69,12 @@ class _Request:
 
 
 class StreamOfSegments:
-    """A whole Scan, its segments side by side; each result is one page's rows, an empty one the end."""
+    """A whole Scan, its segments side by side; each result is one page's rows, an empty one the end.
 
-    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, concurrency: int) -> None:
+    The deadline is for each wait for a page: the caller's own time does not count.
+    """
+
+    def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, fan_out: FanOut) -> None:
         own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
         if own or params.get("Select") == "COUNT":
             raise UnsupportedExpressionError(
@@ -79,7 +83,8 @@ class StreamOfSegments:
             )
         self._request = _Request(sharding, params)
         self._segments = segments
-        self._concurrency = concurrency
+        self._fan_out = fan_out
+        self._deadline: float | None = None
         self._to_ask: deque[dict[str, Any]] = deque(
             {"Segment": segment, "TotalSegments": segments} if segments > 1 else {} for segment in range(segments)
         )
@@ -91,19 +96,32 @@ class StreamOfSegments:
     def next(self, now: float) -> Step[list[Row]]:
         """Hand out a page, ask, or wait."""
         if self._pages:
+            self._deadline = None
             return Done(self._pages.popleft())
+        if self._deadline is None and self._fan_out.timeout is not None:
+            self._deadline = now + self._fan_out.timeout
+        if self._deadline is not None and now >= self._deadline:
+            self._time_is_over()
         if self._errors and not self._asked:
             raise self._failure()
-        if self._to_ask and not self._errors and len(self._asked) < self._concurrency:
+        if self._to_ask and not self._errors and len(self._asked) < self._fan_out.concurrency:
             more = self._to_ask.popleft()
             send = self._request.send(more)
             self._asked[send] = more
             return send
-        return Wait() if self._asked else Done([])
+        return Wait(self._deadline) if self._asked else Done([])
+
+    def _time_is_over(self) -> None:
+        error = TimeoutError(f"Scan did not answer within {self._fan_out.timeout} seconds")
+        self._errors.update((more.get("Segment"), error) for more in (*self._asked.values(), *self._to_ask))
+        self._asked.clear()
+        self._to_ask.clear()
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take a segment's page."""
-        more = self._asked.pop(send)
+        more = self._asked.pop(send, None)
+        if more is None:
+            return  # it came after the deadline
         if isinstance(answer, Exception):
             self._errors[more.get("Segment")] = answer
             return
@@ -117,7 +135,7 @@ class StreamOfSegments:
         first = next(iter(self._errors.values()))
         # Where no segment answered and all failed alike, shardkit has nothing to add to the service's own error.
         alike = not self._answered and len({code_of(error) for error in self._errors.values()}) == 1
-        if alike or self._segments == 1:
+        if not isinstance(first, TimeoutError) and (alike or self._segments == 1):
             return first
         return ShardQueryError(
             f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the items before this "

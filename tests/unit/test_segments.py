@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
 from shardkit.machine import Done, Send, Wait
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.scan import StreamOfSegments
 from tests.model import many, refused
 
@@ -25,7 +26,7 @@ def page(number: int, **more: Any) -> dict[str, Any]:
 
 def test_segments_side_by_side() -> None:
     """All segments are asked at once, a page is handed out as it comes, and each segment goes on where it ended."""
-    stream = StreamOfSegments(many(), {"Limit": 1}, 2, 10)
+    stream = StreamOfSegments(many(), {"Limit": 1}, 2, FanOut(10))
     sends = sent(stream, 2)
     assert [send.params["Segment"] for send in sends] == [0, 1]
     last = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
@@ -40,7 +41,7 @@ def test_segments_side_by_side() -> None:
 
 def test_all_segments_failed_alike() -> None:
     """Where no segment answered and all failed alike, the service's own error is raised."""
-    stream = StreamOfSegments(many(), {}, 2, 10)
+    stream = StreamOfSegments(many(), {}, 2, FanOut(10))
     sends = sent(stream, 2)
     error = refused("AccessDeniedException")
     stream.receive(sends[0], error, 0.0)
@@ -53,7 +54,7 @@ def test_all_segments_failed_alike() -> None:
 
 def test_some_segments_failed() -> None:
     """What the others brought comes first, then the error that says which failed."""
-    stream = StreamOfSegments(many(), {}, 2, 10)
+    stream = StreamOfSegments(many(), {}, 2, FanOut(10))
     sends = sent(stream, 2)
     stream.receive(sends[0], refused(), 0.0)
     stream.receive(sends[1], page(1), 0.0)
@@ -67,10 +68,27 @@ def test_some_segments_failed() -> None:
 def test_what_is_the_streams_own(own: dict[str, Any]) -> None:
     """What scan_items() decides itself cannot be given."""
     with pytest.raises(UnsupportedExpressionError, match="use scan"):
-        StreamOfSegments(many(), own, 2, 10)
+        StreamOfSegments(many(), own, 2, FanOut(10))
 
 
 def test_segments_side_by_side_are_bounded() -> None:
     """No more segments are asked at once than there are connections."""
-    stream = StreamOfSegments(many(), {}, 5, 2)
+    stream = StreamOfSegments(many(), {}, 5, FanOut(2))
     assert [type(stream.next(0.0)) for _ in range(3)] == [Send, Send, Wait]
+
+
+def test_a_segment_that_hangs() -> None:
+    """The deadline is for each wait: it ends, with what hangs in the error; what comes later is not looked at."""
+    stream = StreamOfSegments(many(), {}, 2, FanOut(10, timeout=1.0))
+    sends = [step for step in (stream.next(5.0), stream.next(5.0)) if isinstance(step, Send)]
+    assert stream.next(5.5) == Wait(6.0)
+    stream.receive(sends[1], page(1, LastEvaluatedKey={"pk": {"S": "k.1"}, "sk": {"N": "1"}}), 5.9)
+    assert stream.next(5.9) == Done([({"pk": "k", "sk": 1}, 1)])
+    more = stream.next(50.0)
+    assert isinstance(more, Send)
+    assert stream.next(50.0) == Wait(51.0)
+    stream.receive(more, {"Items": []}, 50.5)
+    with pytest.raises(ShardQueryError, match=r"1 of 2 segments.*within 1\.0 seconds") as caught:
+        stream.next(51.0)
+    assert caught.value.errors.keys() == {0}
+    stream.receive(sends[0], page(2), 51.5)
