@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from shardkit.codec import WireItem, binary, binary_text
-from shardkit.errors import CursorError
+from shardkit.errors import CursorError, InvalidValueError
 
 __all__ = ["Cursor", "is_token", "made_for"]
 
@@ -74,7 +74,12 @@ def is_token(given: Any) -> bool:
 
 def made_for(*parts: Any) -> str:
     """Give a short digest of what a cursor is made for (names, wire keys)."""
-    text = orjson.dumps([_packed_part(part) for part in parts], option=orjson.OPT_SORT_KEYS)
+    try:
+        text = orjson.dumps([_packed_part(part) for part in parts], option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError as error:
+        raise InvalidValueError(
+            f"{parts!r:.200} cannot be written as UTF-8; mend the text where it was decoded"
+        ) from error
     return base64.urlsafe_b64encode(hashlib.sha256(text).digest()[:12]).decode("ascii")
 
 

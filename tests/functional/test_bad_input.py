@@ -88,6 +88,7 @@ Call = Callable[[Any], Any]
 REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a key that is none": (lambda orders: orders.get_item(Key="A17"), InvalidKeyError, "'A17'"),
     "an item that is none": (lambda orders: orders.put_item(Item=[("Date", "x")]), InvalidKeyError, "list"),
+    "a text that is none": (lambda orders: orders.scan(IndexName="\ud800"), InvalidValueError, "UTF-8"),
     "no item at all": (lambda orders: orders.put_item(Item=None), InvalidKeyError, "None"),
     "an item without a key": (lambda orders: orders.put_item(Item={"Date": "x"}), InvalidKeyError, "'OrderId'"),
     "an empty key": (lambda orders: orders.put_item(Item={**KEY, "Date": ""}), InvalidKeyError, "empty"),
