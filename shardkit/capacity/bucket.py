@@ -29,6 +29,8 @@ class TokenBucket:
     request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
     """
 
+    __slots__ = ("_balance", "_burst", "_rate", "_then")
+
     def __init__(self, rate: float, *, burst: float = 0.0, balance: float = 0.0, now: float | None = None) -> None:
         self._rate = rate
         self._burst = burst
@@ -47,16 +49,22 @@ class TokenBucket:
 
     def take(self, units: float, now: float) -> None:
         """Take units, into debt if need be; fewer than 0 are given back."""
-        self._flow(now)
-        self._balance = min(self._balance - units, self._burst)
+        if now != self._then:
+            self._flow(now)
+        left = self._balance - units
+        self._balance = min(self._burst, left)
 
     def holds(self, units: float, now: float) -> bool:
         """Say whether so many units can be taken now without debt; of more than the burst, whether it is full.
 
         Of 0 units, which is what one says who does not know yet: whether anything is left.
         """
-        self._flow(now)
-        return self._rate == inf or (self._balance >= min(units, self._burst) - _NOTHING and self._balance > 0)
+        if now != self._then:
+            self._flow(now)
+        balance = self._balance
+        if balance >= units > 0 or self._rate == inf:
+            return True
+        return balance > 0 and balance >= min(units, self._burst) - _NOTHING
 
     def halve(self, now: float) -> TokenBucket:
         """Keep one half of it, and give the other as a bucket of its own: of the rate, the burst and what is left."""
@@ -72,11 +80,15 @@ class TokenBucket:
     def ready(self, now: float) -> float:
         """Say when the next request may go: a time, not after ``now`` if it may at once."""
         self._flow(now)
-        return now if self._balance >= -_NOTHING else now - self._balance / self._rate
+        return now if self._balance >= -_NOTHING or self._rate == inf else now - self._balance / self._rate
 
     def _flow(self, now: float) -> None:
+        then = self._then
         if self._rate == inf:
             self._balance = 0.0
-        elif self._then is not None and now > self._then:
-            self._balance = min(self._burst, self._balance + (now - self._then) * self._rate)
-        self._then = now if self._then is None else max(now, self._then)
+        if then is None:
+            self._then = now
+        elif now > then:
+            balance = self._balance + (now - then) * self._rate
+            self._balance = min(self._burst, balance)
+            self._then = now

@@ -48,22 +48,16 @@ class Heat:
         """The partitions in the order of their ranges."""
         return sorted(self.partitions, key=lambda partition: partition.start)
 
-    def column(self, now: float) -> int:
-        """Give the column of a time."""
+    def add(self, cells: list[float], units: float, now: float) -> None:
+        """Add units to the column of a time, in one of a partition's lists."""
         if self.began is None:
             self.began = now
         column = int((now - self.began) / self.seconds)
         while column >= COLUMNS:
             self._halve()
             column = int((now - self.began) / self.seconds)
-        return column
-
-    def add(self, cells: list[float], units: float, now: float) -> None:
-        """Add units to the column of a time, in one of a partition's lists."""
-        column = self.column(now)
-        missing = column + 1 - len(cells)
-        if missing > 0:
-            cells += [0.0] * missing
+        while column >= len(cells):
+            cells.append(0.0)
         cells[column] += units
 
     def _halve(self) -> None:

@@ -179,22 +179,31 @@ class Partitions:
             now: the time.
             units: what it takes; 0 where that is not known yet: then it goes as long as anything is left.
         """
-        partition = self._partitions[bisect_right(self._starts, hashed) - 1]
-        if not partition.served[kind].holds(units, now):
-            if self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):
-                self._full(partition, now, self._split_for_heat)
-            whole = False
-        else:
-            total = self._totals[kind]
-            if total is None or total.holds(units, now):
-                return None
-            whole = True
-        self.heat.add(partition.heat.throttled[kind], units, now)
-        return self._throttles[kind, whole]
+        return self._refusal(self._partitions[bisect_right(self._starts, hashed) - 1], kind, units, now)
 
     def take(self, hashed: int, kind: Kind, units: float, now: float) -> None:
         """Serve units, into debt if need be: what a read took is known after it."""
+        self._take(self._partitions[bisect_right(self._starts, hashed) - 1], hashed, kind, units, now)
+
+    def serve(self, hashed: int, kind: Kind, units: float, now: float) -> Throttle | None:
+        """Serve units that are known, or take nothing and say why not."""
         partition = self._partitions[bisect_right(self._starts, hashed) - 1]
+        throttle = self._refusal(partition, kind, units, now)
+        if throttle is None:
+            self._take(partition, hashed, kind, units, now)
+        return throttle
+
+    def _refusal(self, partition: Partition, kind: Kind, units: float, now: float) -> Throttle | None:
+        total = self._totals[kind]
+        served = partition.served[kind].holds(units, now)
+        if served and (total is None or total.holds(units, now)):
+            return None
+        self.heat.add(partition.heat.throttled[kind], units, now)
+        if not served and self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):
+            self._full(partition, now, self._split_for_heat)
+        return self._throttles[kind, served]
+
+    def _take(self, partition: Partition, hashed: int, kind: Kind, units: float, now: float) -> None:
         partition.served[kind].take(units, now)
         total = self._totals[kind]
         if total is not None:
@@ -202,13 +211,6 @@ class Partitions:
         self.heat.add(partition.heat.taken[kind], units, now)
         if self._split_for_heat is not None:
             partition.see(hashed, units)
-
-    def serve(self, hashed: int, kind: Kind, units: float, now: float) -> Throttle | None:
-        """Serve units that are known, or take nothing and say why not."""
-        throttle = self.throttle(hashed, kind, now, units=units)
-        if throttle is None:
-            self.take(hashed, kind, units, now)
-        return throttle
 
     def store(self, hashed: int, size: float, now: float) -> None:
         """Let data grow (or, of fewer than 0 bytes, shrink): a partition that holds too much is split in two halves.
