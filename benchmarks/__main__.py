@@ -12,9 +12,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import report
+from benchmarks import report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
+from benchmarks.heat_maps import draw_heat, picture_of
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
@@ -27,6 +28,7 @@ __all__ = ["MEASURES", "Bench", "main"]
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURE = ROOT / "docs" / "growth.svg"
+SIMULATED = ROOT / "docs" / "simulate.md"
 
 
 class Bench(str, Enum):
@@ -40,6 +42,7 @@ class Bench(str, Enum):
     window = "window"
     units = "units"
     growth = "growth"
+    simulate = "simulate"
 
 
 _TITLES = {
@@ -51,6 +54,7 @@ _TITLES = {
     Bench.window: "Bulk loads: the window",
     Bench.units: "Read units",
     Bench.growth: "Growth",
+    Bench.simulate: "Simulated loads",
 }
 MEASURES = {
     Bench.reads: reads,
@@ -67,6 +71,7 @@ class _Measured:
     figures: list[Figure] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
+    runs: list[simulate.Run] = field(default_factory=list)
 
     def take(self, bench: Bench, *, short: bool) -> report.Section:
         """Run a bench and give its table."""
@@ -74,12 +79,28 @@ class _Measured:
             self.cases += units(short=short)
             measured = list(figures(self.cases))
             section = report.section_of_units(_TITLES[bench], self.cases, measured)
+        elif bench is Bench.simulate:
+            self.runs += simulate.runs(short=short)
+            measured = list(simulate.figures(self.runs, short=short))
+            section = simulate.section(_TITLES[bench], self.runs)
         else:
             measure = MEASURES.get(bench)
             measured = list(growth(short=short, points=self.points) if measure is None else measure(short=short))
             section = report.section_of(_TITLES[bench], measured)
         self.figures += measured
         return section
+
+    def write_docs(self, texts: dict[str, str]) -> None:
+        """Put tables and plots into their pages."""
+        if len(texts) > 1:
+            report.write_docs(PAGE, texts)
+        if self.points:
+            draw(self.points, PICTURE)
+        if self.runs:
+            table = simulate.section(_TITLES[Bench.simulate], self.runs).markdown()
+            report.write_docs(SIMULATED, {"simulate": f"{table}\n\n{report.machine()}"})
+            for run in self.runs:
+                draw_heat(run, picture_of(run, SIMULATED.parent))
 
 
 def main(
@@ -89,9 +110,7 @@ def main(
         bool, typer.Option("--short", help="Fewer runs; ends with 1 where a figure is twice as bad as its target.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    write_docs: Annotated[
-        bool, typer.Option("--write-docs", help="Put the tables and the plot into docs/performance.md.")
-    ] = False,
+    write_docs: Annotated[bool, typer.Option("--write-docs", help="Put the tables and plots into docs/.")] = False,
 ) -> None:
     """Measure what shardkit costs, beside the best that one can do without it."""
     if short and write_docs:
@@ -113,16 +132,14 @@ def main(
             continue
         report.show(console, section)
         console.print(f"[dim]{time.monotonic() - began:.0f} s[/]\n")
-        if bench is not Bench.growth:  # whose figures are drawn
+        if bench not in {Bench.growth, Bench.simulate}:  # whose figures are drawn, or have a page of their own
             texts[bench.value] = section.markdown()
     judged = [figure for figure in measured.figures if figure.target is not None and figure.value is not None]
     console.print(f"{sum(figure.met for figure in judged)} of {len(judged)} targets met.")
     if json is not None:
         report.write_json(json, measured.figures, measured.cases, measured.points)
     if write_docs:
-        report.write_docs(PAGE, texts)
-        if measured.points:
-            draw(measured.points, PICTURE)
+        measured.write_docs(texts)
     failed = [figure for figure in judged if figure.failed]
     if short and failed:
         for figure in failed:

@@ -64,12 +64,16 @@ class LoadClient(Client[Any]):
     Args:
         load: the machine.
         items: the items, or writes that are made already.
+
+    Attributes:
+        load: the machine.
+        read: its report when the last item had been read.
     """
 
     def __init__(self, load: Load, items: Iterable[Mapping[str, Any] | Write]) -> None:
         super().__init__(load)
         self.load = load
-        self.read_until: float | None = None
+        self.read: BulkReport | None = None
         self._items = iter(items)
 
     def done(self, value: Any, now: float) -> bool:
@@ -83,7 +87,7 @@ class LoadClient(Client[Any]):
                 else:
                     load.put(item)
             if load.wants:
-                self.read_until = now
+                self.read = load.report
                 load.close()
         return load.ended
 
