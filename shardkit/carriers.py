@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from shardkit.arguments import check_count
+from shardkit.clocks import clock_of
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
 from shardkit.machine import Answer, Machine, Program, Send, Steps
@@ -106,8 +107,15 @@ class Carrier(_Carrier):
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Driver[T]:
         """Give a driver over the client, or through another transport."""
-        to = through or self
-        return Driver(machine, to.send, executor=to.executor, clock=self.clock, sleep=self.sleep, waiting=waiting)
+        to, given = through or self, clock_of(self.client)
+        return Driver(
+            machine,
+            to.send,
+            executor=to.executor,
+            clock=given or self.clock,
+            sleep=given.sleep if given else self.sleep,
+            waiting=waiting,
+        )
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""
@@ -130,7 +138,10 @@ class AsyncCarrier(_Carrier):
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Give a driver over the client."""
-        return AsyncDriver(machine, self._send, clock=self.clock, sleep=self.sleep)
+        given = clock_of(self.client)
+        return AsyncDriver(
+            machine, self._send, clock=given or self.clock, sleep=given.sleep_async if given else self.sleep
+        )
 
     async def run(self, program: Program[T]) -> T:
         """Run a program to its result."""

@@ -1,0 +1,120 @@
+"""Answers in the service's own shape: throttles, what a batch gives back, and what was consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from shardkit.capacity.estimator import TableUnits
+from shardkit.capacity.units import table_name
+from shardkit.partitions.throttle import Throttle
+from shardkit.testing.actions import Action, Request, Tables
+
+__all__ = ["Answer", "cancelled", "cut", "throttled", "with_consumed", "with_unprocessed"]
+
+_ERRORS = "com.amazonaws.dynamodb.v20120810#"
+_MULTIPLE = ("RequestItems", "TransactItems")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer: the body as JSON has it, and what HTTP says beside it."""
+
+    body: Mapping[str, Any]
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is no error."""
+        return self.status == HTTPStatus.OK
+
+    @property
+    def code(self) -> str:
+        """The error's code, if it is one."""
+        return str(self.body.get("__type", "")).rpartition("#")[2]
+
+
+def throttled(throttles: Sequence[Throttle]) -> Answer:
+    """Refuse a request, with all reasons that there are."""
+    first = throttles[0]
+    ((name, _),) = first.reasons.items()
+    reasons = {reason["reason"]: reason for throttle in throttles for reason in throttle.reasons[name]}
+    body = {"__type": _ERRORS + first.code, "message": first.message, name: list(reasons.values())}
+    return Answer(body, HTTPStatus.BAD_REQUEST)
+
+
+def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
+    """Cancel a transaction because of throttles, by the places of the actions that met them.
+
+    Source:
+        DynamoDB API reference, ``TransactionCanceledException``: ``ProvisionedThroughputExceeded`` on a provisioned
+        table, ``ThrottlingError`` on an on-demand one.
+    """
+    reasons = []
+    for place in range(len(request.params["TransactItems"])):
+        met = throttles.get(place)
+        if met is not None:
+            code = "ThrottlingError" if met.on_demand else "ProvisionedThroughputExceeded"
+            reasons.append({"Code": code, "Message": met.message})
+        else:
+            reasons.append({"Code": "None"})
+    codes = ", ".join(reason["Code"] for reason in reasons)
+    message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
+    body = {
+        "__type": f"{_ERRORS}TransactionCanceledException",
+        "Message": message,
+        "CancellationReasons": reasons,
+    }
+    return Answer(body, HTTPStatus.BAD_REQUEST)
+
+
+def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str, Any]]:
+    """Divide a batch: what goes on, and, as UnprocessedItems or UnprocessedKeys, what these actions are."""
+    out: dict[str, set[int]] = {}
+    for action in actions:
+        out.setdefault(action.given, set()).add(action.place)
+    goes: dict[str, Any] = {}
+    stays: dict[str, Any] = {}
+    for given, part in request.params["RequestItems"].items():
+        keys = part["Keys"] if isinstance(part, Mapping) else part
+        for kept, wanted in ((goes, False), (stays, True)):
+            some = [entry for place, entry in enumerate(keys) if (place in out.get(given, ())) is wanted]
+            if some:
+                kept[given] = {**part, "Keys": some} if isinstance(part, Mapping) else some
+    return Request(request.operation, {**request.params, "RequestItems": goes}), stays
+
+
+def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to an answer what was left out of the batch."""
+    name = "UnprocessedKeys" if request.operation == "BatchGetItem" else "UnprocessedItems"
+    left = dict(body.get(name) or {})
+    for given, part in stays.items():
+        known = left.get(given)
+        if isinstance(part, Mapping):
+            left[given] = {**part, "Keys": [*(known or {}).get("Keys", ()), *part["Keys"]]}
+        else:
+            left[given] = [*(known or ()), *part]
+    return {**body, name: left}
+
+
+def with_consumed(
+    request: Request, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
+) -> dict[str, Any]:
+    """Say in an answer what was consumed of tables that are simulated, if the request asked."""
+    answer = {name: value for name, value in body.items() if name != "ConsumedCapacity"}
+    level = request.params.get("ReturnConsumedCapacity", "NONE")
+    if level == "NONE":
+        return answer
+    by_table: dict[str, TableUnits] = {}
+    for name, units in costs:
+        by_table[name] = by_table.get(name, TableUnits()) + units
+    ours = [units.consumed(name, indexes=level == "INDEXES") for name, units in by_table.items()]
+    if any(name in request.params for name in _MULTIPLE):
+        others = [one for one in body.get("ConsumedCapacity") or () if table_name(one["TableName"]) not in tables]
+        answer["ConsumedCapacity"] = [*others, *ours]
+    else:
+        (answer["ConsumedCapacity"],) = ours
+    return answer

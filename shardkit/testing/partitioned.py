@@ -1,0 +1,123 @@
+"""One table as it is simulated: whether its partitions take a request, and what each key took and was refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardkit.capacity.charge import KeyValue, keys_of
+from shardkit.capacity.estimator import ItemChange, TableUnits
+from shardkit.capacity.sketch import HeavyHitters
+from shardkit.capacity.units import table_name
+from shardkit.partitions.admission import Admission, Demand
+from shardkit.partitions.model import Partitions, hash_of
+from shardkit.partitions.throttle import Kind, Throttle
+
+__all__ = ["Cost", "Item", "Key", "PartitionedTable"]
+
+Item = Mapping[str, Any]
+"""An item, or a key, in wire values."""
+
+Key = tuple["str | None", KeyValue, int]
+"""A global index's name (None: the table), a partition key's value there, and its hash."""
+
+_KEYS = 10_000  # held apart, exactly while there are no more
+
+
+class Cost(NamedTuple):
+    """What a read or a write costs: for the answer, where it is taken, and of which keys."""
+
+    units: TableUnits
+    demands: Sequence[Demand]
+    keys: Sequence[Key]
+    stored: ItemChange = ItemChange(None, None)
+
+
+class PartitionedTable:
+    """What is simulated of one table.
+
+    Args:
+        description: the table, as DescribeTable answers under ``Table``.
+        partitions: the table's, under None, and those of each global index, under its name.
+        serves: units a second that each partition serves, likewise.
+
+    Raises:
+        ConfigurationError: the description cannot be read, or a global index has no partitions.
+    """
+
+    def __init__(
+        self,
+        description: Mapping[str, Any],
+        partitions: Mapping[str | None, Partitions],
+        serves: Mapping[str | None, Mapping[Kind, float]],
+    ) -> None:
+        self.name = table_name(str(description["TableName"]))
+        indexes = {name: of for name, of in partitions.items() if name is not None}
+        self.admission = Admission(description, partitions[None], indexes)
+        self.partitions = partitions
+        self.serves = serves
+        self.asked: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
+        self.refused: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
+        self.throttles: Counter[str] = Counter()
+        self._names = {id(of): name for name, of in self.partitions.items()}
+
+    def primary_key(self, attributes: Item) -> dict[str, Any]:
+        """Give the primary key in an item, or in a request's ``Key``.
+
+        Raises:
+            KeyError: the attributes have none.
+        """
+        return {name: attributes[name] for name in self.admission.keys.names}
+
+    def write(
+        self, key: Item, change: ItemChange, *, transactional: bool = False, units: TableUnits | None = None
+    ) -> Cost:
+        """Say what a write costs, as its change does, or as it is said."""
+        taken = units or self.admission.units_of(change, transactional=transactional)
+        demands = list(self.admission.of_write(change, taken))
+        # Of no item before and after, it is still a write to the key's partition.
+        demands = demands or [self.admission.of_read(None, key, taken.table)._replace(kind="write")]
+        return Cost(taken, demands, list(self._keys(demands, (key, *change))), change)
+
+    def read(self, index: str | None, key: Item, units: TableUnits) -> Cost:
+        """Say what a read costs of a partition key, of the table's or of an index's."""
+        demands = [self.admission.of_read(index, key, units.total)]
+        return Cost(units, demands, list(self._keys(demands, (key,))))
+
+    def take(self, cost: Cost, now: float) -> Throttle | None:
+        """Let a request in that is expected to cost so much; or take nothing and say why not."""
+        throttle = self.admission.take(cost.demands, now)
+        if throttle is not None:
+            self.throttles[throttle.reason] += 1
+        for key, demand in zip(cost.keys, cost.demands, strict=False):
+            self.asked[demand.kind].add(key, demand.units, second=int(now))
+            if throttle is not None and demand.partitions.resource == throttle.resource:
+                self.refused[demand.kind].add(key, demand.units, second=int(now))
+        return throttle
+
+    def settle(self, expected: Cost, took: Cost, now: float) -> None:
+        """Take what a request took beyond what was expected, or give back, and let data grow."""
+        left: dict[Demand, float] = {}
+        for sign, demands in ((1.0, took.demands), (-1.0, expected.demands)):
+            for demand in demands:
+                place = demand._replace(units=0.0)
+                left[place] = left.get(place, 0.0) + sign * demand.units
+        keys = {(of.partitions.resource, of.hashed): key for key, of in zip(took.keys, took.demands, strict=False)}
+        for (partitions, hashed, kind, _), units in left.items():
+            if units:
+                partitions.take(hashed, kind, units, now)
+            if units > 0 and (key := keys.get((partitions.resource, hashed))) is not None:
+                self.asked[kind].add(key, units, requests=0, second=int(now))
+        self.admission.store(took.stored, now)
+
+    def _keys(self, demands: Iterable[Demand], images: Sequence[Item | None]) -> Iterator[Key]:
+        for partitions, hashed, _, _ in demands:
+            name = self._names[id(partitions)]
+            schema = self.admission.keys if name is None else self.admission.indexes[name].keys
+            for image in images:
+                values = [] if image is None else [image[part] for part in schema.partition if part in image]
+                if len(values) == len(schema.partition) and hash_of(*values) == hashed:
+                    shown = [keys_of(self.name, next(iter(value.items())), None)[0] for value in values]
+                    yield name, shown[0] if len(shown) == 1 else tuple(shown), hashed
+                    break
