@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
@@ -56,7 +57,8 @@ class ShardedTable:
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        client = getattr(table.meta, "client", table)
+        held = getattr(table.meta, "client", None)
+        client = table if held is None else held
         name = table_name if table_name is not None else getattr(table, "name", None)
         if not isinstance(name, str):
             raise ConfigurationError(
@@ -65,6 +67,18 @@ class ShardedTable:
         self._requests = Requests(name, strategy, key_schema, draw_from(rng))
         self._carrier = AsyncCarrier(client, self._requests, max_concurrency)
         self._fan_out = FanOut(self._carrier.concurrency)
+        self._name = name
+        self._meta = SimpleNamespace(client=client) if held is None else table.meta
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._name
+
+    @property
+    def meta(self) -> Any:
+        """``meta.client`` is the unsharded client."""
+        return self._meta
 
     async def get_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any

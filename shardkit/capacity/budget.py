@@ -130,7 +130,7 @@ class CapacityBudget:
             return SessionAttachment(events, lambda client: self._attach(client, None, keys, key))
         client, table, keys = target_of(target, keys, describe=key is not None)
         # The calls of a ShardedTable bring what is known of its keys.
-        if not hasattr(target, "physical_key"):
+        if not hasattr(target, "carrier"):
             _check_known(key, table, keys)
         return self._attach(client, table, keys, key)
 

@@ -75,13 +75,13 @@ class CapacityMeter(Totals):
             ...     ...
 
         Args:
-            target: a boto3 or aiobotocore client, or a boto3 resource (all tables); a ``Table`` or a
-                :class:`shardkit.ShardedTable` (only that table, all calls on the client that it holds); or a session
-                of boto3, aioboto3, botocore or aiobotocore (all DynamoDB clients that it makes from now on, those of
-                its resources among them).
+            target: a boto3 or aiobotocore client, or a resource of boto3 or aioboto3 (all tables); a ``Table`` of
+                these, a :class:`shardkit.ShardedTable` or a :class:`shardkit.aio.ShardedTable` (only that table, all
+                calls on the client that it holds); or a session of boto3, aioboto3, botocore or aiobotocore (all
+                DynamoDB clients that it makes from now on, those of its resources among them).
             key_schema: table name to the name of its partition key, for ``by_key``. Calls on a ``ShardedTable`` bring
-                theirs, and a boto3 ``Table`` is asked for it here. For a plain client ``by_key`` has only the tables
-                that are named here.
+                theirs, and a boto3 ``Table`` is asked for it here; an aioboto3 one is not, because that takes an
+                ``await``. Of others, and of clients, ``by_key`` has only the tables that are named here.
 
         Returns:
             An :class:`Attachment`: a context manager that has ``detach()`` too. Attaching the same twice counts once.

@@ -1,0 +1,170 @@
+"""Meters and budgets on what async code holds: clients and sharded tables of aiobotocore, and all that aioboto3 has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
+from shardkit.capacity import Usage
+from tests.wire import Body, Service, serving
+
+pytestmark = pytest.mark.aio
+pytest.importorskip("aiobotocore")
+
+from aiobotocore.session import get_session  # noqa: E402 - only where it is installed
+
+from shardkit.aio import ShardedTable, bulk_load  # noqa: E402
+
+SCHEMA = {
+    "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "Date", "AttributeType": "S"},
+        {"AttributeName": "OrderId", "AttributeType": "S"},
+    ],
+}
+STRATEGY = CalculatedSuffix("OrderId", shards=2)
+ITEM = {"Date": "2014-07-09", "OrderId": "A17"}
+WIRE = {name: {"S": value} for name, value in ITEM.items()}
+
+Use = Callable[[Any], Awaitable[Any]]
+
+
+def answer(operation: str, body: Body) -> tuple[int, Any]:
+    """Answer as the service does: two units for a put, half a one for all else; capacity only where it is asked for."""
+    units = {"PutItem": 2.0, "BatchWriteItem": 3.0}.get(operation, 0.5)
+    consumed: Any = {"TableName": body.get("TableName", "Orders"), "CapacityUnits": units}
+    if operation == "BatchWriteItem":
+        consumed = [consumed]
+    empty: Body = {"Items": [], "Count": 0, "ScannedCount": 0}
+    found: Body = {"Query": empty, "BatchWriteItem": {"UnprocessedItems": {}}}.get(operation, {})
+    asked = body.get("ReturnConsumedCapacity", "NONE") != "NONE"
+    return 200, {**found, **({"ConsumedCapacity": consumed} if asked else {})}
+
+
+def with_client(use: Use) -> Service:
+    """Use an aiobotocore client."""
+
+    async def main(service: Service) -> None:
+        async with get_session().create_client("dynamodb", endpoint_url=service.url) as client:
+            await use(client)
+
+    with serving(answer) as service:
+        asyncio.run(main(service))
+    return service
+
+
+def with_session(use: Callable[[Any, str], Coroutine[Any, Any, None]]) -> Service:
+    """Use an aioboto3 session, and an endpoint."""
+    aioboto3 = pytest.importorskip(
+        "aioboto3",
+        reason="aioboto3 pins an older aiobotocore than the async extra asks for: it needs an environment of its own",
+    )
+    with serving(answer) as service:
+        asyncio.run(use(aioboto3.Session(), service.url))
+    return service
+
+
+async def refused(attached: AbstractContextManager[Any], call: Callable[[], Awaitable[Any]]) -> None:
+    """See that a budget holds the second of two calls."""
+    with attached:
+        await call()
+        with pytest.raises(CapacityBudgetError):
+            await call()
+
+
+def test_a_meter_on_a_sharded_table_counts_that_table() -> None:
+    async def use(client: Any) -> None:
+        orders = ShardedTable(client, STRATEGY, table_name="Orders", key_schema=SCHEMA)
+        assert (orders.name, orders.meta.client) == ("Orders", client)
+        meter = CapacityMeter()
+        with meter.attach(orders), meter.scope("one day") as used:
+            await client.put_item(TableName="Others", Item=WIRE)
+            await orders.put_item(Item=ITEM)
+            await orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"))
+            await bulk_load(orders, [ITEM])
+        await orders.put_item(Item=ITEM)
+        assert used.by_table == {"Orders": Usage(read_units=1.0, write_units=5.0, requests=4)}
+        assert used.by_key == {("Orders", "2014-07-09"): Usage(read_units=1.0, write_units=5.0, requests=4)}
+        assert len(used.by_physical_key) == 2
+
+    with_client(use)
+
+
+@pytest.mark.parametrize("key", [None, "2014-07-09"])
+def test_a_budget_on_a_sharded_table_holds_that_table(key: str | None) -> None:
+    async def use(client: Any) -> None:
+        orders = ShardedTable(client, STRATEGY, table_name="Orders", key_schema=SCHEMA)
+        budget = CapacityBudget(write_units=0.001, mode="raise")
+        await refused(budget.attach(orders, key=key), lambda: orders.put_item(Item=ITEM))
+        await orders.put_item(Item=ITEM)
+
+    assert len(with_client(use).requests) == 2
+
+
+def test_a_session_of_aioboto3() -> None:
+    """Its clients and its resources' clients are counted until the meter is detached."""
+
+    async def use(session: Any, url: str) -> None:
+        meter = CapacityMeter()
+        with meter.attach(session, key_schema={"Orders": "Date"}):
+            async with session.resource("dynamodb", endpoint_url=url) as resource:
+                await (await resource.Table("Orders")).put_item(Item=ITEM)
+            async with session.client("dynamodb", endpoint_url=url) as client:
+                await client.get_item(TableName="Orders", Key=WIRE)
+        async with session.client("dynamodb", endpoint_url=url) as client:
+            await client.get_item(TableName="Orders", Key=WIRE)
+        assert meter.by_key == {("Orders", "2014-07-09"): Usage(read_units=0.5, write_units=2.0, requests=2)}
+        budget = CapacityBudget(read_units=0.001, mode="raise")
+        with budget.attach(session):
+            async with session.client("dynamodb", endpoint_url=url) as client:
+                await refused(budget.attach(client), lambda: client.get_item(TableName="Orders", Key=WIRE))
+
+    with_session(use)
+
+
+@pytest.mark.parametrize("target", ["resource", "table", "sharded"])
+def test_what_a_resource_of_aioboto3_has(target: str) -> None:
+    async def use(session: Any, url: str) -> None:
+        async with session.resource("dynamodb", endpoint_url=url) as resource:
+            table, others = await resource.Table("Orders"), await resource.Table("Others")
+            orders = ShardedTable(table, STRATEGY, key_schema=SCHEMA)
+            assert orders.meta.client is table.meta.client
+            held = {"resource": resource, "table": table, "sharded": orders}[target]
+            meter = CapacityMeter()
+            with meter.attach(held, key_schema={"Orders": "Date"}):
+                await others.put_item(Item=ITEM)
+                await table.put_item(Item=ITEM)
+                await orders.put_item(Item={**ITEM, "Date": "2014-07-10"})
+                async with table.batch_writer() as batch:
+                    await batch.put_item(Item=ITEM)
+            assert set(meter.by_table) == {"Orders"} | ({"Others"} if target == "resource" else set())
+            assert meter.by_key == {
+                ("Orders", "2014-07-09"): Usage(write_units=5.0, requests=2),
+                ("Orders", "2014-07-10"): Usage(write_units=2.0, requests=1),
+            }
+            budget = CapacityBudget(write_units=0.001, mode="raise")
+            await refused(budget.attach(held), lambda: table.put_item(Item=ITEM))
+
+    with_session(use)
+
+
+def test_the_partition_key_of_a_table_of_aioboto3_is_not_asked_for() -> None:
+    """It would have to be awaited; nothing is left that never was."""
+
+    async def use(session: Any, url: str) -> None:
+        async with session.resource("dynamodb", endpoint_url=url) as resource:
+            table = await resource.Table("Orders")
+            meter = CapacityMeter()
+            with meter.attach(table):
+                await table.put_item(Item=ITEM)
+            assert (meter.write_units, meter.by_key) == (2.0, {})
+            with pytest.raises(ConfigurationError, match="needs the name of the partition key"):
+                CapacityBudget(write_units=1).attach(table, key="2014-07-09")
+
+    assert with_session(use).operations == ["PutItem"]
