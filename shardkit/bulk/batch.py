@@ -170,6 +170,10 @@ class Load:
         """Count an item that is done already."""
         self._tally.resumed += 1
 
+    def failed_before(self, count: int) -> None:
+        """Note how many of the items that are done already failed."""
+        self._tally.failed_before = count
+
     def close(self, broken: Exception | None = None) -> None:
         """Take no more; ``broken`` is the error that the source ended in, if it did."""
         self._closed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardkit.bulk.batch import Load
 from shardkit.bulk.report import BulkReport
-from shardkit.errors import BulkLoadError
+from shardkit.errors import BulkLoadError, ConfigurationError
 
 __all__ = ["InterruptedLoadError", "interrupted", "raise_failures"]
 
@@ -36,6 +36,8 @@ def interrupted(load: Load) -> InterruptedLoadError:
 def raise_failures(load: Load, *, collect: bool = False) -> None:
     """Raise for the items that failed (unless they are collected), and for a load or a source that could not go on."""
     report = load.report
+    if isinstance(load.fatal, ConfigurationError):
+        raise load.fatal
     if load.fatal is not None:
         raise BulkLoadError(
             f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items taken are written, the "
@@ -58,3 +60,10 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
             report.failures,
             report,
         ) from first.error
+    if report.failed_before and not collect:
+        raise BulkLoadError(
+            f"{report.failed_before:,} of the {report.resumed:,} items that the journal says are done failed then, the "
+            "others are written; load the dead letters once they are mended",
+            report.failures,
+            report,
+        )

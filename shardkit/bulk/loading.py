@@ -71,7 +71,16 @@ class Options:
             )
         if self.connect is not None and self.processes is None:
             raise ConfigurationError("connect= makes the clients of processes, and there are none; give processes= too")
+        if self.journal is not None and self.dead_letters is not None and _same_file(self.journal, self.dead_letters):
+            raise ConfigurationError(
+                f"journal={os.fspath(self.journal)!r} and dead_letters={os.fspath(self.dead_letters)!r} are one file; "
+                "give each a file of its own"
+            )
         write_rate(self.write_units)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def check_items(items: Any) -> None:
@@ -98,6 +107,7 @@ class Loading:
         self._files = ExitStack()
         self._journal: Journal | None = None
         self._letters: DeadLetters | None = None
+        self._failed: set[Place] = set()
         identity = uuid.uuid4().hex
         if options.journal is not None:
             self._journal = Journal.open(options.journal, _header(sharding, self._source))
@@ -115,6 +125,8 @@ class Loading:
             duplicates=options.duplicates,
             max_failures=options.max_failures,
         )
+        if self._journal is not None:
+            self.load.failed_before(self._journal.failed)
         self.done: Callable[[Place], bool] | None = None if done is None else self._skipped(done)
         if options.dead_letters is not None:
             where = self._source.where
@@ -168,9 +180,15 @@ class Loading:
         done, failed = self.load.settled()
         if self._letters is not None and failed:
             self._letters.add(failed)
-            done += [place for place, _ in failed]
-        if self._journal is not None and done:
-            self._journal.record(done)
+        if self._journal is None:
+            return
+        self._failed.update(place for place, _ in failed)
+        # Without dead letters what failed comes again, unless another write of its key is done.
+        kept = self._failed if self._letters is not None else self._failed.intersection(done)
+        if kept:
+            self._journal.record(kept, failed=True)
+            self._failed -= kept
+        self._journal.record(done)
 
     def tell(self) -> None:
         """Tell the caller how far it is."""

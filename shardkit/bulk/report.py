@@ -86,6 +86,7 @@ class BulkReport:
             again when it is resumed.
         duplicates: Items left out for another write of their key.
         resumed: Items that the journal said were done already; they are not among ``items``.
+        failed_before: Of these, the ones that failed then; their reasons are in the dead letters, if those were kept.
         retried: Times that an item was sent again.
         requests: Requests that wrote, or were to write.
         throttles: Requests that the service refused or left partly unprocessed for lack of throughput.
@@ -106,6 +107,7 @@ class BulkReport:
     stopped: int = 0
     duplicates: int = 0
     resumed: int = 0
+    failed_before: int = 0
     retried: int = 0
     requests: int = 0
     throttles: int = 0
@@ -121,7 +123,8 @@ class BulkReport:
     def __str__(self) -> str:
         rate = f", {self.written / self.seconds:,.0f} items/s" if self.seconds > 0 else ""
         duplicates = f", {self.duplicates:,} superseded" if self.duplicates else ""
-        resumed = f", {self.resumed:,} done before" if self.resumed else ""
+        before = f" ({self.failed_before:,} of them failed)" if self.failed_before else ""
+        resumed = f", {self.resumed:,} done before{before}" if self.resumed else ""
         stopped = f", {self.stopped:,} not written because it stopped" if self.stopped else ""
         return (
             f"{self.items:,} items: {self.written:,} written, {self.failed - self.stopped:,} failed"

@@ -22,6 +22,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
+        self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
         self.write_units = 0.0
         self.failures: list[BulkResult] = []
@@ -80,6 +81,7 @@ class Tally:
             stopped=self.stopped,
             duplicates=self.duplicates,
             resumed=self.resumed,
+            failed_before=self.failed_before,
             retried=self.retried,
             requests=self.requests,
             throttles=self.throttles,

@@ -89,12 +89,9 @@ def load(
     window: Annotated[
         int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
     ] = WINDOW,
-    on_error: Annotated[
-        Literal["collect", "raise"],
-        typer.Option(rich_help_panel=SAFETY, help="collect: write the others; raise: end at the first failure."),
-    ] = "collect",
     max_failures: Annotated[
-        int | None, typer.Option(rich_help_panel=SAFETY, min=0, help="End the load when more items fail.")
+        int | None,
+        typer.Option(rich_help_panel=SAFETY, min=0, help="End the load when more items fail; 0: at the first."),
     ] = None,
     duplicates: Annotated[
         Literal["last", "first", "error"],
@@ -154,7 +151,7 @@ def load(
                 connect=connect if processes else None,
                 window=window,
                 write_units=units,
-                max_failures=0 if on_error == "raise" else max_failures,
+                max_failures=max_failures,
                 duplicates=duplicates,
                 journal=journal,
                 dead_letters=dead_letters,
@@ -194,7 +191,7 @@ def _load(
             return STOPPED, shown.report, None
         except OSError as error:  # the journal or the dead letters cannot be written
             return STOPPED, shown.report, error
-    return (FAILED if report.failed else 0), report, None
+    return (FAILED if report.failed or report.failed_before else 0), report, None
 
 
 @contextmanager

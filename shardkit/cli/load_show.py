@@ -210,6 +210,7 @@ def to_json(report: BulkReport, code: int) -> dict[str, Any]:
         "stopped",
         "duplicates",
         "resumed",
+        "failed_before",
         "retried",
         "requests",
         "throttles",

@@ -7,6 +7,7 @@ import inspect
 import pickle
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,7 @@ from shardkit import (
     streaming_bulk,
 )
 from shardkit.bulk.batch import STALLED_SECONDS
+from shardkit.bulk.pacing import TablePace
 from tests.fakes import Fault, Faults, once, timeless
 from tests.tables import make_table
 
@@ -304,6 +306,7 @@ async def async_source() -> Any:
         ({"journal": 5}, "journal=5 is no path"),
         ({"journal": b"x"}, "journal=b'x' is no path"),
         ({"dead_letters": ""}, "dead_letters='' is no path"),
+        ({"journal": "./kept", "dead_letters": "kept"}, r"journal='\./kept' and dead_letters='kept' are one file"),
         ({"progress": "yes"}, "progress='yes' cannot be called"),
         ({"table": "Orders"}, "'Orders', not a boto3 Table"),
     ],
@@ -313,6 +316,39 @@ def test_what_cannot_work_is_refused_at_once(orders: ShardedTable, options: dict
     for load in (bulk_load, streaming_bulk):
         with pytest.raises(ConfigurationError, match=says):
             load(**{"table": orders, "items": some(1), **options})
+
+
+def test_a_share_of_what_is_not_known_is_an_argument_that_cannot_work(
+    orders: ShardedTable, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table on demand without warm throughput: nothing is sent."""
+    described = TablePace.described
+    monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
+    with pytest.raises(ConfigurationError, match=r"80% of the table's throughput, but DescribeTable says none"):
+        bulk_load(orders, some(30), write_units="80%")
+    assert stored(table) == {}
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_a_resumed_load_says_what_failed_before(orders: ShardedTable, tmp_path: Path, letters: bool) -> None:
+    """Every time, until what failed is loaded anew; and nothing of it is sent again."""
+    options: dict[str, Any] = {"journal": tmp_path / "journal", "duplicates": "error", "workers": 1}
+    if letters:
+        options["dead_letters"] = tmp_path / "dead.jsonl"
+    source = [*some(60), *some(1)]
+    with pytest.raises(BulkLoadError, match="1 of 61 items were not written"):
+        bulk_load(orders, source, **options)
+    for _ in range(2):
+        with pytest.raises(
+            BulkLoadError, match="1 of the 61 items that the journal says are done failed then"
+        ) as raised:
+            bulk_load(orders, source, **options)
+        report = raised.value.report
+        assert report is not None
+        assert (report.items, report.resumed, report.failed_before, report.requests) == (0, 61, 1, 0)
+        assert "61 done before (1 of them failed)" in str(report)
+    report = bulk_load(orders, source, on_error="collect", **options)
+    assert (report.failed, report.failed_before) == (0, 1)
 
 
 def test_the_caller_s_items_are_not_changed(orders: ShardedTable) -> None:

@@ -96,6 +96,27 @@ def test_failures_go_to_the_dead_letters_which_can_be_loaded_again(table: Table,
     assert ("2014-07-09", "B1", "7") in stored(table)
 
 
+def test_a_resumed_load_with_dead_letters_is_not_all_written(table: Table, folder: Path) -> None:
+    """It says so and exits so, however often it is resumed."""
+    orders_csv(folder, 30, "2014-07-09,,1,")
+    arguments = ("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "dead.jsonl")
+    assert invoke(*arguments).exit_code == 1
+    for _ in range(2):
+        again = invoke(*arguments)
+        assert again.exit_code == 1
+        assert again.stdout.startswith("0 items: 0 written, 0 failed, 31 done before (1 of them failed)")
+    report = json.loads(invoke(*arguments, "--json").stdout)
+    assert (report["exit_code"], report["resumed"], report["failed_before"]) == (1, 31, 1)
+
+
+def test_max_failures_ends_it_early(table: Table, folder: Path) -> None:
+    """0: at the first."""
+    orders_csv(folder, 30, "2014-07-09,,1,")
+    result = invoke("orders.csv", *SHARDED, "--max-failures", "0")
+    assert result.exit_code == 3
+    assert "max_failures=0 allows no more" in result.stderr.replace("\n", " ")
+
+
 def test_json(table: Table, folder: Path) -> None:
     orders_csv(folder, 30, "2014-07-09,,1,")
     result = invoke("orders.csv", *SHARDED, "--json")
@@ -139,6 +160,7 @@ def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: P
         (("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'), "no known type"),
         (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
+        (("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "kept"), "are one file"),
         (("orders.csv", *SHARDED, "--cursors", "some"), "cursors"),
         (("orders.csv", *SHARDED, "--profile", "no-such-profile"), "no-such-profile"),
         (("orders.csv", *SHARDED, "--endpoint-url", "localhost"), "Invalid endpoint"),
@@ -307,14 +329,18 @@ def test_dry_run_counts_indexes(resource: DynamoDBServiceResource, folder: Path)
     assert resource.Table("Orders").scan()["Count"] == 0
 
 
-def test_dry_run_of_a_share_of_what_is_not_known(table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the load itself would."""
+@pytest.mark.parametrize("dry_run", [["--dry-run"], []])
+def test_a_share_of_what_is_not_known(
+    table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch, dry_run: list[str]
+) -> None:
+    """Wrong use, and nothing is written."""
     orders_csv(folder, 5)
     described = TablePace.described
     monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
-    result = invoke("orders.csv", *SHARDED, "--dry-run", "--write-units", "50%")
+    result = invoke("orders.csv", *SHARDED, *dry_run, "--write-units", "50%")
     assert result.exit_code == 2
-    assert "DescribeTable says none" in result.stderr
+    assert "DescribeTable says none for 'Orders'; give write_units as a number" in result.stderr.replace("\n", " ")
+    assert table.scan()["Count"] == 0
 
 
 # -- what is shown meanwhile -------------------------------------------------------------------------------------------

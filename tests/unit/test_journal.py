@@ -289,3 +289,23 @@ def test_a_full_disk(path: Path, appended_bytes: int) -> None:
     assert done(kept) >= set(PLACES[:5])
     assert len(done(kept)) in {5, len(PLACES)}
     kept.close()
+
+
+def test_what_failed_is_counted_once(path: Path) -> None:
+    """Through kills and rewriting, and where a place is recorded again."""
+    journal = Journal.open(path, HEADER)
+    journal.record([Place(0, 0), Place(0, 2)])
+    journal.record([Place(0, 1), Place(7, 0)], failed=True)
+    assert journal.failed == 2
+    for number, closed in enumerate((False, True, False)):
+        if closed:
+            journal.close()
+        killed = path.with_name(f"killed.{number}")
+        shutil.copy(path, killed)
+        journal.close()
+        path, journal = killed, Journal.open(killed, HEADER)
+        assert (journal.failed, journal.resumed) == (2, 4)
+        journal.record([Place(7, 0)], failed=True)
+        assert journal.failed == 2
+        assert done(journal) == {Place(0, 0), Place(0, 1), Place(0, 2), Place(7, 0)}
+    journal.close()

@@ -34,7 +34,10 @@ class KilledError(Exception):
 
 @dataclass
 class World:
-    """What outlasts a run: the service, the files in ``folder``, and how many kills are left."""
+    """What outlasts a run: the service, the files in ``folder``, and how many kills are left.
+
+    ``failed`` is what the last report says of the whole load.
+    """
 
     service: Service
     folder: Path
@@ -42,6 +45,7 @@ class World:
     kills: int
     written: set[int]
     runs: int = 0
+    failed: int = 0
 
     def moment(self) -> None:
         """Let the process be killed here, or not."""
@@ -60,9 +64,9 @@ class World:
         self.runs += 1
         record = Journal.record
 
-        def recorded(journal: Journal, places: Any) -> None:
+        def recorded(journal: Journal, places: Any, **failed: bool) -> None:
             self.moment()  # with the dead letters written, and the journal not
-            record(journal, places)
+            record(journal, places, **failed)
             self.moment()
 
         files = Options(
@@ -82,6 +86,7 @@ class World:
                 shutil.copytree(self.folder, new)
                 self.folder = new
                 return False
+        self.failed = loading.load.report.failed + loading.load.report.failed_before
         return loading.load.fatal is None
 
     def _carry(self, loading: Loading, under_way: list[Send]) -> None:
@@ -144,6 +149,7 @@ def test_nothing_is_lost_and_nothing_wrongly_written(
         letters = [orjson.loads(line) for line in (world.folder / "dead").read_bytes().splitlines()]
 
     dead = Counter(letter["at"][1] for letter in letters)
+    assert world.failed == len(letters)
     assert set(dead.values()) <= {1}
     assert all(int(letter["Item"]["n"]["N"]) == letter["at"][1] for letter in letters)
     stored = {item["sk"]["S"]: int(item["n"]["N"]) for item in service.items.values()}
