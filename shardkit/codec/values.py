@@ -51,7 +51,7 @@ def number_size(text: str) -> int:
         number = to_number(text)
         if not number.is_finite():  # NaN too is what Python makes of text that is none
             raise ValueError(f"{text!r:.100} is no number (Infinity and NaN not supported)")
-        return number_size(format(number, "f"))
+        return _decimal_size(number)
     whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
     if not fraction:
         whole = whole.rstrip("0")
@@ -59,3 +59,15 @@ def number_size(text: str) -> int:
         fraction = fraction.lstrip("0")
     negative = text[0] == "-" and bool(whole or fraction)
     return 1 + (len(whole) + 1) // 2 + (len(fraction) + 1) // 2 + negative
+
+
+def _decimal_size(number: Decimal) -> int:
+    # What is written with an exponent may be of 126 digits when written out.
+    sign, digits, exponent = number.as_tuple()
+    if not number:
+        return 1
+    count = len(digits)
+    while not digits[count - 1]:
+        count -= 1
+    whole = min(max(len(digits) + int(exponent), 0), count)
+    return 1 + (whole + 1) // 2 + (count - whole + 1) // 2 + sign

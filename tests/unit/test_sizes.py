@@ -109,6 +109,13 @@ def test_refused(wire: Any) -> None:
         value(wire)
 
 
+@given(st.integers(-(10**38) + 1, 10**38 - 1), st.integers(-100, 60))
+def test_a_number_has_one_size_however_it_is_written(digits: int, power: int) -> None:
+    number = Decimal(f"{digits}E{power}")
+    written = (f"{digits}E{power}", f"{number:E}", str(number))
+    assert {value({"N": text}) for text in written} == {value({"N": format(number, "f")})}
+
+
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
