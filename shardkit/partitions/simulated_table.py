@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardkit.bulk.writes import Write
 from shardkit.capacity.estimator import ItemChange, TableUnits
+from shardkit.capacity.sizes import item_size
 from shardkit.capacity.throughput import throughput_of
+from shardkit.capacity.units import write_units
 from shardkit.codec import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError
 from shardkit.machine import Answer, Response, Send
@@ -159,11 +161,10 @@ class SimulatedTable:
 
     def _batch_write_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         requests = self._own(params)
-        made: list[Write] | None = getattr(requests, "writes", None)
-        if made is None or self._keeps_items or self.admission.indexes:
+        if self._keeps_items or self.admission.indexes:
             taken, refused, throttle = self._writes(requests, now)
         else:
-            taken, refused, throttle = self._made(made, now)
+            taken, refused, throttle = self._new(requests, now)
         if throttle is not None and len(refused) == len(requests):
             return throttle
         response: Response = {"UnprocessedItems": {}}
@@ -184,19 +185,31 @@ class SimulatedTable:
                 total += taken
         return total, refused, throttle
 
-    def _made(self, writes: list[Write], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
-        """Take writes of new items whose key and units are known, so that no item is looked at."""
+    def _new(self, requests: Sequence[Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
+        """Take writes of new items of a table without indexes: each takes what its own size says."""
         serve = self.partitions.serve
         total, refused, throttle = 0.0, [], None
-        for place, write in enumerate(writes):
-            key: Any = write.identity[0]
-            refusal = serve(hash_of_plain(key), "write", write.units, now)
+        for place, (hashed, units) in enumerate(self._costs(requests)):
+            refusal = serve(hashed, "write", units, now)
             if refusal is None:
-                total += write.units
+                total += units
             else:
                 throttle = refusal
                 refused.append(place)
         return TableUnits(total), refused, throttle
+
+    def _costs(self, requests: Sequence[Any]) -> Iterator[tuple[int, float]]:
+        """Give hash and units of new items, where a load of ours knows them without looking at the items."""
+        made: list[Write] | None = getattr(requests, "writes", None)
+        if made is not None:
+            for write in made:
+                key: Any = write.identity[0]
+                yield hash_of_plain(key), write.units
+            return
+        for request in requests:
+            item = request.get("PutRequest", {}).get("Item")
+            size = 0 if item is None else item_size(item)
+            yield self.admission.hash_of(item or request["DeleteRequest"]["Key"]), write_units(size)
 
     def _written(self, change: ItemChange, key: Mapping[str, WireValue], now: float) -> TableUnits | Throttle:
         """Take what a write takes, and carry it out; or take nothing and say why not."""
