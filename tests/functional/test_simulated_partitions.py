@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -412,6 +413,23 @@ def test_two_tables_on_one_client(once: DynamoDBServiceResource, orders: Any, cl
         answer = orders.meta.client.batch_write_item(RequestItems=requests)
         assert {table: len(left) for table, left in answer["UnprocessedItems"].items()} == {"Orders": 3, "Other": 2}
     assert (one.throttles, two.throttles) == ({KEY_RANGE: 3}, {KEY_RANGE: 2})
+
+
+def test_handlers_of_before_send_see_what_goes_on(orders: Any, simulate: Simulate) -> None:
+    """All of them are asked, whatever the first one answers, which ours is: an event that is in no documentation."""
+    seen: list[tuple[str, str, int]] = []
+
+    def see(request: Any, event_name: str, **_: Any) -> None:
+        host = urlsplit(request.url).hostname or ""
+        seen.append((event_name.rpartition(".")[2], host, request.body.count(b"PutRequest")))
+
+    for event in ("before-send", "before-send.dynamodb.BatchWriteItem"):
+        orders.meta.client.meta.events.register_first(event, see, unique_id=event)
+    simulate(partitions=1, write_units=2)
+    orders.meta.client.batch_write_item(RequestItems=put_requests(*map(order, range(5))))
+    aws = f"dynamodb.{REGION}.amazonaws.com"
+    write, nowhere = ("BatchWriteItem", aws, 2), ("BatchWriteItem", "localhost", 5)
+    assert seen[1:] == [("BatchGetItem", aws, 0), write, write, nowhere, nowhere]
 
 
 # -- transactions

@@ -20,6 +20,8 @@ from tests.tables import make_table
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore", reason="needs the async extra")
 
+LONGEST_WAIT = 40.0
+"""Seconds that a load may be at rest in all: after many throttles a key waits for up to 20."""
 SHARES: dict[str, Any] = {"adaptive": None, "burst": 0}
 
 
@@ -93,8 +95,8 @@ def test_a_load_in_virtual_time(run: Any) -> None:
         async with simulate_partitions(client, table, partitions=4, write_units=40, clock=clock, **SHARES) as simulated:
             report = await bulk_load(orders, items)
         assert report.written == 300
-        taken = max(hot.write_units for hot in simulated.hottest_partitions(4))
-        assert clock() == pytest.approx((taken - 10) / 10, rel=0.15)
+        least = (max(hot.write_units for hot in simulated.hottest_partitions(4)) - 10) / 10
+        assert least - 0.2 <= clock() <= least + LONGEST_WAIT
         assert report.seconds == pytest.approx(clock(), abs=0.01)
 
     run(test)
