@@ -133,7 +133,7 @@ class Simulator:
         self._latency = latency if callable(latency) else _between(*latency)
         self._number = count()
         self._arrivals: list[tuple[float, int, Machine[Any], Send, Answer]] = []
-        self._alarms: list[tuple[float, int]] = []
+        self._alarms: list[tuple[float, int, int]] = []
         self.now = now
         self.draw = draws(seed)
 
@@ -150,6 +150,7 @@ class Simulator:
             RuntimeError: a machine waits for nothing, or for what is past.
         """
         running = {id(client.machine): client for client in clients}
+        order = {machine: number for number, machine in enumerate(running)}  # an id is not the same in every run
         alarms: dict[int, float] = {}
         asked = [*running]
         while running:
@@ -162,7 +163,7 @@ class Simulator:
                     alarms.pop(machine, None)
                 elif alarms.get(machine) != until:
                     alarms[machine] = until
-                    heappush(self._alarms, (until, machine))
+                    heappush(self._alarms, (until, order[machine], machine))
             if running:
                 asked = [machine for machine in self._pass(alarms) if machine in running]
 
@@ -237,12 +238,12 @@ class Simulator:
 
     def _pass(self, alarms: Mapping[int, float]) -> Iterable[int]:
         """Let time pass until something comes; give the machines that are to be asked."""
-        while self._alarms and alarms.get(self._alarms[0][1]) != self._alarms[0][0]:
+        while self._alarms and alarms.get(self._alarms[0][2]) != self._alarms[0][0]:
             heappop(self._alarms)  # it waits for something else by now
         comes = self._arrivals[0][0] if self._arrivals else inf
         rings = self._alarms[0][0] if self._alarms else inf
         if comes > rings:
-            self.now, machine = heappop(self._alarms)
+            self.now, _, machine = heappop(self._alarms)
             return (machine,)
         if comes == inf:
             raise RuntimeError("a machine waits for an answer, and no request is under way")

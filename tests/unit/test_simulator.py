@@ -263,3 +263,28 @@ def test_heat_of_a_load() -> None:
         assert taken <= 400 * (seconds + 1)
     assert report.throttles > 0
     assert sum(sum(heat.throttled["write"]) for heat in partitions.heat.by_range) > 0
+
+
+class Sleeper:
+    """Waits until a second is over, and then says so."""
+
+    def __init__(self, woken: list[Sleeper]) -> None:
+        self._woken = woken
+
+    def next(self, now: float) -> Step[None]:
+        if now < 1.0:
+            return Wait(1.0)
+        self._woken.append(self)
+        return Done(None)
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        raise AssertionError("it sends nothing")
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_clients_that_wait_for_the_same_time_take_turns_in_their_order(reverse: bool) -> None:
+    """Wherever in memory they are."""
+    woken: list[Sleeper] = []
+    sleepers = sorted((Sleeper(woken) for _ in range(5)), key=id, reverse=reverse)
+    Simulator(a_table()).run_all([Client(sleeper) for sleeper in sleepers])
+    assert woken == sleepers
