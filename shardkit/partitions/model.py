@@ -97,6 +97,7 @@ class Partitions:
         split_bytes: a partition that holds more is split.
         split_for_heat: after how many seconds of throttles a partition is split; None: never.
         resource: the ARN that throttles name, or the end of one: ``table/orders/index/by-city``.
+        now: since when they are there, and keep what is not used; each from when it is first asked, if not given.
 
     Raises:
         ConfigurationError: an argument cannot work.
@@ -121,7 +122,9 @@ class Partitions:
         split_bytes: float = PARTITION_BYTES,
         split_for_heat: float | None = None,
         resource: str = "table/orders",
+        now: float | None = None,
     ) -> None:
+        self._now = now
         self._units: dict[Kind, float | None] = {"read": read_units, "write": write_units}
         for kind, units in self._units.items():
             if units is not None:
@@ -263,7 +266,7 @@ class Partitions:
                 self._split(place, self._middle(place), now)
 
     def _bucket(self, units: float) -> TokenBucket:
-        return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units))
+        return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units), now=self._now)
 
     def _partition(self, start: int, share: Fraction) -> Partition:
         heat = PartitionHeat(start)
@@ -273,7 +276,7 @@ class Partitions:
             units = self._units[kind]
             shared = units is not None and not self._on_demand and self._adaptive_seconds != 0
             own = self._bucket(units * float(share)) if shared and units is not None else None
-            bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit))
+            bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit), now=self._now)
             served[kind] = Served(bucket, own, Adaptation(self._adaptive_seconds))
         return Partition(start, share, served, heat)
 
