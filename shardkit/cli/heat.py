@@ -21,6 +21,7 @@ from shardkit.capacity.units import read_units as read_units_of
 from shardkit.capacity.units import write_units as write_units_of
 from shardkit.capacity.verdict import check_rate, judge
 from shardkit.cli.heat_show import Judged, Spread, show, to_json
+from shardkit.cli.plotting import drawing
 from shardkit.cli.reading import (
     FAILED,
     OUTPUT,
@@ -108,7 +109,7 @@ def heat(
         candidates = _candidates(key, times, no_time=no_time)
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
-        draw = _drawing(plot)
+        draw = drawing(plot, _plot)
         if by is not None:
             calculated_suffix(by, 1)
             if source == "-":
@@ -234,15 +235,7 @@ def _check_names(candidate: Candidate, columns: Mapping[str, str]) -> None:
         raise ConfigurationError(f"--key names {unknown[0]!r}, which is no column; columns are {', '.join(columns)}")
 
 
-def _drawing(path: str | None) -> Callable[[Sequence[Judged]], None]:
-    """Give what draws the picture, and refuse at once what cannot be drawn."""
-    if path is None:
-        return lambda _judged: None
-    try:
-        from shardkit.cli.heat_plot import check_path, plot
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f'--plot needs the package {error.name!r}, which is not installed: pip install "shardkit[plot]"'
-        ) from error
-    check_path(path)
-    return lambda judged: plot(judged, path)
+def _plot() -> Callable[[Sequence[Judged], str], None]:
+    from shardkit.cli.heat_plot import plot
+
+    return plot

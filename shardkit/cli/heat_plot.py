@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from shardkit.cli.figures import clipped
 from shardkit.cli.heat_show import Judged, key_text
-from shardkit.errors import ConfigurationError
+from shardkit.cli.plotting import picture
 
-__all__ = ["check_path", "plot"]
+__all__ = ["plot"]
 
 _COOL, _HOT, _LIMIT = "#2a7f62", "#c8553d", "#333333"
-_WIDTH, _BAR, _PANEL = 8.0, 0.24, 1.1  # inches
+_BAR, _PANEL = 0.24, 1.1  # inches
 _LONGEST = 32
-
-
-def check_path(path: str) -> None:
-    """Refuse a picture that cannot be drawn.
-
-    Raises:
-        ConfigurationError: No such format, or no such folder.
-    """
-    known = Figure().canvas.get_supported_filetypes()
-    if (ending := Path(path).suffix.removeprefix(".").lower()) not in known:
-        raise ConfigurationError(f"--plot {path}: {ending!r} is no format of a picture; give one of {', '.join(known)}")
-    if not Path(path).resolve().parent.is_dir():
-        raise ConfigurationError(f"--plot {path}: there is no folder {Path(path).resolve().parent}; make it first")
 
 
 def plot(judged: Sequence[Judged], path: str) -> None:
     """Draw a panel for each candidate: units a second of its hottest keys, and what a partition serves."""
     heights = [_PANEL + _BAR * len(_bars(one)) for one in judged]
-    style = {"svg.fonttype": "none", "svg.hashsalt": "shardkit", "font.size": 9.0}
-    with mpl.rc_context(style):
-        figure = Figure((_WIDTH, sum(heights)), layout="constrained")
+    with picture(path, sum(heights)) as figure:
         panels = figure.subplots(len(judged), squeeze=False, height_ratios=heights)
         for panel, one in zip(panels[:, 0], judged, strict=True):
             _draw(panel, one)
-        # Without the day of drawing the same data give the same picture.
-        metadata = {"Date": None} if path.lower().endswith("svg") else None
-        figure.savefig(path, metadata=metadata, dpi=150)
 
 
 def _bars(one: Judged) -> list[tuple[str, float]]:

@@ -20,13 +20,12 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.cli.figures import bar, duration, size
 from shardkit.cli.load_estimate import Estimate
+from shardkit.cli.reading import LINE_SECONDS, LIVE_SECONDS
 
 __all__ = ["Progress", "show_estimate", "show_plan", "show_report", "to_json"]
 
 MOST_SHARDS = 20
 MOST_FAILURES = 10
-_LIVE_SECONDS = 0.25
-_LINE_SECONDS = 10.0
 _SMOOTH_SECONDS = 5.0
 
 
@@ -61,7 +60,7 @@ class Progress:
         """Take a report, and show it if the last is old enough."""
         self.report = report
         now = self._clock()
-        if self._console is None or now - self._shown < (_LINE_SECONDS if self._live is None else _LIVE_SECONDS):
+        if self._console is None or now - self._shown < (LINE_SECONDS if self._live is None else LIVE_SECONDS):
             return
         self._shown = now
         self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [(self._began, 0, 0.0)]

@@ -22,6 +22,8 @@ from shardkit.suffix import CalculatedSuffix
 
 __all__ = [
     "FAILED",
+    "LINE_SECONDS",
+    "LIVE_SECONDS",
     "OUTPUT",
     "SOURCE",
     "STOPPED",
@@ -49,8 +51,8 @@ FAILED, WRONG_USE, STOPPED = 1, 2, 3
 
 SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
 SHOWN = 10
-_LINE_SECONDS = 10.0
-_LIVE_SECONDS = 0.25
+LINE_SECONDS = 10.0
+LIVE_SECONDS = 0.25
 _WIDE = 200
 
 SourceArgument = Annotated[
@@ -209,7 +211,7 @@ class ReadProgress:
         if self._console is None or items % 256:
             return
         now = self._clock()
-        if now - self._shown < (_LINE_SECONDS if self._bar is None else _LIVE_SECONDS):
+        if now - self._shown < (LINE_SECONDS if self._bar is None else LIVE_SECONDS):
             return
         self._shown = now
         said = f"{items:,} records read, {items / (now - self._began):,.0f}/s"
