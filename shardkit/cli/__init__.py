@@ -33,6 +33,7 @@ def build_app() -> typer.Typer:
     from shardkit.cli.heat import heat
     from shardkit.cli.load import load
     from shardkit.cli.plan import plan
+    from shardkit.cli.simulate import simulate
     from shardkit.cli.size import measure
 
     app = typer.Typer(
@@ -53,6 +54,7 @@ def build_app() -> typer.Typer:
     app.command("size")(measure)
     app.command()(heat)
     app.add_typer(plan, name="plan")
+    app.command()(simulate)
     return app
 
 
@@ -61,7 +63,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         app = build_app()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"typer", "rich"}:
+        if (error.name or "").partition(".")[0] not in {"rich", "tomli", "typer"}:
             raise
         sys.stderr.write(install_hint(error.name))
         raise SystemExit(2) from None

@@ -2,7 +2,8 @@
 
 The prelude of every page: moto, fake credentials, region us-east-1, an empty folder to work in, and an empty table
 `Orders` (partition key `Date`, sort key `OrderId`, both strings). Its ```python blocks then run in order in one
-namespace. A ```text block below a ```python block is what the snippet printed.
+namespace. A ```text block below a ```python block is what the snippet printed. A ```toml block is a file, whose name
+its first line says (`# hot_day.toml`).
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ def test_snippets(page: Path) -> None:
     blocks = list(FENCE.finditer(text))
     namespace: dict[str, Any] = {"__name__": page.stem}
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block["language"] == "toml":
+            name, _, _ = block["text"].removeprefix("# ").partition("\n")
+            Path(name).write_text(block["text"], encoding="utf-8")
         if block["language"] != "python":
             continue
         before = text.count("\n", 0, block.start("text"))
@@ -96,7 +100,7 @@ def test_blocks_have_a_language_and_texts_a_snippet(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     assert text.count("```") == 2 * len(blocks)
-    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "mermaid"}
+    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "toml", "mermaid"}
     for previous, block in zip([None, *blocks], blocks, strict=False):
         if block["language"] == "text":
             assert previous is not None

@@ -1,0 +1,152 @@
+"""What writes and reads in a scenario, as machines: boto3's ``batch_writer``, calls at a steady rate."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any
+
+from shardkit.bulk.batch import BATCH_ITEMS
+from shardkit.machine import Answer, Done, Machine, Program, Send, Step, Wait
+from shardkit.partitions.scenarios.retries import Retries
+
+__all__ = ["AtARate", "SideBySide", "batch_writer"]
+
+
+def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retries) -> Program[None]:
+    """Write stored items as boto3's ``Table.batch_writer()`` does.
+
+    One batch of 25 after another; what comes back unprocessed goes to the end of the buffer, and is sent at once with
+    the next batch. A batch that stays throttled raises.
+
+    Source: boto3 1.44, ``boto3.dynamodb.table.BatchWriter``.
+    """
+    buffer: list[Any] = []
+
+    def flush() -> Program[None]:
+        batch = buffer[:BATCH_ITEMS]
+        del buffer[:BATCH_ITEMS]
+        response = yield from retries.call(Send("BatchWriteItem", {"RequestItems": {table: batch}}))
+        for left in (response.get("UnprocessedItems") or {}).values():
+            buffer.extend(left)
+
+    for item in items:
+        buffer.append({"PutRequest": {"Item": item}})
+        if len(buffer) >= BATCH_ITEMS:
+            yield from flush()
+    while buffer:
+        yield from flush()
+
+
+class SideBySide:
+    """Machines that run side by side, each as if it were alone; more may be added meanwhile.
+
+    Attributes:
+        failed: how many ended in an error.
+        error: the first of these errors.
+    """
+
+    def __init__(self, *machines: Machine[Any]) -> None:
+        self._ready: deque[Machine[Any]] = deque(machines)
+        self._under_way = set(machines)
+        self._asked: dict[Send, Machine[Any]] = {}
+        self._waiting: list[tuple[float, int, Machine[Any]]] = []
+        self._order = count()
+        self.failed = 0
+        self.error: Exception | None = None
+
+    def add(self, machine: Machine[Any]) -> None:
+        """Run one more."""
+        self._under_way.add(machine)
+        self._ready.append(machine)
+
+    def next(self, now: float) -> Step[None]:
+        """Decide the next step at the time ``now``."""
+        while self._waiting and self._waiting[0][0] <= now:
+            self._ready.append(heappop(self._waiting)[2])
+        while self._ready:
+            machine = self._ready[0]
+            step = self._ask(machine, now)
+            if isinstance(step, Send):
+                self._asked[step] = machine
+                return step
+            self._ready.popleft()
+            if step is not None and step.until is not None:
+                heappush(self._waiting, (step.until, next(self._order), machine))
+        if not self._under_way:
+            return Done(None)
+        return Wait(self._waiting[0][0] if self._waiting else None)
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take the answer to an earlier ``Send``."""
+        machine = self._asked.pop(send)
+        machine.receive(send, answer, now)
+        self._ready.append(machine)
+
+    def _ask(self, machine: Machine[Any], now: float) -> Send | Wait | None:
+        """Ask a machine; None: it has ended, perhaps long ago, while a wait of it was left."""
+        if machine not in self._under_way:
+            return None
+        try:
+            step = machine.next(now)
+        except Exception as error:  # noqa: BLE001 - one that fails does not end the others
+            self.failed += 1
+            self.error = self.error or error
+        else:
+            if not isinstance(step, Done):
+                return step
+        self._under_way.discard(machine)
+        return None
+
+
+class AtARate:
+    """Calls that are begun at a steady rate, whatever becomes of those before them; it ends when all have ended.
+
+    Args:
+        per_second: how many are begun a second.
+        begin: makes the machine of a call, by its number from 0.
+        go_on: says, of a call's number and its time, whether it is begun.
+
+    Attributes:
+        begun: how many calls were begun.
+    """
+
+    def __init__(
+        self, per_second: float, begin: Callable[[int], Machine[Any]], go_on: Callable[[int, float], bool]
+    ) -> None:
+        self._per_second = per_second
+        self._begin = begin
+        self._go_on = go_on
+        self._calls = SideBySide()
+        self._began: float | None = None
+        self._due: float = -inf
+        self.begun = 0
+
+    @property
+    def failed(self) -> int:
+        """How many calls ended in an error."""
+        return self._calls.failed
+
+    def next(self, now: float) -> Step[None]:
+        """Decide the next step at the time ``now``."""
+        if self._began is None:
+            self._began = now
+        while self._due <= now:
+            if self._due > -inf:
+                self._calls.add(self._begin(self.begun))
+                self.begun += 1
+            due = self._began + self.begun / self._per_second
+            self._due = due if self._go_on(self.begun, due) else inf
+        step = self._calls.next(now)
+        if isinstance(step, Send):
+            return step
+        if isinstance(step, Done) or step.until is None:
+            return Wait(self._due) if self._due < inf else step
+        return Wait(min(self._due, step.until))
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take the answer to an earlier ``Send``."""
+        self._calls.receive(send, answer, now)

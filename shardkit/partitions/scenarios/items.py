@@ -1,0 +1,185 @@
+"""The items of a scenario, kept as columns: what they are keyed by and how large they are, so that millions fit."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from shardkit.capacity.sizes import item_size
+from shardkit.codec import to_wire_item
+from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.partitions.scenarios.distributions import Distribution
+
+__all__ = ["FILLER", "Items", "Kept", "Order", "generated"]
+
+Order = Literal["as given", "sorted", "random"]
+FILLER = "~"
+"""The attribute that makes an item as large as it is to be; a name of one byte, so that any rest can be filled."""
+
+_SORT_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items that can be made again and again, one by one.
+
+    Args:
+        columns: the values of each attribute that is kept, item by item; None: the item does not have it.
+        sizes: bytes of each item.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+    sizes: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each attribute that is kept, as DynamoDB calls it."""
+        first = {
+            name: next((value for value in column if value is not None), "") for name, column in self.columns.items()
+        }
+        return {name: next(iter(to_wire_item({name: value})[name])) for name, value in first.items()}
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """Make an item: what is kept of it, and a filler for the rest of its bytes."""
+        item = self.attributes(number)
+        if left := self.sizes[number] - item_size(item):
+            item[FILLER] = "x" * (left - len(FILLER))
+        return item
+
+    def attributes(self, number: int) -> dict[str, Any]:
+        """Give what is kept of an item."""
+        return {name: value for name, column in self.columns.items() if (value := column[number]) is not None}
+
+    def order(self, order: Order, name: str, draw: Callable[[], float]) -> Sequence[int]:
+        """Give the items' numbers in an order: as given, sorted by an attribute, or shuffled."""
+        numbers = range(len(self))
+        if order == "sorted":
+            return array("L", sorted(numbers, key=self.columns[name].__getitem__))
+        if order == "random":
+            return array("L", sorted(numbers, key=[draw() for _ in numbers].__getitem__))
+        return numbers
+
+
+def generated(
+    attributes: Mapping[str, Distribution],
+    *,
+    partition_key: str,
+    sort_key: str | None,
+    number: int | None,
+    size: tuple[int, int],
+    draw: Callable[[], float],
+) -> Items:
+    """Make items whose attributes are distributed, the partition key's among them; the sort key counts the items.
+
+    Args:
+        attributes: how each attribute's values are distributed.
+        partition_key: the attribute that may say how many items there are.
+        sort_key: an attribute that counts the items, unless it is distributed.
+        number: how many items; None: as many as the partition key's distribution says.
+        size: the least and the most bytes of an item.
+        draw: draws from [0, 1).
+
+    Raises:
+        ConfigurationError: the attributes do not fit into the size.
+    """
+    columns: dict[str, Sequence[Any]] = {}
+    for name in sorted(attributes, key=lambda name: name != partition_key):
+        places = array("L", attributes[name].places(number, draw))
+        number = len(places)
+        columns[name] = _Picked(attributes[name].values, places)
+    number = number or 0
+    if sort_key is not None and sort_key not in columns:
+        columns[sort_key] = _Counted(number)
+    longest = {name: max(one.values, key=len) for name, one in attributes.items()}
+    taken = item_size({**dict.fromkeys(columns, "0" * _SORT_DIGITS), **longest})
+    least, most = size
+    if taken + len(FILLER) > least:
+        raise ConfigurationError(
+            f"items of {least:,} bytes do not hold their attributes {', '.join(columns)}, which take {taken:,} with "
+            f"their names; give a size of at least {taken + len(FILLER):,}"
+        )
+    return Items(columns, array("L", (least + int(draw() * (most - least + 1)) for _ in range(number))))
+
+
+class Kept:
+    """Keeps of real items some attributes, and their sizes.
+
+    Args:
+        names: the attributes.
+        needed: those that every item must have.
+        number: how many items, the first ones; None: all.
+
+    Memory: 8 bytes an attribute and item, and the values, each different text once.
+    """
+
+    def __init__(self, names: Iterable[str], *, needed: Iterable[str] = (), number: int | None = None) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in sorted(names)}
+        self._needed = tuple(needed)
+        self._sizes = array("L")
+        self._texts: dict[str, str] = {}
+        self._number = number
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        """Take an item.
+
+        Raises:
+            InvalidKeyError: it lacks an attribute that is needed.
+            InvalidValueError: it holds what DynamoDB has no type for.
+        """
+        if self._number is not None and len(self._sizes) >= self._number:
+            return
+        for name in self._needed:
+            if item.get(name) is None:
+                raise InvalidKeyError(f"the item has no {name!r}, a key of the table; it has {', '.join(item):.200}")
+        size = item_size(item)
+        for name, column in self._columns.items():
+            value = item.get(name)
+            column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
+        self._sizes.append(size)
+
+    def items(self) -> Items:
+        """Give the items.
+
+        Raises:
+            ConfigurationError: there are none, or none has one of the attributes.
+        """
+        if not self._sizes:
+            raise ConfigurationError("there are no items to simulate; look at the source")
+        for name, column in self._columns.items():
+            if all(value is None for value in column):
+                raise ConfigurationError(
+                    f"none of {len(self._sizes):,} items has the attribute {name!r}; name one that they have"
+                )
+        return Items(self._columns, self._sizes)
+
+
+@dataclass(frozen=True)
+class _Picked(Sequence[Any]):
+    """For each item the value at its place."""
+
+    values: Sequence[str]
+    places: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.values[self.places[number]]
+
+
+@dataclass(frozen=True)
+class _Counted(Sequence[Any]):
+    """For each item its number, in digits of one length."""
+
+    items: int
+
+    def __len__(self) -> int:
+        return self.items
+
+    def __getitem__(self, number: Any) -> Any:
+        return f"{number:0{_SORT_DIGITS}}"

@@ -1,0 +1,274 @@
+"""A scenario as a file says it: every entry checked, and all that is wrong with them told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast, get_args
+
+from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.pacing import write_rate
+from shardkit.capacity.sizes import ITEM_BYTES
+from shardkit.errors import ConfigurationError
+from shardkit.partitions.estimate import BURST_SECONDS
+from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
+from shardkit.partitions.scenarios.entries import Entries
+from shardkit.partitions.scenarios.items import Order
+from shardkit.partitions.scenarios.scenario import (
+    Index,
+    ItemsSettings,
+    Load,
+    Operation,
+    Reads,
+    Scenario,
+    Source,
+    Table,
+    Throughput,
+    Tool,
+    Way,
+)
+from shardkit.sharding import KeySchema
+from shardkit.suffix import Strategy, Unsharded
+
+__all__ = ["read_scenario"]
+
+_STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "Unsharded")
+_PROJECTIONS = ("ALL", "KEYS_ONLY", "INCLUDE")
+_FORMATS = ("csv", "tsv", "jsonl", "dynamodb", "parquet")
+_NOTHING: Mapping[str, Any] = {}
+
+
+def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
+    """Read a scenario that was parsed from TOML, or JSON.
+
+    Example::
+
+        read_scenario(tomllib.loads(text), "messages.toml")
+
+    Args:
+        given: the entries.
+        name: what to call it in a message.
+
+    Returns:
+        The scenario, complete with what the file left out.
+
+    Raises:
+        ConfigurationError: entries are missing, wrong or unknown; the message says of each what was given, what is
+            allowed, and the name that was probably meant.
+
+    Cost: no request.
+    """
+    problems: list[str] = []
+    top = Entries(given, "", problems)
+    seed = top.count("seed", 1, "the seed", least=0)
+    latency = top.span("latency_seconds", (0.005, 0.010), "seconds", whole=False, least=0.0)
+    ways = tuple(_way(own, top) for own in top.tables("way")) or (_way(None, top),)
+    items = _items(top.table("items", needed=True) or Entries(_NOTHING, "", []), ways)
+    top.end()
+    names = [way.name for way in ways]
+    problems += (
+        f"[way] name = {again!r}: several ways are called so; name each its own"
+        for again in sorted({one for one in names if names.count(one) > 1})
+    )
+    if problems:
+        told = "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
+        raise ConfigurationError(f"{name} cannot be simulated:\n{told}")
+    return Scenario(items=items, ways=ways, seed=seed, latency_seconds=latency)
+
+
+# -- ways --------------------------------------------------------------------------------------------------------------
+
+
+def _way(own: Entries | None, top: Entries) -> Way:
+    """Read a way: its own parts, and those of the scenario where it has none."""
+
+    def part(name: str, *, needed: bool = False) -> Entries | None:
+        found = None if own is None else own.table(name)
+        return top.table(name, needed=needed) if found is None else found
+
+    base = top.table("table", needed=True)
+    table = part("table")
+    if table is not None and base is not None:
+        table = table.over(base)
+    load, reads = part("load"), part("reads")
+    if load is None and reads is None:
+        top.note("load", "there is neither a [load] nor [reads]; give one of them, or both")
+    way = Way(
+        name="",
+        table=_table(table or Entries({"partition_key": "-", "on_demand": True}, "", [])),
+        strategy=_strategy(part("sharding")),
+        load=None if load is None else _load(load),
+        reads=None if reads is None else _reads(reads, alone=load is None),
+    )
+    name = way.described
+    if own is not None:
+        name = own.text("name", name)
+        own.end()
+    return replace(way, name=name)
+
+
+def _strategy(given: Entries | None) -> Strategy:
+    """Read the text form of a strategy; its type may be left out, as it is on the command line."""
+    if given is None:
+        return Unsharded()
+    form = given.all()
+    default = "CalculatedSuffix" if "by" in form else "RandomSuffix" if "shards" in form else "Unsharded"
+    form["type"] = given.choice("type", default, _STRATEGIES)
+    if isinstance(form.get("shards"), Mapping):
+        form["shards"] = [[{"S": key}, count] for key, count in form["shards"].items()]
+    try:
+        return Strategy.from_dict(form)
+    except ConfigurationError as error:
+        given.note("type", str(error))
+        return Unsharded()
+
+
+def _load(given: Entries) -> Load:
+    tool = cast("Tool", given.choice("with", "bulk_load", get_args(Tool), needed=True))
+    load = Load(tool=tool, order=cast("Order", given.choice("order", "as given", get_args(Order))))
+    if tool != "put_item":
+        load = replace(load, workers=given.count("workers", 1 if tool == "batch_writer" else load.workers, "workers"))
+    if tool == "bulk_load":
+        write_units = given.take("write_units", "write units a second, or a share of the table's")
+        try:
+            write_rate(write_units)
+        except ConfigurationError as error:
+            given.note("write_units", str(error))
+        load = replace(
+            load,
+            window=given.count("window", WINDOW, "items"),
+            cursors=given.count("cursors", load.cursors, "cursors"),
+            write_units=write_units,
+        )
+    else:
+        load = replace(load, attempts=given.count("attempts", load.attempts, "tries"))
+    if tool == "put_item":
+        load = replace(
+            load,
+            per_second=given.number("per_second", 1.0, "items a second", above=True, needed=True),
+            seconds=given.number("seconds", None, "seconds", above=True),
+        )
+    given.end()
+    return load
+
+
+def _reads(given: Entries, *, alone: bool) -> Reads:
+    reads = Reads(
+        operation=cast("Operation", given.choice("with", "query", get_args(Operation), needed=True)),
+        per_second=given.number("per_second", 1.0, "reads a second", above=True, needed=True),
+        seconds=given.number("seconds", None, "seconds", above=True, needed=alone),
+        consistent=given.flag("consistent", default=False),
+    )
+    if reads.operation == "query":
+        reads = replace(reads, limit=given.count("limit", None, "items"))
+    else:
+        reads = replace(reads, attempts=given.count("attempts", reads.attempts, "tries"))
+    given.end()
+    return reads
+
+
+# -- table -------------------------------------------------------------------------------------------------------------
+
+
+def _table(given: Entries) -> Table:
+    table = Table(
+        name=given.text("name", "table"),
+        keys=_keys(given),
+        throughput=_throughput(given),
+        indexes=tuple(_index(index) for index in given.tables("indexes")),
+    )
+    given.end()
+    return table
+
+
+def _index(given: Entries) -> Index:
+    projection = given.choice("projection", "ALL", _PROJECTIONS)
+    included = given.texts("include", ())
+    if (projection == "INCLUDE") != bool(included):
+        given.note("include", 'it goes with projection = "INCLUDE"; give both, or neither')
+    index = Index(
+        name=given.text("name", "index", needed=True),
+        keys=_keys(given),
+        projection=projection,
+        included=included,
+        throughput=_throughput(given),
+    )
+    given.end()
+    return index
+
+
+def _keys(given: Entries) -> KeySchema:
+    what = "the name of an attribute"
+    partition_key = given.text("partition_key", "-", what, needed=True)
+    sort_key = given.text("sort_key", None, what)
+    return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
+
+
+def _throughput(given: Entries) -> Throughput:
+    throughput = Throughput(
+        read_units=given.number("read_units", None, "read units a second"),
+        write_units=given.number("write_units", None, "write units a second"),
+        on_demand=given.flag("on_demand", default=False),
+        partitions=given.count("partitions", None, "partitions"),
+        burst_seconds=given.number("burst_seconds", BURST_SECONDS, "seconds"),
+        adaptive_seconds=given.number("adaptive_seconds", 0.0, "seconds"),
+        split_for_heat=given.number("split_for_heat", None, "seconds"),
+    )
+    if not given.flag("adaptive", default=True):
+        throughput = replace(throughput, adaptive_seconds=None)
+    if not throughput.on_demand and throughput.read_units is throughput.write_units is None:
+        given.note("write_units", "there is no throughput; give read_units and write_units, or on_demand = true")
+    return throughput
+
+
+# -- items -------------------------------------------------------------------------------------------------------------
+
+
+def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
+    keys = ways[0].table.keys
+    if any(way.table.keys != keys for way in ways):
+        given.note("keys", "the items are the same for all ways, but the ways' tables have different keys; give one")
+    number = given.count("number", None, "items")
+    if "source" in given:
+        items = ItemsSettings(number=number, source=_source(given))
+    else:
+        items = _generated(given, number, keys)
+        matter = frozenset[str]().union(*(way.attributes for way in ways))
+        for name in sorted(matter - {*items.attributes, *keys.names}):
+            given.note("attributes", f"{name!r} is a key of an index, or makes a suffix; say how it is distributed")
+    given.end()
+    return items
+
+
+def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSettings:
+    least, most = given.span("size", (1000, 1000), "bytes", most=ITEM_BYTES)
+    attributes: dict[str, Distribution] = {}
+    if (distributed := given.table("keys", needed=True)) is not None:
+        attributes[keys.partition_key] = read_distribution(distributed)
+    if (others := given.table("attributes")) is not None:
+        for name in others.all():
+            other = others.table(name)
+            assert other is not None
+            if name == keys.partition_key:
+                others.note(name, "it is the partition key; say in [items.keys] how it is distributed")
+            else:
+                attributes[name] = read_distribution(other)
+    for name, distribution in attributes.items():
+        each = isinstance(distribution, EachValue)
+        if name != keys.partition_key and each:
+            given.note("attributes", f'{name!r} cannot be distributed by "each", which is for the partition key')
+        elif name == keys.partition_key and number is None and not each:
+            given.note("number", 'it is missing; give the number of items, or a distribution = "each"')
+    return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
+
+
+def _source(given: Entries) -> Source:
+    options: dict[str, Any] = {
+        "format": given.choice("format", None, _FORMATS),
+        "types": given.text("types", None),
+        "columns": given.texts("columns", None),
+        "delimiter": given.text("delimiter", None),
+        "absent": given.texts("absent", ()),
+        "empty_strings": given.flag("empty_strings", default=False),
+    }
+    return Source(path=given.text("source", "", "the path of a data file"), options=options)

@@ -1,0 +1,113 @@
+"""A scenario's items as a way stores them: each with its shard, and what the keys and the partitions get of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardkit.capacity.indexes import indexes_of
+from shardkit.capacity.sizes import item_size
+from shardkit.capacity.units import write_units
+from shardkit.codec import WireItem, WireValue, from_wire, to_wire_item
+from shardkit.hashing import stable_hash
+from shardkit.operations.items import drawn_shard
+from shardkit.partitions.model import Partitions, hash_of
+from shardkit.partitions.scenarios.items import Items
+from shardkit.sharding import Sharding
+
+__all__ = ["KeyUnits", "SpreadItems"]
+
+Key = tuple[tuple[str, Any], ...]  # of each attribute of a partition key its type and content: a wire value, hashable
+
+
+@dataclass(frozen=True)
+class KeyUnits:
+    """The write units that each partition key of a table, or of a global index, takes when every item is written once.
+
+    Args:
+        units: by the partition key's wire values.
+    """
+
+    units: Counter[Key]
+
+    @property
+    def total(self) -> float:
+        """The write units of all."""
+        return float(self.units.total())
+
+    @property
+    def hottest(self) -> tuple[str, float]:
+        """The partition key that takes the most, as text, and its write units."""
+        ((key, units),) = self.units.most_common(1) or [((), 0)]
+        return "#".join(str(from_wire({letter: content})) for letter, content in key), float(units)
+
+    def busiest_share(self, partitions: Partitions) -> float:
+        """Give the part of the write units that falls on the partition that gets the most."""
+        places: Counter[int] = Counter()
+        for key, units in self.units.items():
+            places[partitions.place(hash_of(*({letter: content} for letter, content in key)))] += units
+        return max(places.values(), default=0) / (self.total or 1.0)
+
+
+class SpreadItems:
+    """The items, spread over the shards of a way's strategy: the same each time that they are asked for.
+
+    Args:
+        items: the items.
+        sharding: the way's.
+        seed: what random suffixes are drawn by.
+    """
+
+    def __init__(self, items: Items, sharding: Sharding, seed: int) -> None:
+        self.items = items
+        self.sharding = sharding
+        self._seed = seed
+
+    def draw(self, number: int) -> float:
+        """Give the draw from [0, 1) that an item's random suffix is chosen by."""
+        return stable_hash((self._seed, number)) / 2**64
+
+    def __getitem__(self, number: int) -> WireItem:
+        """Give an item as it is stored, in wire form."""
+        return self._stored(number, self.items[number])[0]
+
+    def key(self, number: int) -> WireItem:
+        """Give an item's primary key as it is stored, in wire form."""
+        stored, _ = self._stored(number, self.items.attributes(number))
+        return {name: stored[name] for name in self.sharding.keys.names}
+
+    def key_units(self, description: Mapping[str, Any]) -> dict[str | None, KeyUnits]:
+        """Give what the keys of the table (None), and of each global index by its name, take.
+
+        Args:
+            description: the table's, as CreateTable takes it.
+        """
+        indexes = [one for one in indexes_of(description, self.sharding.keys) if not one.local]
+        units: dict[str | None, Counter[Key]] = {name: Counter() for name in (None, *(one.name for one in indexes))}
+        for number, size in enumerate(self.items.sizes):
+            stored, shard = self._stored(number, self.items.attributes(number))
+            size += self.sharding.suffix_bytes(shard)  # noqa: PLW2901 - it is stored with its suffix
+            units[None][_key(stored, self.sharding.keys.partition)] += int(write_units(size))
+            for index in indexes:
+                if not all(name in stored for name in index.keys.names):
+                    continue
+                held = size
+                if index.projected is not None:
+                    held = item_size({name: value for name, value in stored.items() if name in index.projected})
+                units[index.name][_key(stored, index.keys.partition)] += int(write_units(held))
+        return {name: KeyUnits(counted) for name, counted in units.items()}
+
+    def _stored(self, number: int, item: Mapping[str, Any]) -> tuple[WireItem, int | None]:
+        wire = to_wire_item(item)
+        sharding = self.sharding
+        logical = sharding.key_of(wire)[sharding.partition_key]
+        shard = sharding.shard_of(logical, item)
+        if shard is None and None not in sharding.shards(logical):
+            shard = drawn_shard(sharding, wire, self.draw(number))
+        return sharding.stored(wire, shard), shard
+
+
+def _key(item: Mapping[str, WireValue], names: tuple[str, ...]) -> Key:
+    return tuple(entry for name in names for entry in item[name].items())

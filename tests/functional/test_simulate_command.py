@@ -1,0 +1,320 @@
+"""``shardkit simulate``: what it simulates, shows, draws, and exits with."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from shardkit.cli import build_app
+from shardkit.cli.figures import percent
+
+typer_testing = pytest.importorskip("typer.testing")
+
+EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / name for name in ("examples", "docs"))
+SMALL = """
+[table]
+partition_key = "Date"
+sort_key = "OrderId"
+write_units = 2000
+read_units = 1000
+partitions = 2
+burst_seconds = 0
+
+[items]
+number = 2000
+size = 500
+keys = { distribution = "zipf", values = 50 }
+
+[[way]]
+name = "loaded"
+load = { with = "bulk_load" }
+
+[[way]]
+name = "put"
+load = { with = "put_item", per_second = 500 }
+reads = { with = "get_item", per_second = 10 }
+sharding = { shards = 3, by = "OrderId" }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
+    return tmp_path
+
+
+def invoke(*args: str) -> Any:
+    return typer_testing.CliRunner().invoke(build_app(), ["simulate", *args], env={"COLUMNS": "200"})
+
+
+def simulated(*args: str, code: int = 0) -> Any:
+    result = invoke(*args, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+# -- output ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_row_a_way_and_its_heat() -> None:
+    result = invoke("small.toml")
+    assert result.exit_code == 0, result.output
+    ways = simulated("small.toml")["ways"]
+    lines = result.stdout.splitlines()
+    assert lines[1].split()[:5] == ["way", "time", "units/s", "share", "ceiling"]
+    for line, way in zip(lines[2:4], ways, strict=True):
+        for shown in (way["name"], f"{way['units_a_second']:,.0f}", percent(way["share"]), f"{way['requests']:,}"):
+            assert shown in line
+        hottest = way["hottest_key"]
+        assert line.endswith(f"{hottest['key']}, {percent(hottest['share'])}")
+    assert percent(ways[0]["ceiling"]) in lines[2]
+    assert ways[1]["ceiling"] is None
+    # A map of the writes of each way, of the reads of the second: two partitions each.
+    legends = [line.strip().partition(":")[0] for line in lines if " units a second: " in line]
+    writes, reads = (f"partitions, {kind} units a second" for kind in ("write", "read"))
+    assert legends == [writes, writes, reads]
+    # All maps of the writes have one scale, the most that there was: here, what a partition serves.
+    assert lines.count("  partitions, write units a second: · none, █ 1,000; a column is 1.0 s") == 2
+    assert len([line for line in lines if re.fullmatch(r" +[12] [·▁▂▃▄▅▆▇█]+", line)]) == 6
+    assert "  2,000 items written, 2,000 write units" in lines
+    assert not any(line.endswith(" ") for line in lines)
+
+
+@pytest.mark.usefixtures("folder")
+def test_json() -> None:
+    found = simulated("small.toml")
+    assert (found["scenario"], found["items"], found["bad_records"]) == ("small.toml", 2000, 0)
+    loaded, put = found["ways"]
+    assert loaded["strategy"] == {"type": "Unsharded"}
+    assert put["strategy"]["shards"] == 3
+    assert [way["written"] for way in found["ways"]] == [2000, 2000]
+    assert put["seconds"] == pytest.approx(4, abs=0.1)
+    assert put["reads"] == pytest.approx(40, abs=3)
+    taken = [partition["taken"]["write"] for partition in loaded["heat"][0]["partitions"]]
+    assert sum(map(sum, taken)) == loaded["write_units"] == 2000
+    assert loaded["hottest_partition"]["units_a_second"] == pytest.approx(max(map(sum, taken)) / loaded["seconds"])
+    assert simulated("small.toml") == found
+
+
+def test_what_could_not_be_written_is_said(folder: Path) -> None:
+    hot = SMALL.replace("write_units = 2000", "write_units = 100").replace(
+        "per_second = 500", "per_second = 2000, attempts = 1"
+    )
+    (folder / "hot.toml").write_text(hot.replace("number = 2000", "number = 1000"), encoding="utf-8")
+    result = invoke("hot.toml")
+    assert result.exit_code == 1
+    found = simulated("hot.toml", code=1)["ways"][1]
+    assert found["written"] < 1000
+    assert f"  {found['written']:,} of 1,000 items written" in result.stdout
+    (reason,) = found["throttled"]
+    assert f"  throttled requests: {found['throttled'][reason]:,} {reason}" in result.stdout
+
+
+def test_a_load_that_ends_is_said(folder: Path) -> None:
+    load = 'load = { with = "batch_writer", attempts = 1 }'
+    ended = SMALL.replace("write_units = 2000", "write_units = 5").replace('load = { with = "bulk_load" }', load)
+    (folder / "ended.toml").write_text(ended.partition('[[way]]\nname = "put"')[0], encoding="utf-8")
+    result = invoke("ended.toml")
+    assert result.exit_code == 1
+    assert "  not all was written: An error occurred (ProvisionedThroughputExceededException)" in result.stdout
+
+
+def test_partitions_that_are_many_share_lines(folder: Path) -> None:
+    many = SMALL.replace("partitions = 2", "partitions = 50").partition('[[way]]\nname = "put"')[0]
+    (folder / "many.toml").write_text(many, encoding="utf-8")
+    lines = invoke("many.toml").stdout.splitlines()
+    rows = [line.split()[0] for line in lines if re.fullmatch(r" +\d+(-\d+)? [·▁▂▃▄▅▆▇█]+", line)]
+    assert (rows[0], rows[-1], len(rows)) == ("1-3", "49-50", 17)
+
+
+@pytest.mark.usefixtures("folder")
+def test_plot(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert invoke("small.toml", "--plot", "heat.svg").exit_code == 0
+    text = (folder / "heat.svg").read_text(encoding="utf-8")
+    for shown in (
+        ">loaded: ",
+        ">put: ",
+        ">time (seconds)<",
+        ">partition<",
+        ">write units<",
+        ">read units<",
+        ">a second<",
+    ):
+        assert shown in text
+    assert invoke("small.toml", "--plot", "again.svg").exit_code == 0
+    assert (folder / "again.svg").read_text(encoding="utf-8") == text
+    assert invoke("small.toml", "--plot", "heat.png").exit_code == 0
+    assert (folder / "heat.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("folder")
+def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shardkit.cli.simulate.LINE_SECONDS", 0.0)
+    told = invoke("small.toml").stderr.splitlines()
+    shares = [int(line.removeprefix("put: ").rstrip("%")) for line in told if re.fullmatch(r"put: \d\d%", line)]
+    assert shares == sorted(shares)
+    assert shares[-1] > 50
+    assert not invoke("small.toml", "--no-progress").stderr
+
+
+def of_a_file(text: str, name: str) -> str:
+    """The scenario with the items of a file."""
+    return text.replace("number = 2000", f'source = "{name}"').replace("size = 500", "").replace("keys =", "#")
+
+
+# -- wrong use ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text.replace("partitions = 2", "partition = 2"), "cannot be simulated:\n  [table] partition = 2"),
+        (lambda text: text + "[[[", "small.toml is no TOML: "),
+        (lambda text: text.replace("size = 500", "size = 20"), "items of 20 bytes do not hold"),
+        (lambda text: of_a_file(text, "no.csv"), "no.csv"),
+    ],
+)
+def test_a_scenario_that_is_none(change: Callable[[str], str], says: str, folder: Path) -> None:
+    (folder / "small.toml").write_text(change(SMALL), encoding="utf-8")
+    result = invoke("small.toml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+    assert re.match("not (begun|simulated): ", result.stderr)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("missing.toml",), "missing.toml"),
+        (("small.toml", "--plot", "heat.txt"), "'txt' is no format of a picture"),
+        (("small.toml", "--plot", "no/heat.svg"), "there is no folder"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], says: str) -> None:
+    if "--plot" in args:
+        pytest.importorskip("matplotlib")
+    result = invoke(*args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert says in result.stderr
+
+
+@pytest.mark.usefixtures("folder")
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardkit.cli.simulate.run", interrupt)
+    result = invoke("small.toml")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "stopped before its end: it was interrupted" in result.stderr
+
+
+# -- real data ---------------------------------------------------------------------------------------------------------
+
+
+def test_items_of_a_file_are_as_they_are(folder: Path) -> None:
+    inner = folder / "inner"
+    inner.mkdir()
+    lines = [
+        {"Date": f"2014-07-{day:02}", "OrderId": f"A{number}", "Note": "x" * 2000}
+        for day in (1, 2)
+        for number in range(20)
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (inner / "orders.jsonl").write_text(text + '{"Date": "2014-07-03"\n', encoding="utf-8")
+    scenario = (
+        SMALL.replace("number = 2000", 'source = "orders.jsonl"').replace("size = 500", "").replace("keys =", "#")
+    )
+    (inner / "orders.toml").write_text(scenario, encoding="utf-8")
+    # It is found beside the scenario, and a record that is none is told.
+    result = invoke("inner/orders.toml", "--json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert (found["items"], found["bad_records"]) == (40, 1)
+    assert [way["write_units"] for way in found["ways"]] == [80, 80]
+    assert "orders.jsonl, line 41" in result.stderr
+
+
+def test_a_file_without_the_key_is_refused(folder: Path) -> None:
+    (folder / "orders.jsonl").write_text('{"Day": "2014-07-09", "OrderId": "A1"}\n', encoding="utf-8")
+    scenario = (
+        SMALL.replace("number = 2000", 'source = "orders.jsonl"').replace("size = 500", "").replace("keys =", "#")
+    )
+    (folder / "orders.toml").write_text(scenario, encoding="utf-8")
+    result = invoke("orders.toml")
+    assert result.exit_code == 2
+    assert "orders.jsonl, line 1: the item has no 'Date', a key of the table; it has Day, OrderId" in result.stderr
+    assert "not simulated: there are no items to simulate; look at the source" in result.stderr
+
+
+# -- examples ----------------------------------------------------------------------------------------------------------
+
+
+def example(folder: Path, name: str, **changes: str) -> list[Any]:
+    """Simulate an example that is made smaller; its ways."""
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    for entry, value in changes.items():
+        text, count = re.subn(rf"\b{entry} = \d+", f"{entry} = {value}", text)
+        assert count, entry
+    (folder / name).write_text(text, encoding="utf-8")
+    ways: list[Any] = json.loads(invoke(name, "--json").stdout)["ways"]
+    return ways
+
+
+def test_the_example_of_messages(folder: Path) -> None:
+    ways = example(folder, "messages.toml", values="100")
+    assert all(way["written"] == ways[0]["items"] for way in ways)
+    assert len({way["ceiling"] for way in ways}) == 1
+
+
+def test_the_page_shows_the_example_and_its_picture(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    text = (EXAMPLES / "hot_day.toml").read_text(encoding="utf-8")
+    assert f"```toml\n{text}```" in (DOCS / "simulate.md").read_text(encoding="utf-8")
+    (folder / "hot_day.toml").write_text(text, encoding="utf-8")
+    invoke("hot_day.toml", "--plot", "drawn.svg")
+    drawn, shown = (texts_of(path) for path in (folder / "drawn.svg", DOCS / "simulate-hot-day.svg"))
+    assert drawn == shown
+
+
+def texts_of(path: Path) -> list[str]:
+    """The texts of a picture: titles, axes and scales."""
+    tree = ET.parse(path)  # noqa: S314 - a file of this repository, or of this test
+    return ["".join(text.itertext()).strip() for text in tree.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_the_example_of_a_hot_day(folder: Path) -> None:
+    unsharded, *sharded = example(folder, "hot_day.toml", number="6000")
+    assert unsharded["throttled"]
+    assert [way["throttled"] for way in sharded] == [{}] * len(sharded)
+    assert [way["written"] for way in sharded] == [6000] * len(sharded)
+
+
+def test_the_example_of_flights(folder: Path) -> None:
+    pytest.importorskip("orjson")
+    from shardkit.cli.flights import read_flights
+
+    with (folder / "flights.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(flight, default=str) + "\n" for flight in read_flights(4000))
+    ways = example(folder, "flights.toml", number="4000", seconds="2")
+    assert all(way["written"] == way["items"] for way in ways)
+    assert {way["kind"] for way in ways} == {"read", "write"}
+    plain, sharded = (way for way in ways if way["kind"] == "read")
+    assert sharded["requests"] > plain["requests"]
+
+
+def test_every_example_is_tested() -> None:
+    tested = Path(__file__).read_text(encoding="utf-8")
+    examples = [path.name for path in EXAMPLES.glob("*.toml")]
+    assert examples
+    assert [name for name in examples if f'"{name}"' not in tested] == []
