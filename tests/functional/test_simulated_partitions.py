@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -563,6 +564,14 @@ def test_a_load_at_a_rate(orders: Any, simulate: Simulate, clock: VirtualClock) 
 
 
 # -- where it begins and ends
+
+
+def test_the_time_is_the_machines_where_no_clock_is_given(orders: Any) -> None:
+    """One unit in 100 seconds: it is owed when the next call comes, however slow the machine is."""
+    with simulate_partitions(orders, partitions=1, write_units=0.01, **SHARES) as simulated:
+        orders.put_item(Item=order(1))
+        throttled(lambda: orders.put_item(Item=order(2)))
+        assert simulated.clock() == pytest.approx(time.monotonic(), abs=60)
 
 
 def test_outside_of_it_calls_go_by(orders: Any, simulate: Simulate) -> None:

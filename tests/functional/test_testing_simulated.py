@@ -101,6 +101,25 @@ def test_indexes(dynamodb_table, simulated_partitions):
     ).assert_outcomes(passed=3)
 
 
+def test_units_over_moto_are_true_for_capacity_budget(run: Callable[..., pytest.RunResult]) -> None:
+    """Moto alone says one unit for each."""
+    result = run(
+        """
+import pytest
+
+@pytest.mark.parametrize("simulate", [False, True])
+def test_it(capacity_budget, dynamodb_table, simulated_partitions, simulate):
+    orders = dynamodb_table("Date")
+    if simulate:
+        simulated_partitions(orders)
+    with capacity_budget(write_units=4):
+        orders.put_item(Item={"Date": "2014-07-09", "Note": "x" * 5000})
+"""
+    )
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*5.0 write units were consumed, where capacity_budget(write_units=4) allows 4.0*"])
+
+
 def test_an_engine_by_option_and_by_setting(
     run: Callable[..., pytest.RunResult], pytester: pytest.Pytester, moto_endpoint: str
 ) -> None:
