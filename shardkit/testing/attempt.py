@@ -71,6 +71,8 @@ def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Atte
     try:
         actions = actions_of(request, tables)
         before = (yield from _images(actions)) if OPERATIONS[request.operation] else {}
+        if before is None:
+            raise _Malformed
         expected = [action.expected(before.get(action.identity)) for action in actions]
     except _MALFORMED as error:
         raise _Malformed from error
@@ -118,16 +120,18 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
     after = _found(request, answer, taken)
-    after |= yield from _images([action for action in taken if action.projected or action.kind == "update"])
+    unknown = [action for action in taken if action.projected or action.kind == "update"]
+    images = yield from _images(unknown)
     left = _left(request, answer, {action.table.name: action.table for action in taken})
     costs = []
     for action in taken:
+        item = before.get(action.identity)
         if action.identity in left:
             costs.append(_NOTHING)
-        elif action.kind in {"get", "update"}:
-            costs.append(action.took(before.get(action.identity), after.get(action.identity)))
+        elif action.kind in {"get", "update"} and (images is not None or action not in unknown):
+            costs.append(action.took(item, {**after, **(images or {})}.get(action.identity)))
         else:
-            costs.append(action.expected(before.get(action.identity)))
+            costs.append(action.expected(item))
     return costs
 
 
@@ -156,12 +160,8 @@ def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
     return {action.identity for action in actions_of(Request(request.operation, {"RequestItems": left or {}}), tables)}
 
 
-def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item]]:
-    """Read items as they are now, whole.
-
-    Raises:
-        _Malformed: the engine refuses these keys.
-    """
+def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
+    """Read items as they are now, whole; None: the engine does not give them."""
     wanted = {action.identity: action for action in actions}
     tables = {action.table.name: action.table for action in wanted.values()}
     images: dict[Identity, Item] = {}
@@ -173,7 +173,7 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item]]:
         while requests:
             answer = yield Request("BatchGetItem", {"RequestItems": requests})
             if not answer.ok:
-                raise _Malformed
+                return None
             for given, items in answer.body["Responses"].items():
                 table = tables[table_name(given)]
                 images |= {(table.name, comparable_item(table.primary_key(item))): item for item in items}

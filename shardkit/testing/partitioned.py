@@ -90,10 +90,10 @@ class PartitionedTable:
         throttle = self.admission.take(cost.demands, now)
         if throttle is not None:
             self.throttles[throttle.reason] += 1
-        for key, demand in zip(cost.keys, cost.demands, strict=False):
-            self.asked[demand.kind].add(key, demand.units, second=int(now))
-            if throttle is not None and demand.partitions.resource == throttle.resource:
-                self.refused[demand.kind].add(key, demand.units, second=int(now))
+            for key, demand in zip(cost.keys, cost.demands, strict=False):
+                if demand.partitions.resource == throttle.resource:
+                    self.asked[demand.kind].add(key, demand.units, second=int(now))
+                    self.refused[demand.kind].add(key, demand.units, second=int(now))
         return throttle
 
     def settle(self, expected: Cost, took: Cost, now: float) -> None:
@@ -103,12 +103,11 @@ class PartitionedTable:
             for demand in demands:
                 place = demand._replace(units=0.0)
                 left[place] = left.get(place, 0.0) + sign * demand.units
-        keys = {(of.partitions.resource, of.hashed): key for key, of in zip(took.keys, took.demands, strict=False)}
         for (partitions, hashed, kind, _), units in left.items():
             if units:
                 partitions.take(hashed, kind, units, now)
-            if units > 0 and (key := keys.get((partitions.resource, hashed))) is not None:
-                self.asked[kind].add(key, units, requests=0, second=int(now))
+        for key, demand in zip(took.keys, took.demands, strict=False):
+            self.asked[demand.kind].add(key, demand.units, second=int(now))
         self.admission.store(took.stored, now)
 
     def _keys(self, demands: Iterable[Demand], images: Sequence[Item | None]) -> Iterator[Key]:

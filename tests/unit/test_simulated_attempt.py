@@ -18,6 +18,7 @@ from shardkit.testing.actions import Request
 from shardkit.testing.answers import Answer
 from shardkit.testing.attempt import attempt
 from shardkit.testing.partitioned import PartitionedTable
+from shardkit.testing.report import hottest_keys
 
 DESCRIPTION = {
     "TableName": "Orders",
@@ -74,7 +75,13 @@ class Front:
         options: Any = {"burst_seconds": 0, "adaptive_seconds": None}
         partitions: dict[str | None, Partitions] = {
             None: Partitions(read_units=units, write_units=units, count=count, **options),
-            "ByCustomer": Partitions(read_units=index_units, write_units=index_units, count=1, **options),
+            "ByCustomer": Partitions(
+                read_units=index_units,
+                write_units=index_units,
+                count=1,
+                resource="table/Orders/index/ByCustomer",
+                **options,
+            ),
         }
         serves: Any = {None: {"read": units, "write": units}, "ByCustomer": {"read": 1.0, "write": 1.0}}
         self.table = PartitionedTable(DESCRIPTION, partitions, serves)
@@ -191,6 +198,42 @@ def test_many_keys_are_read_in_several_requests() -> None:
         front.call("TransactWriteItems", TransactItems=entries)
     sizes = [len(request.params["RequestItems"]["Orders"]["Keys"]) for request in front.engine.asked[:-1]]
     assert sizes == [100, 30]
+
+
+def test_an_update_is_made_once_also_where_the_item_cannot_be_read_after_it() -> None:
+    """An own read that fails must not let a request go on a second time."""
+    front = Front()
+    asked: list[str] = []
+
+    def answer(request: Request) -> Answer:
+        asked.append(request.operation)
+        if asked.count("BatchGetItem") > 1:
+            return Answer({"__type": BAD}, 500)
+        return Answer({"Responses": {}} if request.operation == "BatchGetItem" else {})
+
+    front.engine.answer = answer  # type: ignore[method-assign]
+    key = delete(("a", "1"))["DeleteRequest"]["Key"]
+    answered = front.call("UpdateItem", TableName="Orders", Key=key, ReturnConsumedCapacity="TOTAL")
+    assert asked == ["BatchGetItem", "UpdateItem", "BatchGetItem"]
+    assert answered.body == {"ConsumedCapacity": {"TableName": "Orders", "CapacityUnits": 1.0}}
+
+
+def test_keys_that_a_cancelled_transaction_did_not_take_have_taken_nothing() -> None:
+    front = Front(units=3, count=1)
+    puts = [{"Put": {"TableName": "Orders", "Item": put((day, "1"))["PutRequest"]["Item"]}} for day in "ab"]
+    answer = front.call("TransactWriteItems", TransactItems=puts)
+    assert answer.code == "TransactionCanceledException"
+    by_key = {hot.key: (hot.write_units, hot.throttled_write_units) for hot in hottest_keys(front.table)}
+    assert by_key == {"b": (0.0, 2.0)}
+    assert front.taken() == 0
+
+
+def test_a_key_whose_index_refused_has_taken_nothing() -> None:
+    front = Front(index_units=0.01)
+    assert front.batch(put(("a", "1"), Customer="C")).ok
+    assert not front.batch(put(("a", "2"), Customer="C")).ok
+    by_key = {hot.key: (hot.write_units, hot.throttled_write_units) for hot in hottest_keys(front.table)}
+    assert by_key == {"a": (1.0, 0.0), "C": (1.0, 1.0)}
 
 
 @pytest.mark.parametrize(
