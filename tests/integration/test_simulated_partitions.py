@@ -76,6 +76,15 @@ def calls_of(table: Any) -> Iterator[Any]:
         yield client.batch_get_item(
             RequestItems={name: {"Keys": [key(number) for number in range(9)], "ConsistentRead": consistent}}, **asked
         )
+    writes = [
+        {"Put": {"TableName": name, "Item": order(9, 3000, Customer="C4", Total=1)}},
+        {"Update": {"TableName": name, "Key": key(2), **update}},
+        {"Delete": {"TableName": name, "Key": key(8)}},
+        {"ConditionCheck": {"TableName": name, "Key": key(1), "ConditionExpression": "attribute_exists(OrderId)"}},
+    ]
+    yield client.transact_write_items(TransactItems=writes, **asked)
+    gets = [{"Get": {"TableName": name, "Key": key(number)}} for number in (2, 9, 77)]
+    yield client.transact_get_items(TransactItems=gets, **asked)
     yield table.query(**query, Select="COUNT", **asked)
     yield table.scan(ProjectionExpression="OrderId", **asked)
     yield table.query(
