@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.measure import Measurement
 from rich.text import Text
 
 from shardkit.cli.figures import clipped, columns, duration, percent, show_table
@@ -14,10 +15,12 @@ from shardkit.partitions.throttle import Kind
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 __all__ = ["pictures", "reasons", "scales", "show"]
 
 _ROWS, _COLUMNS = 22, 60
+_LONGEST_NAME, _WIDE = 40, 1000
 _KINDS: tuple[Kind, ...] = ("write", "read")
 _SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
@@ -52,27 +55,44 @@ def reasons(outcome: Outcome) -> str:
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Print the comparison, and then the heat of each way."""
-    grid = columns(
-        console, "way", "time", "units/s", "share", "ceiling", "requests", "throttled", "hottest partition",
-        "hottest key",
-    )  # fmt: skip
-    for outcome in outcomes:
-        partition, rate = outcome.busiest
-        grid.add_row(
-            Text(clipped(outcome.way.name)),
-            duration(outcome.seconds),
-            f"{outcome.units_a_second:,.0f}",
-            percent(outcome.share),
-            "-" if outcome.ceiling is None else percent(outcome.ceiling),
-            f"{outcome.requests:,}",
-            f"{sum(outcome.throttled.values()):,}",
-            f"{partition} of {outcome.partitions}, {rate:,.0f}/s",
-            Text(f"{clipped(outcome.hottest_key, 24)}, {percent(outcome.hottest_key_share)}"),
-        )
-    show_table(console, grid)
+    rows = [_row(outcome) for outcome in outcomes]
+    way, *others = rows[0]
+    shown: list[str] = []
+    for name in others:  # a narrow terminal gets its columns in several tables
+        if shown and _width(console, _grid(console, rows, [way, *shown, name])) > console.width:
+            show_table(console, _grid(console, rows, [way, *shown]))
+            shown.clear()
+        shown.append(name)
+    show_table(console, _grid(console, rows, [way, *shown]))
     most = scales(outcomes, _COLUMNS)
     for outcome in outcomes:
         _show_one(console, outcome, most)
+
+
+def _row(outcome: Outcome) -> dict[str, str]:
+    partition, rate = outcome.busiest
+    return {
+        "way": clipped(outcome.way.name, _LONGEST_NAME),
+        "time": duration(outcome.seconds),
+        "units/s": f"{outcome.units_a_second:,.0f}",
+        "share": percent(outcome.share),
+        "ceiling": "-" if outcome.ceiling is None else percent(outcome.ceiling),
+        "requests": f"{outcome.requests:,}",
+        "throttled": f"{sum(outcome.throttled.values()):,}",
+        "hottest partition": f"{partition} of {outcome.partitions}, {rate:,.0f}/s",
+        "hottest key": f"{clipped(outcome.hottest_key, 24)}, {percent(outcome.hottest_key_share)}",
+    }
+
+
+def _width(console: Console, grid: Table) -> int:
+    return Measurement.get(console, console.options.update(width=_WIDE), grid).maximum
+
+
+def _grid(console: Console, rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> Table:
+    grid = columns(console, *names)
+    for row in rows:
+        grid.add_row(*(Text(row[name]) for name in names))
+    return grid
 
 
 def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None, Kind], float]) -> None:

@@ -89,6 +89,24 @@ def test_a_row_a_way_and_its_heat() -> None:
 
 
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_columns_of_a_narrow_terminal_are_in_several_tables(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    console = Console(width=width, force_terminal=True, color_system=None, highlight=False)
+    monkeypatch.setattr("shardkit.cli.simulate.out", lambda: console)
+    with console.capture() as captured:
+        invoke("small.toml")
+    lines = captured.get().splitlines()
+    headings = [" ".join(line.split()[1:]) for line in lines if line.split()[:1] == ["way"]]
+    whole = "time units/s share ceiling requests throttled hottest partition hottest key"
+    assert " ".join(headings) == whole
+    assert len(headings) == {80: 2, 200: 1}[width]
+    assert "…" not in captured.get()
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.usefixtures("folder")
 def test_json() -> None:
     found = simulated("small.toml")
     assert (found["scenario"], found["items"], found["bad_records"]) == ("small.toml", 2000, 0)

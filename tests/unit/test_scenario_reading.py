@@ -234,6 +234,10 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (scenario(sharding=5), "[sharding] is 5; give a table of entries"),
         (scenario(load={"workers": 1.5}), "[load] workers = 1.5: give a whole number of workers, 1 or more"),
         (scenario(load={"write_units": "lots"}), "[load] write_units = 'lots': "),
+        (
+            scenario(table={"on_demand": True}, load={"write_units": "80%"}),
+            "[load] write_units = '80%': the table has no provisioned write_units to take a share of; give a number",
+        ),
         (scenario(load={"attempts": 3}), "[load] attempts = 3: there is no such entry"),
         (scenario(load={"with": "put_item"}), "[load] per_second: it is missing; give a number of items"),
         (scenario(load={"with": "put_item", "per_second": 0}), "[load] per_second = 0: give a number of items"),

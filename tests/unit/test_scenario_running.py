@@ -199,6 +199,14 @@ def test_cursors_mix_what_is_sorted() -> None:
     assert at_work(mixed) > 1
 
 
+def test_of_items_with_one_key_a_bulk_load_writes_the_last() -> None:
+    keys = {"number": 500, "keys": {"distribution": "uniform", "values": 20}}
+    given = {"partition_key": "Date", "write_units": 4000}
+    scenario = read_scenario({"table": given, "items": keys, "load": {"with": "bulk_load"}}, "s.toml")
+    outcome = run(scenario, scenario.ways[0], items_of(scenario))
+    assert (outcome.written, outcome.items, outcome.complete) == (20, 20, True)
+
+
 # -- reads -------------------------------------------------------------------------------------------------------------
 
 READS = {"with": "get_item", "per_second": 10}

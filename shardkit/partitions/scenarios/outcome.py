@@ -21,7 +21,7 @@ class Outcome:
         way: the way.
         seconds: of virtual time, from the first request until the last item was written (or, without a load, until the
             last read ended).
-        items: items that were to be written.
+        items: items that were to be written; of several with one key, ``bulk_load`` may write the last one only.
         written: items that were.
         write_units: write units that the table served, without those of global indexes.
         read_units: read units that it served.

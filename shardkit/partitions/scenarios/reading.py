@@ -100,6 +100,10 @@ def _way(own: Entries | None, top: Entries) -> Way:
         load=None if load is None else _load(load),
         reads=None if reads is None else _reads(reads, alone=load is None),
     )
+    throughput = way.table.throughput
+    share = way.load is not None and isinstance(way.load.write_units, str)
+    if load is not None and share and (throughput.on_demand or throughput.write_units is None):
+        load.note("write_units", "the table has no provisioned write_units to take a share of; give a number")
     name = way.described
     if own is not None:
         name = own.text("name", name)

@@ -152,7 +152,7 @@ class _Run:
         return Outcome(
             way=way,
             seconds=table.answered if load is None else table.wrote,
-            items=self._puts,
+            items=self._puts - (load.load.report.duplicates if isinstance(load, LoadClient) else 0),
             written=table.written,
             **{
                 f"{one}_units": sum(sum(cells.taken[one]) for cells in table.partitions.heat.partitions)
