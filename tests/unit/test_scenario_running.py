@@ -118,6 +118,12 @@ def test_puts_go_round_the_items_for_as_long_as_they_are_to() -> None:
     assert outcome.reads == pytest.approx(100, abs=1)  # as long as the load
 
 
+@pytest.mark.parametrize(("seconds", "calls"), [(0.01, 1), (0.1, 1), (0.11, 2), (2, 20)])
+def test_a_call_is_begun_at_each_time_before_the_end(seconds: float, calls: int) -> None:
+    outcome = simulated(table={"read_units": 1000}, load=puts(10, seconds=seconds), reads={**READS, "seconds": seconds})
+    assert (outcome.items, outcome.written, outcome.reads) == (calls, calls, calls)
+
+
 def test_a_hot_index_throttles_the_tables_writes() -> None:
     index = {"name": "ByStatus", "partition_key": "Status", "write_units": 4000, "partitions": 4, "burst_seconds": 0}
     items = {"number": 7500, "attributes": {"Status": {"distribution": "weights", "weights": {"open": 1}}}}

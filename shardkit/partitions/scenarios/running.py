@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shardkit.capacity.units import rounded_up
 from shardkit.faults import throttle_reasons
 from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.fan_out import FanOut
@@ -125,7 +126,7 @@ class _Run:
         load = self._way.load
         if load is None:
             return 0
-        return len(self._items) if load.seconds is None else round(load.per_second * load.seconds)
+        return len(self._items) if load.seconds is None else rounded_up(load.per_second * load.seconds)
 
     def _share(self) -> float:
         reads = self._way.reads
@@ -232,7 +233,7 @@ class _Run:
             return Steps(retries.call(Send("GetItem", {**asked, "ConsistentRead": reads.consistent})))
 
         def go_on(number: int, _now: float) -> bool:
-            return loading() if reads.seconds is None else number < reads.per_second * reads.seconds
+            return loading() if reads.seconds is None else number < rounded_up(reads.per_second * reads.seconds)
 
         return AtARate(reads.per_second, read, go_on)
 
