@@ -30,7 +30,7 @@ ITEMS = 1_000_000
 """Of a load. A larger one loses a little more: a large window fills slowly (50,000 lose 1.2% of two million)."""
 USERS_OF_ITEMS = sum(messages.MESSAGES) // 2
 
-_BODY = "x" * (ITEM_BYTES - item_size({"pk": {"S": "U" + 6 * "0"}, "sk": {"S": 6 * "0"}, "body": {"S": ""}}))
+_BODY = "x" * (ITEM_BYTES - item_size({"pk": {"S": "U" + 6 * "0"}, "sk": {"N": 6 * "9"}, "body": {"S": ""}}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,8 @@ class Used:
 
 
 def message(user: int, number: int) -> dict[str, Any]:
-    """Give a message of 1 KB."""
-    return {"pk": f"U{user:06}", "sk": f"{number:06}", "body": _BODY}
+    """Give a message of 1 KB at the most."""
+    return {"pk": f"U{user:06}", "sk": number, "body": _BODY}
 
 
 def load(window: int, items: int) -> Used:
@@ -74,6 +74,8 @@ def item_bytes(items: int = 10_000) -> float:
         machine.put(message(number // USERS_OF_ITEMS, number))
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    if machine.report.failed:
+        raise RuntimeError(f"messages are refused: {machine.report.failures[0].error}")
     return held / items
 
 
