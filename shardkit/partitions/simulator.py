@@ -104,7 +104,7 @@ class Simulator:
         >>> simulator = Simulator(table)
         >>> report = simulator.load(({"Id": f"{n:04}"} for n in range(1000)), write_units=100)
         >>> report.written, round(report.seconds)
-        (1000, 9)
+        (1000, 10)
 
     Args:
         table: the table; or a function that answers a request at a time, as one does.

@@ -17,6 +17,7 @@ import pytest
 from botocore.config import Config
 
 from shardkit import (
+    BulkLoadError,
     CalculatedSuffix,
     CapacityMeter,
     ShardedTable,
@@ -74,12 +75,14 @@ def test_requests_are_under_way_in_all_processes_at_once(job: Job, orders: Shard
 
 
 def test_a_throttle_is_the_exception_of_the_callers_client(job: Job) -> None:
-    """What fails for good fails with the exception that one process would have given."""
+    """What stops a load is the exception that one process would have given."""
     write_orders(job.folder / "orders.jsonl", 20, bad=0)
-    with Proxy(job.endpoint, repeat("throttle")) as proxy:
-        report = replace(job, endpoint=proxy.endpoint).run(processes=1)
-    assert report.failed == 20
-    error = report.failures[0].error
+    with Proxy(job.endpoint, repeat("throttle")) as proxy, pytest.raises(BulkLoadError) as stopped:
+        replace(job, endpoint=proxy.endpoint).run(processes=1)
+    assert stopped.value.report is not None
+    assert stopped.value.report.stopped == 20
+    assert stopped.value.__cause__ is not None
+    error = stopped.value.__cause__.__cause__
     client = connected(job.endpoint).meta.client
     assert type(error).__name__ == client.exceptions.ProvisionedThroughputExceededException.__name__
     client.close()
