@@ -12,9 +12,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from shardkit.cli import build_app
-from shardkit.cli.figures import percent
 
+pytest.importorskip("rich")
 typer_testing = pytest.importorskip("typer.testing")
+
+from shardkit.cli.figures import percent
 
 EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / name for name in ("examples", "docs"))
 SMALL = """
