@@ -11,12 +11,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from shardkit.cli import build_app
-
 pytest.importorskip("rich")
-typer_testing = pytest.importorskip("typer.testing")
 
+from shardkit.cli import build_app
 from shardkit.cli.figures import percent
+
+typer_testing = pytest.importorskip("typer.testing")
 
 EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / name for name in ("examples", "docs"))
 SMALL = """
