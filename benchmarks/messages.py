@@ -12,8 +12,9 @@ from random import Random
 
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
+from shardkit.codec import WireItem
 
-__all__ = ["DAY", "MESSAGES", "SEED", "counts", "in_order", "in_random_order", "of_one_day"]
+__all__ = ["DAY", "MESSAGES", "SEED", "counts", "in_order", "in_random_order", "of_one_day", "stored"]
 
 MESSAGES = (100, 200)
 """Of a user, from and to."""
@@ -64,6 +65,12 @@ def of_one_day(items: int, shards: int) -> Iterator[Write]:
         shard = strategy.shard_of(DAY, {"OrderId": number})
         assert shard is not None
         yield _write(*made[shard - 1], number)
+
+
+def stored(write: Write) -> WireItem:
+    """Give the item of a write, in wire form."""
+    user, number = write.identity
+    return {"pk": {"S": user}, "sk": {"N": str(number)}}
 
 
 def _user(user: int) -> tuple[str, bytes]:

@@ -1,7 +1,7 @@
 """The guide's bulk load in virtual time, on its 11 partitions: batch_writer's ways, shardkit's, and one day's key.
 
 20 million items of 1,000 bytes, of 133,333 users with 100 to 200 messages each; 11,000 write units on 11 partitions of
-1,000, no burst credit beyond the second. The loads are the project's own machines, and one that sends what boto3's
+1,000, no burst credit beyond the second. The loads are the project's own machines, and the one that sends what boto3's
 batch_writer sends. Hashing sets a ceiling: keys do not fall on the partitions evenly, and no order of upload is done
 before the busiest partition has taken its part.
 """
@@ -16,10 +16,14 @@ from multiprocessing import get_context
 from typing import Literal
 
 from benchmarks import messages
-from benchmarks.batch_writer import BatchWriter
 from benchmarks.measure import Figure
 from benchmarks.report import Section
-from shardkit.partitions import Partitions, SimulatedTable, Simulator
+from shardkit.faults import is_throttle
+from shardkit.machine import Program, Response, Send, Steps
+from shardkit.partitions import Partitions, Simulator
+from shardkit.partitions.scenarios.clients import batch_writer
+from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries
+from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import Client
 
 __all__ = [
@@ -29,6 +33,7 @@ __all__ = [
     "PARTITIONS",
     "USERS",
     "WRITE_UNITS",
+    "EndlessRetries",
     "Run",
     "Way",
     "a_table",
@@ -144,7 +149,27 @@ class Run:
         return 100 * self.read_items / (WRITE_UNITS * (self.read_seconds + KEPT_SECONDS))
 
 
-def a_table(parts: int = 1) -> SimulatedTable:
+class EndlessRetries(Retries):
+    """The retries of a script that is given a batch back where boto3 raises a throttle, and begins again with it.
+
+    Attributes:
+        raised: how often boto3 raised one.
+    """
+
+    raised = 0
+
+    def call(self, send: Send) -> Program[Response]:
+        """Make a call, until it goes."""
+        while True:
+            try:
+                return (yield from super().call(send))
+            except Exception as error:  # noqa: PERF203 - each call's error is its own
+                if not is_throttle(error):
+                    raise
+                self.raised += 1
+
+
+def a_table(parts: int = 1) -> WatchedTable:
     """Make the table, or one loader's part of it: it cannot use what another one leaves of a partition."""
     partitions = Partitions(
         read_units=0,
@@ -153,7 +178,7 @@ def a_table(parts: int = 1) -> SimulatedTable:
         burst_seconds=0,
         adaptive_seconds=0 if parts == 1 else None,
     )
-    return SimulatedTable(DESCRIPTION, partitions, keeps_items=False)
+    return WatchedTable(DESCRIPTION, partitions, keeps_items=False)
 
 
 def simulated(way: Way) -> Run:
@@ -165,11 +190,10 @@ def simulated(way: Way) -> Run:
     raised = 0
     if way.order in {"sorted", "random"}:
         source = messages.in_order(counts) if way.order == "sorted" else messages.in_random_order(counts)
-        writers = [BatchWriter(table.name, source, simulator.draw) for _ in range(way.threads)]
-        simulator.run_all(map(Client, writers))
-        requests = sum(writer.requests for writer in writers)
-        throttles = sum(writer.throttles for writer in writers)
-        raised = sum(writer.raised for writer in writers)
+        items = map(messages.stored, source)  # the threads take turns with it
+        retries = EndlessRetries(ATTEMPTS, simulator.draw)
+        simulator.run_all(Client(Steps(batch_writer(table.name, items, retries))) for _ in range(way.threads))
+        requests, throttles, raised = table.requests, table.throttled.total(), retries.raised
         read_seconds, read_items = simulator.now, way.items
     else:
         if way.order == "day":

@@ -1,4 +1,4 @@
-"""What the simulated loads stand on: their data, what batch_writer sends, and what is made of the runs."""
+"""What the simulated loads stand on: their data, what boto3 raises, and what is made of the runs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
-from typing import Any, cast
+from typing import Any
 
+import orjson
 import pytest
-from boto3.dynamodb.table import BatchWriter as Boto3BatchWriter
+from botocore.exceptions import ClientError
 
 pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from benchmarks import messages, simulate
-from benchmarks.batch_writer import BatchWriter
 from benchmarks.heat_maps import draw_heat, picture_of
-from benchmarks.simulate import Run, Way, figures, section, simulated, together
+from benchmarks.simulate import EndlessRetries, Run, Way, figures, section, simulated, together
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
-from shardkit.machine import Answer, Send
+from shardkit.machine import Answer, Send, Steps
 from shardkit.partitions import Simulator, Throttle
+from shardkit.partitions.scenarios.clients import batch_writer
+from shardkit.partitions.scenarios.retries import ATTEMPTS
+from tests.fakes import client_error
 
 
 def named(writes: Iterable[Write]) -> list[tuple[Any, ...]]:
@@ -60,43 +62,8 @@ def test_orders_of_a_day_are_in_their_shards() -> None:
     ]
 
 
-class Client:
-    """Leaves some of each batch unprocessed, as a schedule says."""
-
-    def __init__(self, seed: int) -> None:
-        self._draw = Random(seed)
-        self.batches: list[list[Any]] = []
-
-    def batch_write_item(self, *, RequestItems: dict[str, list[Any]]) -> dict[str, Any]:
-        ((name, requests),) = RequestItems.items()
-        requests = list(requests)
-        self.batches.append(requests)
-        left = [request for request in requests if self._draw.random() < 0.4]
-        return {"UnprocessedItems": {name: left} if left else {}}
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_it_sends_what_boto3_sends(seed: int) -> None:
-    """The same batches in the same order, whatever comes back unprocessed."""
-    writes = list(messages.in_order(messages.counts(300, 2)))
-    real, modelled = Client(seed), Client(seed)
-    with Boto3BatchWriter("Messages", cast("Any", real)) as writer:
-        for write in writes:
-            user, number = write.identity
-            writer.put_item({"pk": {"S": user}, "sk": {"N": f"{number}"}})
-
-    def answer(send: Send, _: float) -> Answer:
-        return modelled.batch_write_item(RequestItems=send.params["RequestItems"])
-
-    machine = BatchWriter("Messages", iter(writes), Random(0).random)
-    Simulator(answer).run(machine)
-    assert modelled.batches == real.batches
-    assert machine.requests == len(real.batches)
-    assert 0 < machine.throttles < machine.requests
-
-
-def test_a_throttled_batch_is_tried_as_botocore_does() -> None:
-    """Four times, after waits of up to 1, 2 and 4 seconds; the script is told, and goes on with the batch."""
+def test_a_script_that_boto3_raises_to_begins_again_with_its_batch() -> None:
+    """After four tries with waits of up to 1, 2 and 4 seconds."""
     times: list[float] = []
 
     def answer(_: Send, now: float) -> Answer:
@@ -104,10 +71,25 @@ def test_a_throttled_batch_is_tried_as_botocore_does() -> None:
         throttle = Throttle("write", "KeyRangeThroughput", "table/Messages")
         return throttle.error("BatchWriteItem") if len(times) <= 6 else {"UnprocessedItems": {}}
 
-    machine = BatchWriter("Messages", iter(list(messages.in_order([25]))), lambda: 0.5)
-    Simulator(answer, latency=(0, 0)).run(machine)
+    items = map(messages.stored, messages.in_order([25]))
+    retries = EndlessRetries(ATTEMPTS, lambda: 0.5)
+    Simulator(answer, latency=(0, 0)).run(Steps(batch_writer("Messages", items, retries)))
     assert times == [0.0, 0.5, 1.5, 3.5, 3.5, 4.0, 5.0]
-    assert (machine.requests, machine.throttles, machine.raised) == (7, 6, 1)
+    assert retries.raised == 1
+
+
+def test_other_errors_end_the_script() -> None:
+    error = client_error("ValidationException")
+    retries = EndlessRetries(ATTEMPTS, lambda: 0.5)
+    with pytest.raises(ClientError) as raised:
+        Simulator(lambda _send, _now: error).run(Steps(retries.call(Send("BatchWriteItem", {}))))
+    assert raised.value is error
+    assert retries.raised == 0
+
+
+def test_a_message_is_stored_as_its_write_says() -> None:
+    (write,) = messages.in_order([1])
+    assert orjson.loads(write.body) == {"PutRequest": {"Item": messages.stored(write)}}
 
 
 def of(**way: Any) -> Run:

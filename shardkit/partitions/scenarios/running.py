@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardkit.capacity.units import rounded_up
-from shardkit.faults import throttle_reasons
-from shardkit.machine import Answer, Machine, Program, Send, Steps
+from shardkit.machine import Machine, Program, Send, Steps
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.partitions.model import Partitions
@@ -19,17 +17,14 @@ from shardkit.partitions.scenarios.outcome import Outcome
 from shardkit.partitions.scenarios.retries import Retries
 from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throughput, Way
 from shardkit.partitions.scenarios.spread import KeyUnits, SpreadItems
-from shardkit.partitions.simulated_table import SimulatedTable
+from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import Client, LoadClient, Simulator, draws
 from shardkit.partitions.throttle import Kind
 from shardkit.sharding import Sharding
 
-__all__ = ["UNPROCESSED", "run"]
+__all__ = ["run"]
 
-UNPROCESSED = "UnprocessedItems"
-"""What stands for the reason of a batch of which a part came back: the service gives none."""
 _FAN_OUT = FanOut(concurrency=10)  # as many requests side by side as botocore pools connections
-_TOLD_EVERY = 256  # requests
 
 Progress = Callable[[float], object]
 
@@ -55,44 +50,6 @@ def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lamb
     return _Run(scenario, way, items, progress).outcome()
 
 
-class _WatchedTable(SimulatedTable):
-    """A simulated table that counts what its clients meet."""
-
-    def __init__(self, *given: Any, progress: Callable[[], object], **options: Any) -> None:
-        super().__init__(*given, **options)
-        self._progress = progress
-        self.requests = 0
-        self.throttled: Counter[str] = Counter()
-        self.written = 0
-        self.wrote = 0.0
-        self.answered = 0.0
-
-    def answer(self, send: Send, now: float) -> Answer:
-        """Answer a request, and count it."""
-        answer = super().answer(send, now)
-        self.requests += 1
-        if self.requests % _TOLD_EVERY == 0:
-            self._progress()
-        if isinstance(answer, Exception):
-            self.throttled.update(throttle_reasons(answer))
-            return answer
-        self.answered = now
-        written = _written(send, answer)
-        if written:
-            self.written += written
-            self.wrote = now
-        if answer.get("UnprocessedItems"):
-            self.throttled[UNPROCESSED] += 1
-        return answer
-
-
-def _written(send: Send, answer: Mapping[str, Any]) -> int:
-    if send.operation == "BatchWriteItem":
-        sent, left = send.params["RequestItems"], answer["UnprocessedItems"]
-        return sum(map(len, sent.values())) - sum(map(len, left.values()))
-    return int(send.operation == "PutItem")
-
-
 class _Run:
     def __init__(self, scenario: Scenario, way: Way, items: Items, progress: Progress) -> None:
         self._scenario = scenario
@@ -110,7 +67,7 @@ class _Run:
             for index, throughput in self._throughputs.items()
         }
         self._ceiling = self._ceiling_of_hashing()
-        self._table = _WatchedTable(
+        self._table = WatchedTable(
             description,
             self._partitions[None],
             indexes={index: one for index, one in self._partitions.items() if index is not None},

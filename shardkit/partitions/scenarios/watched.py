@@ -1,0 +1,67 @@
+"""A simulated table that is watched: how many requests it answers, and which of them it throttles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardkit.faults import throttle_reasons
+from shardkit.machine import Answer, Send
+from shardkit.partitions.simulated_table import SimulatedTable
+
+__all__ = ["UNPROCESSED", "WatchedTable"]
+
+UNPROCESSED = "UnprocessedItems"
+"""What stands for the reason of a batch of which a part came back: the service gives none."""
+_TOLD_EVERY = 256  # requests
+
+
+class WatchedTable(SimulatedTable):
+    """A simulated table that counts what its clients meet.
+
+    Args:
+        given: as of :class:`SimulatedTable`, and ``options`` too.
+        progress: called now and then.
+
+    Attributes:
+        requests: how many it answered.
+        throttled: how many of them it refused, or sent a part of back, by reason.
+        written: items that were written.
+        wrote: when the last of them was.
+        answered: when it last answered with something other than an error.
+    """
+
+    def __init__(self, *given: Any, progress: Callable[[], object] = lambda: None, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._progress = progress
+        self.requests = 0
+        self.throttled: Counter[str] = Counter()
+        self.written = 0
+        self.wrote = 0.0
+        self.answered = 0.0
+
+    def answer(self, send: Send, now: float) -> Answer:
+        """Answer a request, and count it."""
+        answer = super().answer(send, now)
+        self.requests += 1
+        if self.requests % _TOLD_EVERY == 0:
+            self._progress()
+        if isinstance(answer, Exception):
+            self.throttled.update(throttle_reasons(answer))
+            return answer
+        self.answered = now
+        written = _written(send, answer)
+        if written:
+            self.written += written
+            self.wrote = now
+        if answer.get("UnprocessedItems"):
+            self.throttled[UNPROCESSED] += 1
+        return answer
+
+
+def _written(send: Send, answer: Mapping[str, Any]) -> int:
+    if send.operation == "BatchWriteItem":
+        sent, left = send.params["RequestItems"], answer["UnprocessedItems"]
+        return sum(map(len, sent.values())) - sum(map(len, left.values()))
+    return int(send.operation == "PutItem")
