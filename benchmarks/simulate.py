@@ -24,7 +24,6 @@ from shardkit.partitions import Partitions, Simulator
 from shardkit.partitions.scenarios.clients import batch_writer
 from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries
 from shardkit.partitions.scenarios.watched import WatchedTable
-from shardkit.partitions.simulator import Client
 
 __all__ = [
     "DESCRIPTION",
@@ -192,7 +191,7 @@ def simulated(way: Way) -> Run:
         source = messages.in_order(counts) if way.order == "sorted" else messages.in_random_order(counts)
         items = map(messages.stored, source)  # the threads take turns with it
         retries = EndlessRetries(ATTEMPTS, simulator.draw)
-        simulator.run_all(Client(Steps(batch_writer(table.name, items, retries))) for _ in range(way.threads))
+        simulator.run_all(Steps(batch_writer(table.name, items, retries)) for _ in range(way.threads))
         requests, throttles, raised = table.requests, table.throttled.total(), retries.raised
         read_seconds, read_items = simulator.now, way.items
     else:
@@ -201,8 +200,7 @@ def simulated(way: Way) -> Run:
         else:
             source = messages.in_order(counts, range(way.part, way.users, way.parts))
         load = simulator.loading(source, write_units=WRITE_UNITS / way.parts)
-        simulator.run_all([load])
-        report = load.load.report
+        report = simulator.run(load)
         if report.failed:
             raise RuntimeError(f"{way.name}: {report.failed:,} items failed: {report.failures[0].error}")
         requests, throttles = report.requests, report.throttles

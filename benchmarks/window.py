@@ -53,15 +53,16 @@ def load(window: int, items: int) -> Used:
     What is written after that, while the window empties, counts in a small load only.
     """
     simulator = Simulator(a_table(), seed=messages.SEED)
-    client = simulator.loading(messages.in_order(messages.counts(items, items // USERS_OF_ITEMS)), window=window)
-    simulator.run_all([client])
-    if client.load.report.written != items:
-        raise RuntimeError(f"{client.load.report.written} messages were written of {items}")
-    assert client.read is not None
+    loading = simulator.loading(messages.in_order(messages.counts(items, items // USERS_OF_ITEMS)), window=window)
+    report = simulator.run(loading)
+    if report.written != items:
+        raise RuntimeError(f"{report.written} messages were written of {items}")
+    read = loading.read
+    assert read is not None
     return Used(
-        share=client.read.written / ((client.read.seconds + KEPT_SECONDS) * WRITE_UNITS),
-        throttles=client.read.throttles,
-        requests=client.read.requests,
+        share=read.written / ((read.seconds + KEPT_SECONDS) * WRITE_UNITS),
+        throttles=read.throttles,
+        requests=read.requests,
     )
 
 

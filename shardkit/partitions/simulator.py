@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import count, islice
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.writes import Write
 from shardkit.errors import ConfigurationError
 from shardkit.hashing import stable_hash
-from shardkit.machine import Answer, Done, Machine, Send
+from shardkit.machine import Answer, Done, Machine, Send, Step
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy, Unsharded
 
-__all__ = ["Client", "LoadClient", "Simulator", "draws"]
+__all__ = ["SimulatedLoad", "Simulator", "draws"]
 
 T = TypeVar("T")
 
@@ -38,58 +38,54 @@ def draws(seed: object) -> Callable[[], float]:
     return lambda: stable_hash(f"{seed}:{next(number)}") / 2**64
 
 
-class Client(Generic[T]):
-    """Somebody who runs a machine: it goes on until the machine is done.
+class SimulatedLoad:
+    """A bulk load that takes its items as it has room for them: a machine that gives the report.
 
     Args:
-        machine: the machine.
-
-    Attributes:
-        result: what the machine gave, once it is done.
-    """
-
-    def __init__(self, machine: Machine[T]) -> None:
-        self.machine = machine
-        self.result: T | None = None
-
-    def done(self, value: T, now: float) -> bool:
-        """Take what the machine gave; True: that is all, False: it is asked again."""
-        self.result = value
-        return True
-
-
-class LoadClient(Client[Any]):
-    """A bulk load, which is fed with its items as it has room.
-
-    Args:
-        load: the machine.
+        load: the load's own machine.
         items: the items, or writes that are made already.
 
     Attributes:
-        load: the machine.
+        load: that machine.
         read: its report when the last item had been read.
     """
 
     def __init__(self, load: Load, items: Iterable[Mapping[str, Any] | Write]) -> None:
-        super().__init__(load)
         self.load = load
         self.read: BulkReport | None = None
         self._items = iter(items)
 
-    def done(self, value: Any, now: float) -> bool:
-        """Feed it with items."""
+    @property
+    def ended(self) -> bool:
+        """Whether every item has its result."""
+        return self.load.ended
+
+    def next(self, now: float) -> Step[BulkReport]:
+        """Decide the next step at the time ``now``."""
+        while True:
+            step = self.load.next(now)
+            if not isinstance(step, Done):
+                return step
+            self.load.settled()  # nobody keeps a journal
+            if self.load.wants:
+                self._feed()
+            if self.load.ended:
+                return Done(self.load.report)
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        """Take the answer to an earlier ``Send``."""
+        self.load.receive(send, answer, now)
+
+    def _feed(self) -> None:
         load = self.load
-        load.settled()  # nobody keeps a journal
+        for item in islice(self._items, load.room):
+            if isinstance(item, Write):
+                load.add(item)
+            else:
+                load.put(item)
         if load.wants:
-            for item in islice(self._items, load.room):
-                if isinstance(item, Write):
-                    load.add(item)
-                else:
-                    load.put(item)
-            if load.wants:
-                self.read = load.report
-                load.close()
-        return load.ended
+            self.read = load.report
+            load.close()
 
 
 class Simulator:
@@ -139,24 +135,32 @@ class Simulator:
 
     def run(self, machine: Machine[T]) -> T:
         """Run a machine until it is done; one that streams can be run again."""
-        client = Client(machine)
-        self.run_all([client])
-        return client.result  # type: ignore[return-value]  # it is done
+        result: T = self.run_all([machine])[0]
+        return result
 
-    def run_all(self, clients: Iterable[Client[Any]]) -> None:
-        """Run clients side by side until all are done.
+    def run_all(self, machines: Iterable[Machine[Any]]) -> list[Any]:
+        """Run machines side by side until all are done.
+
+        Example::
+
+            reports = simulator.run_all([simulator.loading(orders), simulator.loading(messages)])
+
+        Returns:
+            What each machine gave, in their order.
 
         Raises:
             RuntimeError: a machine waits for nothing, or for what is past.
         """
-        running = {id(client.machine): client for client in clients}
+        running = {id(machine): machine for machine in machines}
         order = {machine: number for number, machine in enumerate(running)}  # an id is not the same in every run
         alarms: dict[int, float] = {}
+        results: dict[int, Any] = {}
         asked = [*running]
         while running:
             for machine in asked:
                 until = self._ask(running[machine])
-                if until is None:
+                if isinstance(until, Done):
+                    results[machine] = until.value
                     del running[machine]
                     alarms.pop(machine, None)
                 elif until == inf:
@@ -166,6 +170,7 @@ class Simulator:
                     heappush(self._alarms, (until, order[machine], machine))
             if running:
                 asked = [machine for machine in self._pass(alarms) if machine in running]
+        return [results[machine] for machine in order]
 
     def load(
         self,
@@ -195,31 +200,30 @@ class Simulator:
         Raises:
             ConfigurationError: the simulator has no table of its own, or an argument cannot work.
         """
-        client = self.loading(
-            items,
-            strategy,
-            workers=workers,
-            window=window,
-            write_units=write_units,
-            duplicates=duplicates,
-            max_failures=max_failures,
+        return self.run(
+            self.loading(
+                items,
+                strategy,
+                workers=workers,
+                window=window,
+                write_units=write_units,
+                duplicates=duplicates,
+                max_failures=max_failures,
+            )
         )
-        self.run_all([client])
-        return client.load.report
 
     def loading(
         self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any
-    ) -> LoadClient:
-        """Give a load as a client, to be run beside others; arguments as of :meth:`load`."""
+    ) -> SimulatedLoad:
+        """Give a load as a machine, to be run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
         if not isinstance(self._table, SimulatedTable):
             raise ConfigurationError("a load needs the simulator to have a SimulatedTable, and it has a function")
         table = self._table
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
-        return LoadClient(Load(sharding, draw=self.draw, **{"workers": 10, **options}), items)
+        return SimulatedLoad(Load(sharding, draw=self.draw, **{"workers": 10, **options}), items)
 
-    def _ask(self, client: Client[Any]) -> float | None:
-        """Let a machine start what it starts now; give until when it waits, None: it is done."""
-        machine = client.machine
+    def _ask(self, machine: Machine[T]) -> float | Done[T]:
+        """Let a machine start what it starts now; give until when it waits, or that it is done."""
         while True:
             step = machine.next(self.now)
             if isinstance(step, Send):
@@ -227,8 +231,7 @@ class Simulator:
                 arrives = self.now + self._latency(step, self.draw())
                 heappush(self._arrivals, (arrives, next(self._number), machine, step, answer))
             elif isinstance(step, Done):
-                if client.done(step.value, self.now):
-                    return None
+                return step
             elif step.until is None:
                 return inf
             elif step.until > self.now:

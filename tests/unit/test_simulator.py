@@ -20,7 +20,7 @@ from shardkit.machine import Answer, Done, Send, Step, Steps, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.partitions import Partitions, SimulatedTable, Simulator
-from shardkit.partitions.simulator import Client, draws
+from shardkit.partitions.simulator import draws
 
 DESCRIPTION: dict[str, Any] = {
     "TableName": "Messages",
@@ -178,7 +178,7 @@ def first_key() -> dict[str, Any]:
     return {**names, "ExpressionAttributeValues": {":user": {"S": "U1.1"}}}
 
 
-# Clients and time.
+# Machines side by side, and time.
 
 
 class Ticks:
@@ -203,17 +203,17 @@ class Ticks:
         self.answers.append((now, answer))
 
 
-def test_clients_side_by_side_share_the_table() -> None:
+def test_machines_side_by_side_share_the_table() -> None:
     """Two loads and somebody who writes now and then: together they get no more than there is, and all end."""
     table = a_table(write_units=200)
     simulator = Simulator(table)
     loads = [simulator.loading(messages(1000), write_units=90) for _ in range(2)]
-    ticks = Client(Ticks("U99", 0.5, 10))
-    simulator.run_all([*loads, ticks])
-    assert ticks.result == 10
-    assert [load.load.report.written for load in loads] == [1000, 1000]
+    ticks = Ticks("U99", 0.5, 10)
+    *reports, ticked = simulator.run_all([*loads, ticks])
+    assert ticked == 10
+    assert [report.written for report in reports] == [1000, 1000]
     assert simulator.now >= 9
-    assert all(0.005 <= now - 0.5 * number <= 0.01 for number, (now, _) in enumerate(ticks.machine.answers))  # type: ignore[attr-defined]
+    assert all(0.005 <= now - 0.5 * number <= 0.01 for number, (now, _) in enumerate(ticks.answers))
 
 
 def test_latency_of_ones_own() -> None:
@@ -282,9 +282,9 @@ class Sleeper:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_clients_that_wait_for_the_same_time_take_turns_in_their_order(reverse: bool) -> None:
+def test_machines_that_wait_for_the_same_time_take_turns_in_their_order(reverse: bool) -> None:
     """Wherever in memory they are."""
     woken: list[Sleeper] = []
     sleepers = sorted((Sleeper(woken) for _ in range(5)), key=id, reverse=reverse)
-    Simulator(a_table()).run_all([Client(sleeper) for sleeper in sleepers])
+    Simulator(a_table()).run_all(sleepers)
     assert woken == sleepers

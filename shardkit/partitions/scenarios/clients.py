@@ -58,6 +58,11 @@ class SideBySide:
         self.failed = 0
         self.error: Exception | None = None
 
+    @property
+    def ended(self) -> bool:
+        """Whether all have ended."""
+        return not self._under_way
+
     def add(self, machine: Machine[Any]) -> None:
         """Run one more."""
         self._under_way.add(machine)
@@ -76,7 +81,7 @@ class SideBySide:
             self._ready.popleft()
             if step is not None and step.until is not None:
                 heappush(self._waiting, (step.until, next(self._order), machine))
-        if not self._under_way:
+        if self.ended:
             return Done(None)
         return Wait(self._waiting[0][0] if self._waiting else None)
 
@@ -124,6 +129,11 @@ class AtARate:
         self._began: float | None = None
         self._due: float = -inf
         self.begun = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether all calls have ended, and no more are begun."""
+        return self._due == inf and self._calls.ended
 
     @property
     def failed(self) -> int:

@@ -18,7 +18,7 @@ from shardkit.partitions.scenarios.retries import Retries
 from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throughput, Way
 from shardkit.partitions.scenarios.spread import KeyUnits, SpreadItems
 from shardkit.partitions.scenarios.watched import WatchedTable
-from shardkit.partitions.simulator import Client, LoadClient, Simulator, draws
+from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.partitions.throttle import Kind
 from shardkit.sharding import Sharding
 
@@ -94,23 +94,23 @@ class _Run:
     def outcome(self) -> Outcome:
         """Run it, and say what became of it."""
         way, table = self._way, self._table
-        clients: list[Client[Any]] = []
+        machines: list[Machine[Any]] = []
         load = None if way.load is None else self._load(way.load)
         if load is None:
             for number in range(len(self._items)):
                 table.hold(self._spread[number])
         else:
-            clients.append(load)
-        reads = None if way.reads is None else self._reads(way.reads, lambda: load is None or not _ended(load))
+            machines.append(load)
+        reads = None if way.reads is None else self._reads(way.reads, lambda: load is None or not load.ended)
         if reads is not None:
-            clients.append(Client(reads))
-        self._simulator.run_all(clients)
+            machines.append(reads)
+        self._simulator.run_all(machines)
         key, units = self._key_units[None].hottest
         kind: Kind = "read" if load is None else "write"
         return Outcome(
             way=way,
             seconds=table.answered if load is None else table.wrote,
-            items=self._puts - (load.load.report.duplicates if isinstance(load, LoadClient) else 0),
+            items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,
             **{
                 f"{one}_units": sum(sum(cells.taken[one]) for cells in table.partitions.heat.partitions)
@@ -150,9 +150,9 @@ class _Run:
         given = throughput.write_units if kind == "write" else throughput.read_units
         return len(self._partitions[index]) * LIMITS[kind] if given is None else given
 
-    # -- clients
+    # -- who writes and reads
 
-    def _load(self, load: Load) -> Client[Any]:
+    def _load(self, load: Load) -> SimulatedLoad | SideBySide | AtARate:
         name, items, seed = self._way.table.name, self._items, self._scenario.seed
         order = items.order(load.order, self._way.table.keys.partition_key, draws(f"order {seed}"))
         if load.tool == "bulk_load":
@@ -168,15 +168,13 @@ class _Run:
         retries = Retries(load.attempts, draws(f"retries {seed}"))
         if load.tool == "batch_writer":
             stored = (self._spread[number] for number in order)  # the threads take turns with it
-            writers = SideBySide(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
-            return Client(Steps(_ended_in(writers)))
+            return SideBySide(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
 
         def put(number: int) -> Machine[Any]:
             item = self._spread[order[number % len(order)]]
             return Steps(retries.call(Send("PutItem", {"TableName": name, "Item": item})))
 
-        rate = AtARate(load.per_second, put, lambda number, _now: number < self._puts)
-        return Client(Steps(_ended_in(rate)))
+        return AtARate(load.per_second, put, lambda number, _now: number < self._puts)
 
     def _reads(self, reads: Reads, loading: Callable[[], bool]) -> AtARate:
         draw = draws(f"reads {self._scenario.seed}")
@@ -239,18 +237,11 @@ def _partitions(throughput: Throughput, resource: str) -> Partitions:
     )
 
 
-def _ended_in(clients: SideBySide | AtARate) -> Program[str]:
-    """Run clients, and give the first error that one of several writers ended in, as text; none if there was none."""
-    yield clients
-    return str(clients.error or "") if isinstance(clients, SideBySide) else ""
-
-
-def _ended(load: Client[Any]) -> bool:
-    return load.load.ended if isinstance(load, LoadClient) else load.result is not None
-
-
-def _stopped(load: Client[Any]) -> str | None:
-    if not isinstance(load, LoadClient):
-        return load.result or None
+def _stopped(load: SimulatedLoad | SideBySide | AtARate) -> str | None:
+    """Say what ended a load early, or the first failure of one that went on; calls at a rate end on their own."""
+    if isinstance(load, AtARate):
+        return None
+    if isinstance(load, SideBySide):
+        return None if load.error is None else str(load.error)
     failures = load.load.report.failures
     return str(failures[0].error) if failures else None
