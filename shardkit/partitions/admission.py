@@ -64,14 +64,17 @@ class Admission:
             return self.estimator.transact_write_items(changes)
         return self.estimator.batch_write_item(changes)
 
-    def of_write(self, change: ItemChange, units: TableUnits) -> Iterator[Demand]:
-        """Say where a write takes its units: the table's key's partition, and that of each index entry's key."""
+    def of_write(self, key: Mapping[str, WireValue], change: ItemChange, units: TableUnits) -> Iterator[Demand]:
+        """Say where a write takes its units: the table's key's partition, and that of each index entry's key.
+
+        Args:
+            key: the primary key (and more, which is not looked at): of no item before and after, it is a write too.
+            change: the item before and after it.
+            units: what it takes.
+        """
         before, after = (None if image is None else sized(image) for image in change)
-        stored = after or before
-        if stored is None:
-            return
         table = units.table + sum(units.local_indexes.values())
-        yield Demand(self.partitions, self.hash_of(stored.item), "write", table)
+        yield Demand(self.partitions, self.hash_of(key), "write", table)
         for name, taken in units.global_indexes.items():
             index, partitions = self.indexes[name], self.index_partitions[name]
             entries = {_hash_of(index, entry): entry for entry in map(index.entry, (before, after)) if entry}

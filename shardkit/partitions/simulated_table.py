@@ -13,7 +13,7 @@ from shardkit.capacity.units import write_units
 from shardkit.codec import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError
 from shardkit.machine import Answer, Response, Send
-from shardkit.partitions.admission import Admission, Demand
+from shardkit.partitions.admission import Admission
 from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
 from shardkit.partitions.throttle import Throttle
@@ -215,8 +215,7 @@ class SimulatedTable:
         """Take what a write takes, and carry it out; or take nothing and say why not."""
         admission = self.admission
         units = admission.units_of(change)
-        nothing = [Demand(self.partitions, admission.hash_of(key), "write", units.table)]
-        throttle = admission.take(list(admission.of_write(change, units)) or nothing, now)
+        throttle = admission.take(admission.of_write(key, change, units), now)
         if throttle is not None:
             return throttle
         if self._keeps_items:

@@ -75,9 +75,7 @@ class PartitionedTable:
     ) -> Cost:
         """Say what a write costs, as its change does, or as it is said."""
         taken = units or self.admission.units_of(change, transactional=transactional)
-        demands = list(self.admission.of_write(change, taken))
-        # Of no item before and after, it is still a write to the key's partition.
-        demands = demands or [self.admission.of_read(None, key, taken.table)._replace(kind="write")]
+        demands = list(self.admission.of_write(key, change, taken))
         return Cost(taken, demands, list(self._keys(demands, (key, *change))), change)
 
     def read(self, index: str | None, key: Item, units: TableUnits) -> Cost:
