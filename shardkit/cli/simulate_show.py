@@ -79,7 +79,7 @@ def _row(outcome: Outcome) -> dict[str, str]:
         "ceiling": "-" if outcome.ceiling is None else percent(outcome.ceiling),
         "requests": f"{outcome.requests:,}",
         "throttled": f"{sum(outcome.throttled.values()):,}",
-        "hottest partition": f"{partition} of {outcome.partitions}, {rate:,.0f}/s",
+        "hottest partition": f"{partition} of {len(outcome.heat[None].partitions)}, {rate:,.0f}/s",
         "hottest key": f"{clipped(outcome.hottest_key, 24)}, {percent(outcome.hottest_key_share)}",
     }
 

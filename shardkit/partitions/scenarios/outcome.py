@@ -23,8 +23,6 @@ class Outcome:
             last read ended).
         items: items that were to be written; of several with one key, ``bulk_load`` may write the last one only.
         written: items that were.
-        write_units: write units that the table served, without those of global indexes.
-        read_units: read units that it served.
         provisioned: units a second that the table has of the kind that matters (``kind``): what is provisioned, or all
             that its partitions serve.
         ceiling: the share of them that hashing allows: the busiest partition (of the table or of an index) cannot be
@@ -35,7 +33,6 @@ class Outcome:
         failed_reads: reads that ended in an error.
         hottest_key: the partition key, as stored, that takes the most write units of the items.
         hottest_key_share: its part of them.
-        partitions: how many the table has at the end.
         heat: the table's heat, and that of each global index by its name.
         stopped: what ended the load before its end.
     """
@@ -44,8 +41,6 @@ class Outcome:
     seconds: float
     items: int = 0
     written: int = 0
-    write_units: float = 0.0
-    read_units: float = 0.0
     provisioned: float = 0.0
     ceiling: float | None = None
     requests: int = 0
@@ -54,9 +49,18 @@ class Outcome:
     failed_reads: int = 0
     hottest_key: str = ""
     hottest_key_share: float = 0.0
-    partitions: int = 0
     heat: Mapping[str | None, Heat] = field(default_factory=dict)
     stopped: str | None = None
+
+    @property
+    def write_units(self) -> float:
+        """Write units that the table served, without those of global indexes."""
+        return self._served("write")
+
+    @property
+    def read_units(self) -> float:
+        """Read units that the table served, without those of global indexes."""
+        return self._served("read")
 
     @property
     def kind(self) -> Kind:
@@ -66,8 +70,7 @@ class Outcome:
     @property
     def units_a_second(self) -> float:
         """Units a second of that kind, over the whole time."""
-        units = self.write_units if self.kind == "write" else self.read_units
-        return units / self.seconds if self.seconds else 0.0
+        return self._served(self.kind) / self.seconds if self.seconds else 0.0
 
     @property
     def share(self) -> float:
@@ -86,6 +89,9 @@ class Outcome:
         served = [sum(one.taken[self.kind]) / seconds for one in self.heat[None].by_range]
         number = max(range(len(served)), key=served.__getitem__)
         return number + 1, served[number]
+
+    def _served(self, kind: Kind) -> float:
+        return sum(sum(one.taken[kind]) for one in self.heat[None].partitions)
 
     def to_dict(self) -> dict[str, Any]:
         """Give it for machines."""
@@ -107,7 +113,7 @@ class Outcome:
             "throttled": dict(self.throttled),
             "reads": self.reads,
             "failed_reads": self.failed_reads,
-            "partitions": self.partitions,
+            "partitions": len(self.heat[None].partitions),
             "hottest_partition": {"partition": busiest, "units_a_second": rate},
             "hottest_key": {"key": self.hottest_key, "share": self.hottest_key_share},
             "stopped": self.stopped,

@@ -112,10 +112,6 @@ class _Run:
             seconds=table.answered if load is None else table.wrote,
             items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,
-            **{
-                f"{one}_units": sum(sum(cells.taken[one]) for cells in table.partitions.heat.partitions)
-                for one in LIMITS
-            },
             provisioned=self._provisioned(None, kind),
             ceiling=self._ceiling,
             requests=table.requests,
@@ -124,7 +120,6 @@ class _Run:
             failed_reads=0 if reads is None else reads.failed,
             hottest_key=key,
             hottest_key_share=units / (self._key_units[None].total or 1.0),
-            partitions=len(table.partitions),
             heat={index: partitions.heat for index, partitions in self._partitions.items()},
             stopped=None if load is None else _stopped(load),
         )
