@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
+from shardkit.arguments import check_count, check_number
 from shardkit.capacity.targets import target_of
 from shardkit.errors import ConfigurationError
 from shardkit.faults import is_throttle
@@ -186,7 +187,7 @@ def simulate_partitions(
     write_units: float | None = None,
     read_units: float | None = None,
     burst: float = BURST_SECONDS,
-    adaptive: float | None = 0.0,
+    adaptive_seconds: float | None = 0.0,
     indexes: Mapping[str, Mapping[str, Any]] | None = None,
     clock: RealClock | None = None,
 ) -> SimulatedPartitions:
@@ -213,7 +214,7 @@ def simulate_partitions(
         write_units: write units a second that the table has; None: as it is described.
         read_units: read units a second that the table has; None: as it is described.
         burst: seconds for which throughput that is not used is kept; the service's 300.
-        adaptive: seconds until a hot partition may use what the others leave; 0: at once, as today; None: never, each
+        adaptive_seconds: until a hot partition may use what the others leave; 0: at once, as today; None: never, each
             has its share.
         indexes: of global secondary indexes, by name, those of the five options above that are other than the table's:
             ``{"ByCustomer": {"partitions": 2, "write_units": 500}}``. An index that is short of units throttles writes.
@@ -252,7 +253,7 @@ def simulate_partitions(
             f"table= is the table's name, got {table!r:.100}; give it, or a Table in place of a client"
         )
     options = {
-        "adaptive": adaptive,
+        "adaptive_seconds": adaptive_seconds,
         "burst": burst,
         "partitions": partitions,
         "read_units": read_units,
@@ -275,9 +276,12 @@ def _partitions(
     read_units: float | None,
     write_units: float | None,
     burst: float,
-    adaptive: float | None,
+    adaptive_seconds: float | None,
 ) -> tuple[Partitions, Mapping[Kind, float]]:
     """Make the partitions of a table or of an index, and say what each serves."""
+    check_number("burst", burst, "seconds")
+    if partitions is not None:
+        check_count("partitions", partitions, "partitions")
     described = read_units is None and write_units is None
     on_demand = described and estimate.billing_mode == "PAY_PER_REQUEST"
     if on_demand:
@@ -296,11 +300,11 @@ def _partitions(
         write_units=units["write"],
         count=partitions,
         burst_seconds=burst,
-        adaptive_seconds=adaptive,
+        adaptive_seconds=adaptive_seconds,
         on_demand=on_demand,
         resource=resource,
     )
-    shared = adaptive is None and not on_demand
+    shared = adaptive_seconds is None and not on_demand
     shares = {
         kind: limit if (of := units[kind]) is None or not shared else of / len(made) for kind, limit in LIMITS.items()
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-SHARES: dict[str, Any] = {"adaptive": None, "burst": 0}
+SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 """Of the old days: each partition has its share of the throughput, and keeps one second of it."""
 
 
@@ -137,7 +137,7 @@ def test_on_demand(orders: Any, simulate: Simulate) -> None:
 
 def test_the_tables_total(orders: Any, simulate: Simulate) -> None:
     """With adaptive capacity a partition may use what others leave, but nobody more than there is."""
-    simulate(partitions=4, write_units=10, adaptive=0)
+    simulate(partitions=4, write_units=10, adaptive_seconds=0)
     for number in range(10):
         orders.put_item(Item=order(number))
     error = throttled(lambda: orders.put_item(Item=order(10)))
@@ -543,7 +543,7 @@ def test_it_prints_what_was_hot(orders: Any, simulate: Simulate) -> None:
 
 
 def test_where_shards_do_not_help_it_does_not_say_so(orders: Any, simulate: Simulate) -> None:
-    simulated = simulate(partitions=1, write_units=10, adaptive=0)
+    simulated = simulate(partitions=1, write_units=10, adaptive_seconds=0)
     assert simulated.load(lambda item: orders.put_item(Item=item), map(order, range(12)), per_second=1e6) == 2
     with pytest.raises(AssertionError, match="no shards change") as caught:
         simulated.assert_not_throttled()
@@ -609,10 +609,10 @@ def test_partiql_is_refused(orders: Any, simulate: Simulate) -> None:
         ({"client": 5}, "got int"),
         ({"client": "client"}, "table= is the table's name, got None"),
         ({"table": 5}, "table= is the table's name, got 5"),
-        ({"partitions": 0}, "count=0"),
-        ({"write_units": -1}, "write_units"),
-        ({"burst": -1}, "burst_seconds"),
-        ({"adaptive": "soon"}, "adaptive_seconds"),
+        ({"partitions": 0}, "partitions=0"),
+        ({"write_units": -1}, "write_units=-1"),
+        ({"burst": -1}, "burst=-1"),
+        ({"adaptive_seconds": "soon"}, "adaptive_seconds='soon'"),
         ({"indexes": {"Misspelt": {}}}, r"names \['Misspelt'\].*\['ByCustomer'\]"),
         ({"indexes": {"ByCustomer": {"units": 5}}}, "has the options of an index"),
     ],

@@ -22,7 +22,7 @@ pytest.importorskip("aiobotocore", reason="needs the async extra")
 
 LONGEST_WAIT = 40.0
 """Seconds that a load may be at rest in all: after many throttles a key waits for up to 20."""
-SHARES: dict[str, Any] = {"adaptive": None, "burst": 0}
+SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DAY = "2014-07-09"
 LONGEST_WAIT = 40.0
 """Seconds that a load may be at rest in all: after many throttles a key waits for up to 20."""
-SHARES: dict[str, Any] = {"adaptive": None, "burst": 0}
+SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 
 
 @pytest.fixture
