@@ -20,7 +20,7 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.cli.figures import bar, duration, size
 from shardkit.cli.load_estimate import Estimate
-from shardkit.cli.reading import LINE_SECONDS, LIVE_SECONDS
+from shardkit.cli.progress import LINE_SECONDS, LIVE_SECONDS
 
 __all__ = ["Progress", "show_estimate", "show_plan", "show_report", "to_json"]
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place, Record
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import size
+from shardkit.cli.progress import CommandProgress
 from shardkit.errors import ShardkitError
 from shardkit.suffix import CalculatedSuffix
 
 __all__ = [
     "FAILED",
-    "LINE_SECONDS",
-    "LIVE_SECONDS",
     "OUTPUT",
     "SOURCE",
     "STOPPED",
@@ -51,8 +49,6 @@ FAILED, WRONG_USE, STOPPED = 1, 2, 3
 
 SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
 SHOWN = 10
-LINE_SECONDS = 10.0
-LIVE_SECONDS = 0.25
 _WIDE = 200
 
 SourceArgument = Annotated[
@@ -180,44 +176,19 @@ def _unbroken(source: SectionedSource) -> Iterator[tuple[Place, Record]]:
         raise ShardkitError(f"the source broke off ({str(error) or type(error).__name__})") from error
 
 
-class ReadProgress:
-    """Shows how far the reading is: a bar on a terminal, else a line every ten seconds; nothing without a console."""
+class ReadProgress(CommandProgress):
+    """Shows how far the reading of a source is."""
 
     def __init__(
         self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._console = console
+        super().__init__(console, source.bytes_total, clock)
         self._source = source
-        self._clock = clock
-        self._began = self._shown = clock()
-        self._opened = ExitStack()
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> ReadProgress:  # noqa: PYI034 - typing.Self needs Python 3.11
-        if self._console is not None and self._console.is_terminal:
-            bar = Progress(
-                BarColumn(24), TextColumn("{task.description}"), TimeRemainingColumn(),
-                console=self._console, auto_refresh=False, transient=True,
-            )  # fmt: skip
-            self._bar = self._opened.enter_context(bar)
-            self._bar.add_task("", total=self._source.bytes_total)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
 
     def update(self, items: int) -> None:
         """Take how many records were read, and show it if the last is old enough."""
-        if self._console is None or items % 256:
+        if items % 256 or not self.due:
             return
-        now = self._clock()
-        if now - self._shown < (LINE_SECONDS if self._bar is None else LIVE_SECONDS):
-            return
-        self._shown = now
-        said = f"{items:,} records read, {items / (now - self._began):,.0f}/s"
         read, whole = self._source.bytes_read, self._source.bytes_total
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=read, description=said, refresh=True)
-        else:
-            of = f", {size(read)} of {size(whole)}" if whole else ""
-            self._console.print(f"{said}{of}", markup=False, soft_wrap=True)
+        of = f", {size(read)} of {size(whole)}" if whole else ""
+        self.show(read, f"{items:,} records read, {items / self.seconds:,.0f}/s", of)

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import clipped, percent
 from shardkit.cli.plotting import drawing
+from shardkit.cli.progress import CommandProgress
 from shardkit.cli.reading import (
     FAILED,
-    LINE_SECONDS,
-    LIVE_SECONDS,
     OUTPUT,
     STOPPED,
     WRONG_USE,
@@ -77,8 +73,8 @@ def simulate(
     bad.show(told)
     with refusing(told, WRONG_USE, "not simulated"):
         items = _generated(asked) if source is None else kept.items()
-        with WayProgress(told if progress else None) as shown:
-            outcomes = [run(asked, way, items, progress=partial(shown.update, way.name)) for way in asked.ways]
+        with CommandProgress(told if progress else None, total=1.0) as shown:
+            outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
         ways = [outcome.to_dict() for outcome in outcomes]
         print(json.dumps({"scenario": scenario, "items": len(items), "ways": ways, **bad.to_dict()}))
@@ -120,36 +116,7 @@ def _plot() -> Callable[[Sequence[Outcome], str], None]:
     return plot
 
 
-class WayProgress:
-    """Shows how far a way is: a bar on a terminal, else a line every ten seconds; nothing without a console."""
-
-    def __init__(self, console: Console | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
-        self._clock = clock
-        self._shown = clock()
-        self._opened = ExitStack()
-        self._bar: Progress | None = None
-
-    def __enter__(self) -> WayProgress:  # noqa: PYI034 - typing.Self needs Python 3.11
-        if self._console is not None and self._console.is_terminal:
-            bar = Progress(
-                BarColumn(24), TextColumn("{task.description}"), TimeRemainingColumn(),
-                console=self._console, auto_refresh=False, transient=True,
-            )  # fmt: skip
-            self._bar = self._opened.enter_context(bar)
-            self._bar.add_task("", total=1.0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def update(self, way: str, share: float) -> None:
-        """Take how far a way is, and show it if the last is old enough."""
-        now = self._clock()
-        if self._console is None or now - self._shown < (LINE_SECONDS if self._bar is None else LIVE_SECONDS):
-            return
-        self._shown = now
-        if self._bar is None:
-            self._console.print(f"{clipped(way)}: {percent(share)}", markup=False, soft_wrap=True)
-        else:
-            self._bar.update(self._bar.task_ids[0], completed=share, description=clipped(way), refresh=True)
+def _update(shown: CommandProgress, way: str, share: float) -> None:
+    """Show how far a way is, if the last is old enough."""
+    if shown.due:
+        shown.show(share, clipped(way), f": {percent(share)}")

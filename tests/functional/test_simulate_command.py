@@ -178,7 +178,7 @@ def test_plot(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.cli.simulate.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("shardkit.cli.progress.LINE_SECONDS", 0.0)
     told = invoke("small.toml").stderr.splitlines()
     shares = [int(line.removeprefix("put: ").rstrip("%")) for line in told if re.fullmatch(r"put: \d\d%", line)]
     assert shares == sorted(shares)
