@@ -33,6 +33,7 @@ class Heat:
 
     Attributes:
         seconds: how long a column is.
+        began: the time of the first column; None: nothing was added yet.
         partitions: each one's, in the order in which they were made.
 
     Memory: 32 KB a partition and kind of unit at the most.

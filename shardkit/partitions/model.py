@@ -55,6 +55,9 @@ def hash_of(*values: WireValue) -> int:
         >>> hash_of({"S": "2014-07-09.57"}) == hash_of({"S": "2014-07-09.57"})
         True
 
+    Args:
+        values: of each attribute of the partition key, in the order of the key schema.
+
     Returns:
         An int from 0 to 2**64 - 1. Which hash the service uses is not said anywhere: this one is :func:`stable_hash`.
     """
@@ -98,6 +101,10 @@ class Partitions:
         split_for_heat: after how many seconds of throttles a partition is split; None: never.
         resource: the ARN that throttles name, or the end of one: ``table/orders/index/by-city``.
         now: since when they are there, and keep what is not used; each from when it is first asked, if not given.
+
+    Attributes:
+        resource: as it was given.
+        heat: the units that each partition took and refused, over time.
 
     Raises:
         ConfigurationError: an argument cannot work.
@@ -177,9 +184,9 @@ class Partitions:
         """Say why a call on a key would be throttled now, if it would; a throttle is noted.
 
         Args:
-            hashed: of its partition key.
-            kind: what it wants.
-            now: the time.
+            hashed: of its partition key (:func:`hash_of`).
+            kind: what it wants: "read" or "write" units.
+            now: the time in seconds.
             units: what it takes; 0 where that is not known yet: then it goes as long as anything is left.
         """
         return self._refusal(self._partitions[bisect_right(self._starts, hashed) - 1], kind, units, now)

@@ -48,6 +48,14 @@ class SimulatedTable:
         keeps_items: whether items are kept: if not, each write is that of a new item, reads find nothing, and no data
             grows, so that loads of any size can be simulated.
 
+    Attributes:
+        name: the table's name.
+        description: as it was given.
+        partitions: as they were given, with their ``heat`` over time.
+        index_partitions: likewise, of each global index, by its name.
+        items: what is kept.
+        admission: decides whether the partitions take a request.
+
     Raises:
         ConfigurationError: the description cannot be read, or a global index has no partitions.
 
@@ -92,6 +100,9 @@ class SimulatedTable:
             count: partitions of the table (not of its indexes); None: by its throughput.
             options: of all :class:`Partitions`: ``burst_seconds``, ``adaptive_seconds``, ``split_bytes``,
                 ``split_for_heat``.
+
+        Raises:
+            ConfigurationError: the description cannot be read, or says no throughput; an option cannot work.
         """
         name = str(description.get("TableName", "orders"))
         on_demand = "PAY_PER_REQUEST" in {
@@ -121,8 +132,14 @@ class SimulatedTable:
     def answer(self, send: Send, now: float) -> Answer:
         """Answer a request at a time: the response in wire form, or the error that boto3 would raise.
 
+        Args:
+            send: the request, in wire form.
+            now: the time in seconds; it never goes back.
+
         Raises:
-            UnsupportedOperationError: it cannot answer such a request.
+            ConfigurationError: it is of another table, or of an index that is not there.
+            UnsupportedOperationError: it cannot answer such an operation.
+            UnsupportedParameterError: likewise, an expression.
         """
         answer = self._answers.get(send.operation)
         if answer is None:

@@ -24,6 +24,11 @@ _SHOWN = 5
 class Hot:
     """What a partition, or a partition key as it is stored, took and was refused.
 
+    Example::
+
+        (hottest,) = simulated.hottest_keys(1)
+        assert hottest.peak_write_units < 500
+
     Args:
         table: its table's name.
         index: the global index that it is of; None: the table.
