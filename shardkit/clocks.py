@@ -26,13 +26,14 @@ class Clock(Protocol):
         """Wait in a task."""
 
 
-_clocks: WeakKeyDictionary[Any, Clock] = WeakKeyDictionary()
+_clocks: WeakKeyDictionary[Any, tuple[Clock, int]] = WeakKeyDictionary()  # and how many hold the client to it
 _lock = threading.Lock()
 
 
 def clock_of(client: Any) -> Clock | None:
     """Give the clock that a client was given; None: the machine's."""
-    return _clocks.get(client)
+    clock, _ = _clocks.get(client, (None, 0))
+    return clock
 
 
 @contextmanager
@@ -43,16 +44,17 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
         ConfigurationError: the client is on another clock already.
     """
     with _lock:
-        before = _clocks.get(client)
-        if before is not None and before is not clock:
+        before, held = _clocks.get(client, (clock, 0))
+        if before is not clock:
             raise ConfigurationError(
                 f"the client is on a clock already ({before!r:.100}), got {clock!r:.100}; give the same clock= to all "
                 "that is simulated on one client"
             )
-        _clocks[client] = clock
+        _clocks[client] = clock, held + 1
     try:
         yield
     finally:
-        if before is None:
-            with _lock:
-                _clocks.pop(client, None)
+        with _lock:
+            _, held = _clocks.pop(client)
+            if held > 1:
+                _clocks[client] = clock, held - 1

@@ -31,6 +31,8 @@ __all__ = ["SimulatedPartitions", "simulate_partitions"]
 
 T = TypeVar("T")
 
+_MACHINES_TIME = RealClock()  # one for all, so that several tables of one client are in the same
+
 
 class SimulatedPartitions:
     """The partitions of one table, in front of a client: what ``with simulate_partitions(…) as simulated`` gives.
@@ -166,8 +168,9 @@ class SimulatedPartitions:
             made[index.index] = _partitions(index, f"{arn}/index/{index.index}", **options)
         partitions = {name: pair[0] for name, pair in made.items()}
         serves = {name: pair[1] for name, pair in made.items()}
-        self._table = PartitionedTable(description, partitions, serves)
-        self._entered.enter_context(in_front(self._client, self._table, self.clock))
+        table = PartitionedTable(description, partitions, serves)
+        self._entered.enter_context(in_front(self._client, table, self.clock))
+        self._table = table
         return self
 
     @property
@@ -259,13 +262,19 @@ def simulate_partitions(
         "read_units": read_units,
         "write_units": write_units,
     }
+    if not isinstance(indexes, Mapping | None):
+        raise ConfigurationError(
+            f'indexes= has the options of each index by its name, got {indexes!r:.200}; give {{"ByCustomer": {{…}}}}'
+        )
+    if not isinstance(clock, RealClock | None):
+        raise ConfigurationError(f"clock={clock!r:.100} is no clock; give VirtualClock(), or RealClock()")
     for index, of_index in (indexes or {}).items():
         if not isinstance(of_index, Mapping) or not options.keys() >= of_index.keys():
             raise ConfigurationError(
                 f"indexes[{index!r}] has the options of an index ({', '.join(options)}), got {of_index!r:.200}; give "
                 "some of those"
             )
-    return SimulatedPartitions(client, name, options, indexes or {}, clock or RealClock())
+    return SimulatedPartitions(client, name, options, indexes or {}, clock or _MACHINES_TIME)
 
 
 def _partitions(

@@ -615,6 +615,9 @@ def test_partiql_is_refused(orders: Any, simulate: Simulate) -> None:
         ({"adaptive_seconds": "soon"}, "adaptive_seconds='soon'"),
         ({"indexes": {"Misspelt": {}}}, r"names \['Misspelt'\].*\['ByCustomer'\]"),
         ({"indexes": {"ByCustomer": {"units": 5}}}, "has the options of an index"),
+        ({"indexes": ["ByCustomer"]}, r"options of each index by its name, got \['ByCustomer'\]"),
+        ({"clock": time.monotonic}, "is no clock; give VirtualClock"),
+        ({"clock": False}, "clock=False is no clock"),
     ],
 )
 def test_arguments_that_cannot_work(orders: Any, arguments: dict[str, Any], says: str) -> None:
@@ -631,6 +634,21 @@ def test_the_same_table_twice(orders: Any, simulate: Simulate, clock: VirtualClo
         pass
     with pytest.raises(ConfigurationError, match="on a clock already"), simulate_partitions(orders):
         pass
+
+
+def test_one_simulation_that_is_entered_twice_goes_on(orders: Any, clock: VirtualClock) -> None:
+    with simulate_partitions(orders, clock=clock) as simulated:
+        with pytest.raises(ConfigurationError, match="already"), simulated:
+            pass
+        orders.put_item(Item=order(1))
+        assert simulated.hottest_keys(1)[0].write_units == 1
+
+
+def test_two_tables_in_the_machines_time(once: DynamoDBServiceResource, orders: Any) -> None:
+    other = make_table(once, ("Date", "S"), name="Others")
+    with simulate_partitions(orders), simulate_partitions(other) as simulated:
+        other.put_item(Item={"Date": "2014-07-09"})
+    assert simulated.hottest_keys(1)[0].write_units == 1
 
 
 def test_a_table_that_is_not_there(orders: Any) -> None:
