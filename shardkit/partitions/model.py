@@ -34,10 +34,12 @@ from shardkit.partitions.heat import Heat, PartitionHeat
 from shardkit.partitions.partition import LIMITS, Partition, Served, kept
 from shardkit.partitions.throttle import Kind, Limit, Throttle
 
-__all__ = ["HASHES", "Partitions", "hash_of", "hash_of_plain"]
+__all__ = ["HASHES", "MOST_PARTITIONS", "Partitions", "hash_of", "hash_of_plain"]
 
 HASHES = 2**64
 """How many hashes there are."""
+MOST_PARTITIONS = 1_000_000
+"""How many partitions a table can be modelled with: each takes memory."""
 _ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
 """Of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
 _UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
@@ -137,6 +139,8 @@ class Partitions:
             if units is not None:
                 check_number(f"{kind}_units", units, _UNITS_NAMES[kind])
         check_number("burst_seconds", burst_seconds, "seconds")
+        if now is not None:
+            check_number("now", now, "seconds")
         check_number("split_bytes", split_bytes, "bytes", above=True)
         for name, seconds in (("adaptive_seconds", adaptive_seconds), ("split_for_heat", split_for_heat)):
             if seconds is not None:
@@ -145,7 +149,7 @@ class Partitions:
             count = initial_partitions(read_units=read_units or 0, write_units=write_units or 0)
             if on_demand:
                 count = max(count, _ON_DEMAND_PARTITIONS)
-        check_count("count", count, "partitions", most=1_000_000)
+        check_count("count", count, "partitions", most=MOST_PARTITIONS)
         self.resource = resource
         self.heat = Heat()
         self._burst_seconds = burst_seconds

@@ -317,6 +317,7 @@ def test_hashes_of_keys() -> None:
         {"adaptive_seconds": "off"},
         {"split_bytes": 0},
         {"split_for_heat": True},
+        {"now": "soon"},
     ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:

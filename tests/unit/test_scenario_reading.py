@@ -49,7 +49,7 @@ def problems(given: Any) -> list[str]:
         read_scenario(given, "s.toml")
     first, *told = str(caught.value).splitlines()
     assert first == "s.toml cannot be simulated:"
-    return [line.strip() for line in told]
+    return [line.removeprefix("  ") for line in told]
 
 
 # -- what is left out --------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         colour="red",
     )
     assert problems(given) == [
-        "[table] partitions = 0: give a whole number of partitions, 1 or more",
+        "[table] partitions = 0: give a whole number of partitions, 1 to 1,000,000",
         "[table] write_unit = 5: there is no such entry (did you mean write_units?); known: "
         + ", ".join(TABLE_ENTRIES),
         "[load] with = 'batch_wirter': give one of batch_writer, bulk_load, put_item (did you mean batch_writer?)",
@@ -213,6 +213,14 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (scenario(table={"on_demand": "yes"}), "[table] on_demand = 'yes': give true or false"),
         (scenario(table={"burst_seconds": -1}), "[table] burst_seconds = -1: give a number of seconds, 0 or more"),
         (scenario(table={"write_units": float("nan")}), "[table] write_units = nan: give a number of write units a"),
+        (
+            scenario(table={"write_units": 0}),
+            "[table] write_units = 0: give a number of write units a second, 1 or more",
+        ),
+        (
+            scenario(table={"read_units": 0.5}),
+            "[table] read_units = 0.5: give a number of read units a second, 1 or more",
+        ),
         (scenario(table={"write_units": True}), "[table] write_units = True: give a number of write units a second"),
         (scenario(table={"indexes": [{"name": "I"}]}), "[table.indexes] 1 partition_key: it is missing"),
         (scenario(table={"indexes": {}}), "[table] indexes = {}: give an array of tables"),
@@ -274,6 +282,11 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
 def test_what_is_wrong(given: dict[str, Any], said: str) -> None:
     told = problems(given)
     assert any(line.startswith(said) for line in told), told
+
+
+def test_a_number_that_is_wrong_is_not_said_to_be_missing() -> None:
+    given = scenario(items={"number": "many"})
+    assert problems(given) == ["[items] number = 'many': give a whole number of items, 1 or more"]
 
 
 def test_the_given_entries_are_not_changed() -> None:

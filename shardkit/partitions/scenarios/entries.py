@@ -42,7 +42,7 @@ class Entries:
     def note(self, name: str, problem: str) -> None:
         """Note what is wrong with an entry, and what to do."""
         given = f" = {_shown(self._given[name])}" if name in self._given else ""
-        self._problems.append(f"{self._where} {name}{given}: {problem}")
+        self._problems.append(f"{self._where} {name}{given}: {problem}".lstrip())
 
     def take(self, name: str, what: str, *, needed: bool = False) -> Any:
         """Take an entry of any form; None: it is not there."""

@@ -11,6 +11,7 @@ from shardkit.bulk.pacing import write_rate
 from shardkit.capacity.sizes import ITEM_BYTES
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import BURST_SECONDS
+from shardkit.partitions.model import MOST_PARTITIONS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.partitions.scenarios.items import Order
@@ -210,10 +211,10 @@ def _keys(given: Entries) -> KeySchema:
 
 def _throughput(given: Entries) -> Throughput:
     throughput = Throughput(
-        read_units=given.number("read_units", None, "read units a second"),
-        write_units=given.number("write_units", None, "write units a second"),
+        read_units=given.number("read_units", None, "read units a second", least=1.0),
+        write_units=given.number("write_units", None, "write units a second", least=1.0),
         on_demand=given.flag("on_demand", default=False),
-        partitions=given.count("partitions", None, "partitions"),
+        partitions=given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
         burst_seconds=given.number("burst_seconds", BURST_SECONDS, "seconds"),
         adaptive_seconds=given.number("adaptive_seconds", 0.0, "seconds"),
         split_for_heat=given.number("split_for_heat", None, "seconds"),
@@ -261,7 +262,7 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
         each = isinstance(distribution, EachValue)
         if name != keys.partition_key and each:
             given.note("attributes", f'{name!r} cannot be distributed by "each", which is for the partition key')
-        elif name == keys.partition_key and number is None and not each:
+        elif name == keys.partition_key and "number" not in given and not each:
             given.note("number", 'it is missing; give the number of items, or a distribution = "each"')
     return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
 
