@@ -139,7 +139,7 @@ class ShardPlan:
                 else f", an empty Query {number(other.query_read_units)} read units"
             )
             figures.append(f"or with {other.partitions:,} partitions: {shards}{cost}")
-        if all(fit.most for fit in self.fits):
+        if self.reached:
             title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
         else:
             title = "No number of shards serves this load"

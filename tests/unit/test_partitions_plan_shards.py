@@ -206,6 +206,13 @@ def test_reads_that_ask_for_shards_are_better_cached() -> None:
         assert "cache" not in warned(plan_shards(350, writes))
 
 
+def test_partitions_that_are_too_few_for_any_number_of_shards() -> None:
+    plan = plan_shards(350, 4000, partitions=1)
+    assert (plan.shards, plan.least_shards, plan.reached) == (5, 5, False)
+    assert str(plan).startswith("No number of shards serves this load\n")
+    assert "more partitions are needed" in warned(plan)
+
+
 def test_queries_that_no_number_of_shards_serves() -> None:
     plan = plan_shards(350, 400, queries_per_second=6000)
     assert (plan.shards, plan.reached, plan.probability) == (1, False, 0.0)
