@@ -16,7 +16,7 @@ from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.pacing import write_rate
+from shardkit.bulk.options import check_choice, check_load
 from shardkit.bulk.processes import Connect
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
@@ -47,23 +47,22 @@ class Options:
     connect: Connect | None = None
 
     def __post_init__(self) -> None:
-        check_count("window", self.window, "items")
-        for name, unit, least in (
-            ("workers", "requests side by side", 1),
-            ("max_failures", "items", 0),
-            ("processes", "processes", 1),
-        ):
+        check_load(
+            window=self.window,
+            write_units=self.write_units,
+            duplicates=self.duplicates,
+            max_failures=self.max_failures,
+        )
+        for name, unit in (("workers", "requests side by side"), ("processes", "processes")):
             if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), unit, least=least)
+                check_count(name, getattr(self, name), unit)
         for name in ("journal", "dead_letters"):
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str | os.PathLike) and os.fspath(path)):
                 raise ConfigurationError(f"{name}={path!r:.200} is no path; give that of a file")
         if self.progress is not None and not callable(self.progress):
             raise ConfigurationError(f"progress={self.progress!r:.200} cannot be called; give a function of the report")
-        for name, kinds in (("on_error", get_args(OnError)), ("duplicates", get_args(Duplicates))):
-            if getattr(self, name) not in kinds:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r} is none of {', '.join(map(repr, kinds))}")
+        check_choice("on_error", self.on_error, get_args(OnError))
         if self.workers is not None and self.processes is not None and self.workers < self.processes:
             raise ConfigurationError(
                 f"workers={self.workers} is less than processes={self.processes}, and some would carry nothing; "
@@ -76,7 +75,6 @@ class Options:
                 f"journal={os.fspath(self.journal)!r} and dead_letters={os.fspath(self.dead_letters)!r} are one file; "
                 "give each a file of its own"
             )
-        write_rate(self.write_units)
 
 
 def _same_file(one: Path, other: Path) -> bool:

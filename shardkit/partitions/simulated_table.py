@@ -104,6 +104,11 @@ class SimulatedTable:
         Raises:
             ConfigurationError: the description cannot be read, or says no throughput; an option cannot work.
         """
+        if not isinstance(description, Mapping):
+            raise ConfigurationError(
+                f"a table is simulated by its description, got {description!r:.200}; give what CreateTable takes, or "
+                'what DescribeTable answers under "Table"'
+            )
         name = str(description.get("TableName", "orders"))
         on_demand = "PAY_PER_REQUEST" in {
             description.get("BillingMode"),

@@ -8,7 +8,9 @@ from itertools import count, islice
 from math import inf
 from typing import Any, TypeVar
 
+from shardkit.arguments import check_count, check_number
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
+from shardkit.bulk.options import check_load
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.writes import Write
 from shardkit.errors import ConfigurationError
@@ -21,6 +23,13 @@ from shardkit.suffix import Strategy, Unsharded
 __all__ = ["SimulatedLoad", "Simulator", "draws"]
 
 T = TypeVar("T")
+
+_OPTIONS: Mapping[str, Any] = {
+    "window": WINDOW,
+    "write_units": None,
+    "duplicates": "last",
+    "max_failures": None,
+}
 
 Latency = tuple[float, float] | Callable[[Send, float], float]
 """Seconds that an answer takes: from and to, or a function of the request and a draw from [0, 1)."""
@@ -112,6 +121,9 @@ class Simulator:
         now: the virtual time, in seconds.
         draw: draws from [0, 1), for machines that want some.
 
+    Raises:
+        ConfigurationError: an argument cannot work.
+
     Cost:
         No request, no clock, no thread. A load takes about 15 µs an item, as it does without the network.
     """
@@ -126,11 +138,11 @@ class Simulator:
     ) -> None:
         self._answer = table.answer if isinstance(table, SimulatedTable) else table
         self._table = table
-        self._latency = latency if callable(latency) else _between(*latency)
+        self._latency = latency if callable(latency) else _between(latency)
         self._number = count()
         self._arrivals: list[tuple[float, int, Machine[Any], Send, Answer]] = []
         self._alarms: list[tuple[float, int, int]] = []
-        self.now = now
+        self.now = check_number("now", now, "seconds")
         self.draw = draws(seed)
 
     def run(self, machine: Machine[T]) -> T:
@@ -218,9 +230,11 @@ class Simulator:
         """Give a load as a machine, to be run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
         if not isinstance(self._table, SimulatedTable):
             raise ConfigurationError("a load needs the simulator to have a SimulatedTable, and it has a function")
-        table = self._table
+        table, options = self._table, {"workers": 10, **_OPTIONS, **options}
+        check_count("workers", options["workers"], "requests side by side")
+        check_load(**{name: options[name] for name in _OPTIONS})
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
-        return SimulatedLoad(Load(sharding, draw=self.draw, **{"workers": 10, **options}), items)
+        return SimulatedLoad(Load(sharding, draw=self.draw, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:
         """Let a machine start what it starts now; give until when it waits, or that it is done."""
@@ -255,5 +269,12 @@ class Simulator:
         return (id(receiver),)
 
 
-def _between(least: float, most: float) -> Callable[[Send, float], float]:
+def _between(latency: Any) -> Callable[[Send, float], float]:
+    ends = [check_number("latency", end, "seconds") for end in latency] if isinstance(latency, list | tuple) else []
+    if ends != sorted(ends) or len(ends) != 2:  # noqa: PLR2004 - the two ends
+        raise ConfigurationError(
+            f"latency={latency!r:.100} is no range of seconds; give from and to, (0.005, 0.010), or a function of the "
+            "request and a draw"
+        )
+    least, most = ends
     return lambda _, drawn: least + drawn * (most - least)

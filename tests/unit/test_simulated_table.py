@@ -358,6 +358,8 @@ def test_the_description_makes_the_partitions() -> None:
         assert len(table.partitions) == 4
     with pytest.raises(ConfigurationError, match="ProvisionedThroughput"):
         a_table(on_demand)
+    with pytest.raises(ConfigurationError, match="by its description, got 'orders'"):
+        SimulatedTable.described("orders")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="by-city"):
         SimulatedTable(DESCRIPTION, Partitions(read_units=1, write_units=1))
 

@@ -242,6 +242,37 @@ def test_a_load_wants_a_table() -> None:
         simulator.load([])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        *(
+            ({"latency": wrong}, "latency=")
+            for wrong in (None, 0.005, (1,), (1, 2, 3), (2, 1), (-1, 1), "ab", ("a", "b"))
+        ),
+        *(({"now": wrong}, "now=") for wrong in (None, "soon", float("nan"))),
+    ],
+)
+def test_arguments_that_cannot_work(arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        Simulator(a_table(), **arguments)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"workers": wrong} for wrong in (None, 0, 1.5, "x")),
+        *({"window": wrong} for wrong in (None, 0, 2.5)),
+        {"max_failures": "few"},
+        {"duplicates": "newest"},
+        {"write_units": -1},
+    ],
+)
+def test_a_load_checks_its_options_as_bulk_load_does(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(ConfigurationError, match=name):
+        Simulator(a_table()).load([], **wrong)
+
+
 def test_draws_are_even() -> None:
     """From 0 to below 1, and not those of another seed."""
     draw, other = draws(1), draws(2)
