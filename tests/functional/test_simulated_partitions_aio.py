@@ -20,8 +20,8 @@ from tests.tables import make_table
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore", reason="needs the async extra")
 
-LONGEST_WAIT = 40.0
-"""Seconds that a load may be at rest in all: after many throttles a key waits for up to 20."""
+LONGEST_WAIT = 2.0
+"""Seconds that a load may be at rest in all: a throttled key waits for a second at the most."""
 SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 
 
