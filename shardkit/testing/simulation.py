@@ -134,6 +134,7 @@ class SimulatedPartitions:
 
     def __enter__(self) -> Self:
         """Begin."""
+        self._check(asynchronous=False)
         return self._begin(self._client.describe_table(TableName=self._name)["Table"])
 
     def __exit__(
@@ -144,6 +145,7 @@ class SimulatedPartitions:
 
     async def __aenter__(self) -> Self:
         """Begin, with an async client."""
+        self._check(asynchronous=True)
         return self._begin((await self._client.describe_table(TableName=self._name))["Table"])
 
     async def __aexit__(
@@ -151,6 +153,13 @@ class SimulatedPartitions:
     ) -> None:
         """Let the client's calls go by again."""
         self._entered.close()
+
+    def _check(self, *, asynchronous: bool) -> None:
+        if asynchronous != hasattr(self._client, "__aenter__"):
+            kind, enter = ("a sync", "with") if asynchronous else ("an async", "async with")
+            raise ConfigurationError(
+                f"the simulation of {self._name!r} is in front of {kind} client; enter it: {enter}"
+            )
 
     def _begin(self, description: Mapping[str, Any]) -> Self:
         estimate = estimate_table(description)

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from shardkit import CalculatedSuffix
+from shardkit import CalculatedSuffix, ConfigurationError
 from shardkit.faults import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
@@ -68,6 +68,18 @@ def test_throttles_and_units(run: Any) -> None:
             assert len(answer["UnprocessedItems"][table]) == 2
         assert simulated.throttles == {"TableWriteKeyRangeThroughputExceeded": 3}
         assert (await client.scan(TableName=table, Select="COUNT"))["Count"] == 6
+
+    run(test)
+
+
+def test_it_is_entered_as_its_client_asks(run: Any) -> None:
+    async def test(client: Any, table: str) -> None:
+        with pytest.raises(ConfigurationError, match="an async client; enter it: async with"):
+            simulate_partitions(client, table).__enter__()
+        sync = boto3.client("dynamodb", region_name=REGION, endpoint_url=client.meta.endpoint_url)
+        with pytest.raises(ConfigurationError, match="a sync client; enter it: with"):
+            await simulate_partitions(sync, table).__aenter__()
+        sync.close()
 
     run(test)
 
