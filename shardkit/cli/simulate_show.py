@@ -100,7 +100,7 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
         console.print(Text(text, style), soft_wrap=True)
 
     console.print()
-    line(outcome.way.name, "bold")
+    line(clipped(outcome.way.name, _WIDE), "bold")
     if outcome.way.load is not None:
         whole = "" if outcome.written == outcome.items else f" of {outcome.items:,}"
         line(f"  {outcome.written:,}{whole} items written, {outcome.write_units:,.0f} write units")
@@ -122,7 +122,7 @@ def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, mos
     refused = HeatMap.of(outcome.heat[index], kind, _COLUMNS, throttled=True)
     count = len(taken.rows)
     each = -(-count // _ROWS)
-    what = "partitions" if index is None else f"partitions of index {index}"
+    what = "partitions" if index is None else f"partitions of index {clipped(index)}"
     steps = len(shades) - 1
     drawn = [
         Text(
@@ -134,7 +134,7 @@ def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, mos
         first, last = row * each + 1, min(count, row * each + each)
         text = Text(f"  {first if first == last else f'{first}-{last}':>7} ")
         for rate, over in zip(served, throttled, strict=True):
-            shade = shades[min(steps, max(1 if rate else 0, round(steps * rate / most)))]
-            text.append(shade, "red" if over else "")
+            shade = min(steps, max(1, round(steps * rate / most))) if rate else 0
+            text.append(shades[shade], "red" if over else "")
         drawn.append(text)
     return drawn

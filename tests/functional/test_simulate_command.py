@@ -147,6 +147,20 @@ def test_a_load_that_ends_is_said(folder: Path) -> None:
     assert "  not all was written: An error occurred (ProvisionedThroughputExceededException)" in result.stdout
 
 
+def test_a_way_of_which_nothing_was_served(folder: Path) -> None:
+    """A partition that begins with a tenth of a unit; its map is empty, and has no most to be scaled to."""
+    table = 'name = "Orders"\npartition_key = "UserId"\nwrite_units = 1\npartitions = 10\nadaptive = false'
+    items = 'number = 1\nkeys = { distribution = "uniform", values = 1 }'
+    load = 'with = "put_item"\nper_second = 1\nattempts = 1'
+    text = f'[table]\n{table}\n[items]\n{items}\n[load]\n{load}\n[[way]]\nname = "\\u001b[31mred"\n'
+    (folder / "nothing.toml").write_text(text, encoding="utf-8")
+    result = invoke("nothing.toml")
+    assert result.exit_code == 1, result.output
+    assert "  0 of 1 items written, 0 write units" in result.stdout
+    assert "█ 0; a column is" in result.stdout
+    assert "\x1b" not in result.stdout  # the name of a way does not reach the terminal as it is
+
+
 def test_partitions_that_are_many_share_lines(folder: Path) -> None:
     many = SMALL.replace("partitions = 2", "partitions = 50").partition('[[way]]\nname = "put"')[0]
     (folder / "many.toml").write_text(many, encoding="utf-8")

@@ -221,6 +221,8 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             scenario(table={"read_units": 0.5}),
             "[table] read_units = 0.5: give a number of read units a second, 1 or more",
         ),
+        (scenario(table={"sort_key": "Date"}), "[table] sort_key = 'Date': it is the partition key; give another"),
+        (scenario(items={"attributes": {"User": None}}), "[items.attributes] User = None: give a table of entries"),
         (scenario(table={"write_units": True}), "[table] write_units = True: give a number of write units a second"),
         (scenario(table={"indexes": [{"name": "I"}]}), "[table.indexes] 1 partition_key: it is missing"),
         (scenario(table={"indexes": {}}), "[table] indexes = {}: give an array of tables"),

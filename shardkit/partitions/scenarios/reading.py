@@ -206,6 +206,8 @@ def _keys(given: Entries) -> KeySchema:
     what = "the name of an attribute"
     partition_key = given.text("partition_key", "-", what, needed=True)
     sort_key = given.text("sort_key", None, what)
+    if sort_key == partition_key:
+        given.note("sort_key", "it is the partition key; give another attribute, or none")
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
@@ -253,8 +255,9 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
     if (others := given.table("attributes")) is not None:
         for name in others.all():
             other = others.table(name)
-            assert other is not None
-            if name == keys.partition_key:
+            if other is None:  # as JSON can say, and TOML cannot
+                others.note(name, "give a table of entries")
+            elif name == keys.partition_key:
                 others.note(name, "it is the partition key; say in [items.keys] how it is distributed")
             else:
                 attributes[name] = read_distribution(other)
