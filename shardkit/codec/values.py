@@ -46,7 +46,8 @@ def number_size(text: str) -> int:
     """Count a byte, and one for every pair of digits on each side of the point, without the zeros at both ends."""
     if text.isdecimal():
         return 1 + (len(text.strip("0")) + 1) // 2
-    whole, _, fraction = text.removeprefix("-").partition(".")
+    # With an exponent there is nothing to take apart.
+    whole, _, fraction = ("", "", "") if "E" in text else text.removeprefix("-").partition(".")
     if not (whole + fraction).isdecimal():
         number = to_number(text)
         if not number.is_finite():  # NaN too is what Python makes of text that is none
