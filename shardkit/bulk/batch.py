@@ -3,10 +3,9 @@
 1. Items wait in a window, interleaved over their stored partition keys; batches leave it when it is full or closed.
 2. Of two writes of one primary key, what ``duplicates`` says happens while the first waits. One that is in flight is
    never overtaken: the second waits until it is settled. So the last write of the input wins.
-3. What is throttled goes back to the front of its key's queue. By the service's reason the key rests, or all slow down
-   (``pacing``), or, at the account's limit, the load stops. Items that come back unprocessed carry no reason: their
-   keys rest, and one of the items is written alone at once, to hear it. Where throttles are all that comes, and nothing
-   at all is written for ``STALLED_SECONDS``, the load stops.
+3. What is throttled goes back to the front of its key's queue. By the service's reason (``reasons``) the key rests, or
+   all slow down (``pacing``), or, at the account's limit, the load stops. Where throttles are all that comes, and
+   nothing at all is written for ``STALLED_SECONDS``, the load stops.
 4. A batch that a server error or a lost connection ended is sent again after a growing, jittered wait, as it is, and is
    given up after ``ATTEMPTS`` tries. Meanwhile it keeps its place among the ``workers``.
 5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
@@ -17,28 +16,25 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
 from shardkit.backoff import ATTEMPTS, backoff_seconds
+from shardkit.bulk.departures import Batch, Departures
 from shardkit.bulk.outcome import Outcome, duplicate, stalled, too_many
-from shardkit.bulk.pacing import KeyPace, TablePace, units_of
+from shardkit.bulk.pacing import KeyPace, LearntPace, TablePace, units_of
+from shardkit.bulk.reasons import Reasons, Scope
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.window import Window
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
-from shardkit.faults import is_fatal, is_throttle, is_transient, throttle_reasons, throttled_scope
+from shardkit.faults import is_fatal, is_throttle, is_transient
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
 
-__all__ = ["BATCH_ITEMS", "STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
+__all__ = ["STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
 
-BATCH_ITEMS = 25
-"""Puts and deletes in one BatchWriteItem (API reference)."""
 WINDOW = 50_000
 """Items that wait to be interleaved: about 50 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a
 key, 1% of the throughput is lost, and 5.5% with a fifth of it (``benchmarks/window.py``)."""
@@ -48,17 +44,6 @@ STALLED_SECONDS = 60.0
 others take all that it has."""
 
 Duplicates = Literal["last", "first", "error"]
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """Writes on their way; ``tries``: how often that brought nothing, ``since``: when it first did."""
-
-    writes: list[Write]
-    tries: int = 0
-    since: float | None = None
-    expected: float = 0.0
-    alone: bool = False
 
 
 class Load:
@@ -103,11 +88,10 @@ class Load:
         self._keys = KeyPace(draw)
         self._window = Window(self._keys)
         self._pace = TablePace(write_units, draw)
-        self._probes = True
-        self._alone: deque[_Batch] = deque()
-        self._halves: deque[_Batch] = deque()
-        self._retries: list[tuple[float, _Batch]] = []
-        self._asked: dict[Send, _Batch] = {}
+        self._learnt = LearntPace()
+        self._reasons = Reasons()
+        self._departures = Departures(self._window, workers)
+        self._asked: dict[Send, Batch] = {}
         self._described: Send | None = None
         self._tally = Tally()
         self._outcome = Outcome(sharding, self._tally, where)
@@ -130,9 +114,7 @@ class Load:
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        return self._closed and not (
-            len(self._window) or self._alone or self._halves or self._retries or self._asked or len(self._outcome)
-        )
+        return self._closed and not (len(self._window) or len(self._departures) or self._asked or len(self._outcome))
 
     @property
     def report(self) -> BulkReport:
@@ -217,9 +199,11 @@ class Load:
                 return self._described
             self._window.wake(now)
             if len(self._asked) < self._workers:
-                ready = inf if self._pace.unknown else self._pace.ready(now)
-                if ready <= now and (batch := self._batch(now)):
-                    return self._send(batch, now)
+                ready = inf if self._pace.unknown else max(self._pace.ready(now), self._learnt.ready(now))
+                if ready <= now:
+                    batch = self._departures.next(now, under_way=len(self._asked), new=not self.wants)
+                    if batch is not None:
+                        return self._send(batch, now)
                 if self.wants:
                     self._stalled = None  # what the source takes is its own time
                     return Done([])
@@ -230,25 +214,15 @@ class Load:
     def _until(self, ready: float, now: float) -> float | None:
         if len(self._asked) >= self._workers or self.fatal is not None:
             return None
-        until = ready if ready > now else min(self._keys.alarm, self._retries[0][0] if self._retries else inf)
+        until = ready if ready > now else min(self._keys.alarm, self._departures.alarm)
         return None if until == inf else until
 
-    def _batch(self, now: float) -> _Batch | None:
-        if self._alone:
-            return self._alone.popleft()
-        if self._halves:
-            return self._halves.popleft()
-        if self._retries and self._retries[0][0] <= now:
-            return self._retries.pop(0)[1]
-        if self.wants or len(self._asked) + len(self._retries) >= self._workers:
-            return None
-        writes = self._window.take(BATCH_ITEMS, now)
-        return _Batch(writes) if writes else None
-
-    def _send(self, batch: _Batch, now: float) -> Send:
+    def _send(self, batch: Batch, now: float) -> Send:
         writes = batch.writes
         self._tally.sent(now, self._keys.mix)
-        batch.expected = self._pace.sent(_units(writes), now)
+        batch.units = _units(writes)
+        batch.expected = self._pace.sent(batch.units, now)
+        self._learnt.sent(batch.units, now)
         table = self._sharding.table
         if batch.alone:
             send = writes[0].alone(table)
@@ -272,6 +246,7 @@ class Load:
         batch = self._asked.pop(send)
         if isinstance(answer, Exception):
             self._pace.settled(batch.expected, 0, 0.0, now)
+            self._learnt.settled(0, batch.units if is_throttle(answer) else 0, now)
             self._failed(batch, answer, now)
             return
         self._answered = now
@@ -279,9 +254,10 @@ class Load:
         total, most = units_of(answer.get("ConsumedCapacity"), self._pace.worth)
         units = _units(done)
         self._pace.settled(batch.expected, units, units if most is None else most, now)
+        self._learnt.settled(units, batch.units - units, now)
         if done:
             if batch.alone:
-                self._tally.throttled(())  # it got through, so the reason was not heard
+                self._tally.throttled(self._reasons.lately(now)[1])  # it got through, and brings no other
             self._tally.wrote(done, total)
             self._window.written(done)
             self._outcome.written(done)
@@ -296,20 +272,22 @@ class Load:
             self._stop((), error)
 
     def _unprocessed(self, left: list[Write], now: float) -> None:
-        fresh = next((write for write in left if not self._keys.resting(write.identity[0], now)), None)
-        probe = fresh is not None and self._probes and self.fatal is None
-        if probe and fresh is not None:
+        scope, names = self._reasons.lately(now)
+        fresh = None
+        if self.fatal is None and self._reasons.asks(now):
+            fresh = next((write for write in left if not self._keys.resting(write.identity[0], now)), None)
+        if fresh is None:
+            self._tally.throttled(names)
+        else:
             left = [write for write in left if write is not fresh]
-            self._alone.append(_Batch([fresh], alone=True))
+            self._departures.alone(fresh)
             self._tally.retried += 1
             self._keys.throttled(fresh.identity[0], now)
             self._tally.hot([fresh.identity[0]])
-        else:
-            self._tally.throttled(())
         if left:
-            self._hold_back(left, None, "key", now)
+            self._hold_back(left, None, scope, now)
 
-    def _failed(self, batch: _Batch, error: Exception, now: float) -> None:
+    def _failed(self, batch: Batch, error: Exception, now: float) -> None:
         writes = batch.writes
         lost = is_transient(error) and not is_throttle(error)
         if not lost:
@@ -318,7 +296,7 @@ class Load:
             self._throttled(writes, error, now)
         elif batch.alone and is_fatal(error):
             # Single writes may not be allowed; the batches are.
-            self._probes = False
+            self._reasons.not_allowed()
             self._tally.throttled(())
             self._hold_back(writes, None, "key", now)
         elif is_fatal(error):
@@ -331,34 +309,30 @@ class Load:
             self._fail(writes, self.fatal)
         else:
             self._tally.retried += len(writes)
-            middle = len(writes) // 2
-            self._halves += (_Batch(part, batch.tries, batch.since) for part in (writes[:middle], writes[middle:]))
+            self._departures.halves(batch)
 
-    def _lost(self, batch: _Batch, error: Exception, now: float) -> None:
+    def _lost(self, batch: Batch, error: Exception, now: float) -> None:
         batch.tries += 1
         batch.since = now if batch.since is None else batch.since
         if batch.tries < ATTEMPTS and self.fatal is None:
             self._tally.retried += len(batch.writes)
-            at = now + backoff_seconds(batch.tries, self._draw())
-            insort(self._retries, (at, batch), key=lambda retry: retry[0])
+            self._departures.again(batch, now + backoff_seconds(batch.tries, self._draw()))
         elif self.fatal is not None or self._answered <= batch.since:
             self._stop(batch.writes, error)
         else:
             self._fail(batch.writes, error)
 
     def _throttled(self, writes: list[Write], error: Exception, now: float) -> None:
-        scope = throttled_scope(error)
+        scope, names = self._reasons.heard(error, now)
         self._tally.throttles += 1
-        self._tally.throttled(throttle_reasons(error))
+        self._tally.throttled(names)
         self._tally.scopes.add(scope)
         if scope == "account":
             self._stop(writes, error)
         else:
             self._hold_back(writes, error, scope, now)
 
-    def _hold_back(
-        self, writes: list[Write], error: Exception | None, scope: Literal["key", "table"], now: float
-    ) -> None:
+    def _hold_back(self, writes: list[Write], error: Exception | None, scope: Scope, now: float) -> None:
         """Let what was throttled wait, its keys or the whole load; where nothing gets on, stop."""
         self._stalled = now if self._stalled is None else self._stalled
         if self.fatal is not None or now - self._stalled >= STALLED_SECONDS:
@@ -384,11 +358,7 @@ class Load:
         """End the load: all that is not in flight fails."""
         self.fatal = self.fatal or error
         self._closed = True
-        resting = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
-        self._alone.clear()
-        self._halves.clear()
-        self._retries.clear()
-        self._fail((write for batch in resting for write in batch.writes), self.fatal)
+        self._fail(self._departures.drain(), self.fatal)
         self._fail((*writes, *self._window.drain()), self.fatal)
 
     def _fail(self, writes: Iterable[Write], error: Exception) -> None:

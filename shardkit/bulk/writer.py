@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shardkit.bulk.batch import BATCH_ITEMS, Load
+from shardkit.bulk.batch import Load
+from shardkit.bulk.departures import BATCH_ITEMS
 from shardkit.bulk.finish import raise_failures
 from shardkit.drivers import Driver
 from shardkit.errors import ConfigurationError

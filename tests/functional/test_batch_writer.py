@@ -181,14 +181,14 @@ def test_the_caller_s_objects_are_not_changed(orders: ShardedTable) -> None:
 def test_unprocessed_items_are_not_resent_at_once_nor_for_ever(
     orders: ShardedTable, table: Table, clock: Clock
 ) -> None:
-    """Waits come between, they grow to a second, and the tries end after a minute."""
+    """Waits come between, they grow to a second for each write that is sent, and the tries end after a minute."""
     faults = Faults(table.meta.client, ["unprocessed"] * 1000, alone=["throttle"] * 1000)
     with pytest.raises(BulkLoadError, match="nothing was written for 60 s"):
         put(orders, order(1))
-    assert len(faults.batches) == len(clock.sleeps) + 1
+    assert 10 < len(faults.batches) < 60
     assert 0 < clock.sleeps[0] <= 0.05
-    assert all(0.5 <= wait <= 1 for wait in clock.sleeps[5:])
-    assert sum(clock.sleeps) < 61
+    assert sum(clock.sleeps[:5]) < 2
+    assert 60 <= sum(clock.sleeps) < 63
 
 
 @pytest.mark.parametrize("fault", ["500", "lost", "throttle", "500 after", "lost after"])

@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally, ShardUnknownError
-from shardkit.bulk.batch import BATCH_ITEMS
+from shardkit.bulk.departures import BATCH_ITEMS
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport
 from shardkit.errors import BulkLoadError, ShardkitError

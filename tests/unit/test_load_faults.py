@@ -63,13 +63,15 @@ def test_waits_grow_and_tries_are_bounded(fault: Fault) -> None:
     assert report.failures == tuple(results)
 
 
-@pytest.mark.parametrize("fault", ["throttle", "unprocessed"])
-def test_waits_grow_while_the_service_throttles(fault: Fault) -> None:
-    """To a second, half of it drawn, until the load stops, for a reason of its own."""
-    load, service = a_load(draw=lambda: 0.0), Service(repeat(fault), alone=repeat(throttled()))
+@pytest.mark.parametrize(("fault", "most"), [("throttle", 1.0), ("unprocessed", 2.0)])
+def test_waits_grow_while_the_service_throttles(fault: Fault, most: float) -> None:
+    """To a second for each write that is sent, also one that asks for the reason, until the load stops."""
+    load, service = a_load(draw=lambda: 0.999), Service(repeat(fault), alone=repeat(throttled()))
     results, report = drive(load, some(1), service), load.report
-    assert_growing(service.times, most=0.5)
-    assert service.times[-2] - service.times[0] < STALLED_SECONDS <= service.times[-1] - service.times[0]
+    gaps = [round(later - earlier, 2) for earlier, later in pairwise(service.times)]
+    assert gaps == sorted(gaps)
+    assert (gaps[0], gaps[-1]) == (0.05, most)
+    assert service.times[-2] - service.times[0] < STALLED_SECONDS <= report.seconds
     assert outcome(results) == [(0, False)]
     assert (report.items, report.written, report.stopped) == (1, 0, 1)
     assert report.throttles == report.requests == report.retried + 1

@@ -168,6 +168,20 @@ def test_a_table_that_is_throttled_slows_all() -> None:
     assert slowed < pace.rate <= slowed + 101
 
 
+def test_a_table_is_slowed_once_a_second() -> None:
+    """What a slowing brings is not seen before; rests in between are not left out."""
+    pace = TablePace(None, lambda: 0.5)
+    for tick in range(30):
+        pace.settled(0, 100, 100, tick / 10)
+    pace.throttled(3.0)
+    slowed = pace.rate
+    pace.throttled(3.5)
+    assert pace.rate == slowed
+    assert pace.ready(3.5) > 3.5
+    pace.throttled(4.0)
+    assert pace.rate < slowed
+
+
 def test_a_table_s_throttle_asks_for_more_capacity() -> None:
     """All is written when it has passed, and the advice says what would help."""
     service = Service(["unprocessed"] * 3, alone=[throttled("ProvisionedThroughput")] * 2)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.bulk.batch import Load
-from shardkit.bulk.pacing import TablePace, units_of, write_rate, write_throughput
+from shardkit.bulk.pacing import LearntPace, TablePace, units_of, write_rate, write_throughput
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.errors import ConfigurationError
 from shardkit.machine import Answer, Done, Send, Wait
@@ -264,3 +264,59 @@ def test_a_share_waits_for_the_table_s_throughput() -> None:
     assert isinstance(step, Done)
     assert [result.ok for result in step.value] == [False]
     assert isinstance(load.fatal, ClientError)
+
+
+# The pace that is learnt.
+
+
+def refusing(pace: LearntPace, takes: float, *, seconds: float, begin: float = 0.0) -> float:
+    """Send batches of 25 units for so long to what takes so many units a second; give the units sent a second."""
+    service = TokenBucket(takes, burst=takes)
+    now, sent = begin, 0
+    while now < begin + seconds:
+        pace.sent(25, now)
+        sent += 25
+        written = 0
+        while written < 25 and service.holds(1, now):
+            service.take(1, now)
+            written += 1
+        pace.settled(written, 25 - written, now)
+        now = max(now + 0.001, pace.ready(now))
+    return sent / seconds
+
+
+@pytest.mark.parametrize("takes", [100, 1000, 10_000])
+def test_a_little_more_is_sent_than_was_written(takes: int) -> None:
+    pace = LearntPace()
+    assert refusing(pace, takes, seconds=0.5) > 2 * takes  # nothing is known yet, and it would take 25,000
+    refusing(pace, takes, seconds=5, begin=0.5)
+    assert refusing(pace, takes, seconds=20, begin=5.5) == pytest.approx(1.05 * takes, rel=0.08)
+
+
+def test_the_learnt_pace_follows() -> None:
+    """Up where more is taken, in a few seconds, and down at once."""
+    pace = LearntPace()
+    refusing(pace, 1000, seconds=5)
+    refusing(pace, 10_000, seconds=10, begin=5)
+    assert refusing(pace, 10_000, seconds=5, begin=15) == pytest.approx(10_500, rel=0.08)
+    refusing(pace, 500, seconds=3, begin=20)
+    assert refusing(pace, 500, seconds=10, begin=23) == pytest.approx(525, rel=0.1)
+
+
+def test_few_refusals_hold_nothing_back() -> None:
+    pace = LearntPace()
+    for tick in range(1000):
+        pace.sent(1000, tick / 100)
+        pace.settled(980, 20, tick / 100)
+        assert pace.ready(tick / 100) <= tick / 100
+
+
+@pytest.mark.parametrize("units", [1, 25, 10_000])
+def test_one_batch_a_second_goes_in_any_case(units: int) -> None:
+    """Also where nothing was written, and of whatever size the ones before were."""
+    pace, now = LearntPace(), 0.0
+    for one in [1] * 10 + [units] * 3:
+        pace.sent(one, now)
+        assert pace.ready(now) <= now + 1.1
+        pace.settled(0, one, now + 0.01)
+        now = max(now + 0.1, pace.ready(now))

@@ -9,7 +9,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from shardkit.bulk.batch import BATCH_ITEMS
+from shardkit.bulk.departures import BATCH_ITEMS
 from shardkit.machine import Answer, Done, Machine, Program, Send, Step, Wait
 from shardkit.partitions.scenarios.retries import Retries
 
