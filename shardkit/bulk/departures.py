@@ -84,9 +84,10 @@ class Departures:
             return self._halves.popleft()
         if self._retries and self._retries[0][0] <= now:
             return self._retries.pop(0)[1]
-        if not new or under_way + len(self._retries) >= self._workers:
-            return None
         window, writes = self._window, self._gathered
+        # What is gathered has its place already: halves of another batch may have taken the last one since.
+        if not new or not (writes or under_way + len(self._retries) < self._workers):
+            return None
         writes += window.take(BATCH_ITEMS - len(writes), now)
         if not writes or (len(writes) < BATCH_ITEMS and len(window) and now < self._gathers_until):
             return None

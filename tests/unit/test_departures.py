@@ -58,6 +58,20 @@ def test_a_batch_that_is_not_full_goes_where_nothing_rests() -> None:
     assert len(batch.writes) == 3
 
 
+def test_what_is_gathered_keeps_its_place() -> None:
+    """It goes when it has waited, also where the halves of another batch wait for their next try by then."""
+    leaving, _ = departures(cold=BATCH_ITEMS + 3, hot=1)
+    batch = leaving.next(0.0, under_way=0, new=True)
+    assert batch is not None
+    assert leaving.next(0.0, under_way=3, new=True) is None
+    assert leaving.alarm == 0.02
+    leaving.again(batch, 1.0)
+    late = leaving.next(0.02, under_way=3, new=True)
+    assert late is not None
+    assert len(late.writes) == 3
+    assert leaving.alarm == 1.0
+
+
 def test_what_is_gathered_is_not_lost() -> None:
     leaving, _ = departures(cold=BATCH_ITEMS + 3, hot=1)
     leaving.next(0.0, under_way=0, new=True)
