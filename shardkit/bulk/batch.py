@@ -132,8 +132,10 @@ class Load:
     def add(self, write: Write) -> None:
         """Take a write that was made elsewhere, as long as it ``wants`` one."""
         self._tally.items += 1
-        earlier = self._window.held(write)
-        if earlier is None or (earlier.sent and self._duplicates == "last"):
+        earlier = self._window.offer(write)
+        if earlier is None:
+            return
+        if earlier.sent and self._duplicates == "last":
             self._window.add(write)
         elif self._duplicates == "last":
             self._outcome.superseded(self._window.replace(earlier, write))

@@ -28,8 +28,8 @@ class Interleave(Generic[T]):
     """
 
     def __init__(self) -> None:
-        # A queue is a ring of [item, next], kept by its last: in a window of 50,000 keys a deque each would take 30 MB.
-        self._lasts: dict[Hashable, list[Any]] = {}
+        # A queue of one is its item: in a window of 50,000 keys a deque each would take 30 MB.
+        self._queues: dict[Hashable, Any] = {}
         self._turns: deque[Hashable] = deque()
         self._resting: set[Hashable] = set()
         self._held = 0
@@ -39,41 +39,50 @@ class Interleave(Generic[T]):
 
     def add(self, key: Hashable, item: T) -> None:
         """Put an item at the end of its partition key's queue."""
-        self._lasts[key] = self._put(key, item)
+        queue = self._queue(key, item)
+        if queue is not None:
+            queue.append(item)
 
     def put_back(self, key: Hashable, item: T) -> None:
         """Put an item at the front of its partition key's queue."""
-        self._put(key, item)
+        queue = self._queue(key, item)
+        if queue is not None:
+            queue.appendleft(item)
 
-    def _put(self, key: Hashable, item: T) -> list[Any]:
-        entry: list[Any] = [item, None]
-        last = self._lasts.get(key)
-        if last is None:
-            self._lasts[key] = entry[1] = entry
-            self._turns.append(key)
-        else:
-            entry[1], last[1] = last[1], entry
+    def _queue(self, key: Hashable, item: T) -> deque[T] | None:
+        """Give the queue that an item goes into; None: it is the first, and is in."""
         self._held += 1
-        return entry
+        queues = self._queues
+        if key not in queues:
+            queues[key] = item
+            self._turns.append(key)
+            return None
+        queue = queues[key]
+        if type(queue) is not deque:
+            queue = queues[key] = deque((queue,))
+        return queue
 
     def take(self, most: int, free: Callable[[T], bool] = lambda _: True) -> list[T]:
         """Take the next items whose turn it is; a key whose first item is not ``free`` rests until it is woken."""
-        turns, lasts = self._turns, self._lasts
+        turns, queues = self._turns, self._queues
         items: list[T] = []
-        while turns and len(items) < most:
+        left = most
+        while left and turns:
             key = turns[0]
-            last = lasts[key]
-            first = last[1]
-            if not free(first[0]):
+            queue = queues[key]
+            more = type(queue) is deque
+            item = queue[0] if more else queue
+            if not free(item):
                 self._resting.add(turns.popleft())
                 continue
-            if first is last:
-                del lasts[turns.popleft()]
-            else:
-                last[1] = first[1]
+            items.append(item)
+            left -= 1
+            if more:
+                queue.popleft()
+            if more and queue:
                 turns.rotate(-1)
-            first[1] = None  # no rings for the garbage collector
-            items.append(first[0])
+            else:
+                del queues[turns.popleft()]
         self._held -= len(items)
         return items
 
@@ -88,19 +97,14 @@ class Interleave(Generic[T]):
 
     def remove(self, key: Hashable, item: T) -> None:
         """Take an item of this partition key out of turn; it costs a look at all that are before it."""
-        last = before = self._lasts[key]
-        while before[1][0] != item:
-            before = before[1]
-        entry = before[1]
-        before[1] = entry[1]
-        if entry is before:
-            del self._lasts[key]
+        queue = self._queues[key]
+        if type(queue) is deque and len(queue) > 1:
+            queue.remove(item)
+        else:
+            del self._queues[key]
             self._resting.discard(key)
             if key in self._turns:
                 self._turns.remove(key)
-        elif entry is last:
-            self._lasts[key] = before
-        entry[1] = None
         self._held -= 1
 
     def drain(self) -> list[T]:

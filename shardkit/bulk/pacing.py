@@ -9,7 +9,7 @@ the rate that gets through): partitions that are full get no more than they take
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -62,40 +62,40 @@ class KeyPace:
         self._rests = 0
         self._total = self._squares = 0
 
-    def free(self, key: Hashable, now: float) -> bool:
-        """Say whether one more item of a key may be sent."""
+    def goes(self, key: Hashable, now: float) -> bool:
+        """Let one more item of a key take off, if it may; say whether."""
         flying = self._flying.get(key, 0)
         slowed = self._slowed.get(key) if self._slowed else None
         if slowed is None:
-            return flying < KEY_ITEMS
-        return slowed.backoff.until <= now and flying < max(1.0, slowed.allowance)
+            if flying >= KEY_ITEMS:
+                return False
+        elif slowed.backoff.until > now or flying >= max(1.0, slowed.allowance):
+            return False
+        self._flying[key] = flying + 1
+        self._total += 1
+        self._squares += 2 * flying + 1
+        return True
 
     def resting(self, key: Hashable, now: float) -> bool:
         """Say whether a key waits for its next try."""
         slowed = self._slowed.get(key)
         return slowed is not None and slowed.backoff.until > now
 
-    def sent(self, key: Hashable) -> None:
-        """Note an item that takes off."""
-        flying = self._flying.get(key, 0)
-        self._flying[key] = flying + 1
-        self._total += 1
-        self._squares += 2 * flying + 1
-
-    def landed(self, keys: Iterable[Hashable]) -> None:
+    def landed(self, keys: Sequence[Hashable]) -> None:
         """Note items that have their answer, whatever that is, by the key of each."""
+        counts = self._flying
         for key in keys:
-            flying = self._flying[key] - 1
+            flying = counts[key] - 1
             if flying:
-                self._flying[key] = flying
+                counts[key] = flying
             else:
-                del self._flying[key]
-            self._total -= 1
+                del counts[key]
             self._squares -= 2 * flying + 1
+        self._total -= len(keys)
 
-    def written(self, keys: Iterable[Hashable]) -> None:
+    def written(self, keys: Sequence[Hashable]) -> None:
         """Note items that are written, by the key of each: a key that was slowed gets faster."""
-        if not self._slowed:
+        if self._slowed.keys().isdisjoint(keys):
             return
         for key in keys:
             slowed = self._slowed.get(key)

@@ -5,7 +5,7 @@ Of one primary key at most one is on its way: it is never overtaken, and the sec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.pacing import KeyPace
@@ -30,9 +30,13 @@ class Window:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def held(self, write: Write) -> Write | None:
-        """Give the latest write that may be replaced by this one, waiting or on its way."""
-        return self._held.get(write.same)
+    def offer(self, write: Write) -> Write | None:
+        """Let a write wait as ``add`` does; or give the one that it may replace, waiting or on its way."""
+        earlier = self._held.setdefault(write.same, write)
+        if earlier is not write:
+            return earlier
+        self._waiting.add(write.identity[0], write)
+        return None
 
     def add(self, write: Write) -> None:
         """Let a write wait, behind the others of its partition key."""
@@ -54,9 +58,8 @@ class Window:
 
         def goes(write: Write) -> bool:
             identity = write.identity
-            if identity in flying or not keys.free(identity[0], now):
+            if identity in flying or not keys.goes(identity[0], now):
                 return False
-            keys.sent(identity[0])
             flying.add(identity)
             write.sent = True
             return True
@@ -65,8 +68,7 @@ class Window:
 
     def written(self, writes: Sequence[Write]) -> None:
         """Let go of writes that are done."""
-        self._keys.written(write.identity[0] for write in writes)
-        self._landed(writes)
+        self._keys.written(self._landed(writes))
         self._forget(writes)
 
     def failed(self, writes: Sequence[Write]) -> None:
@@ -93,11 +95,13 @@ class Window:
         """Take all that wait, also those of keys that rest."""
         return self._waiting.drain()
 
-    def _landed(self, writes: Sequence[Write]) -> None:
-        keys = [write.identity[0] for write in writes]
-        self._flying.difference_update([write.identity for write in writes])
+    def _landed(self, writes: Sequence[Write]) -> list[Hashable]:
+        identities = [write.identity for write in writes]
+        keys = [identity[0] for identity in identities]
+        self._flying.difference_update(identities)
         self._keys.landed(keys)
         self._waiting.wake(keys)
+        return keys
 
     def _forget(self, writes: Iterable[Write]) -> None:
         held = self._held

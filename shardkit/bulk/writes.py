@@ -115,7 +115,7 @@ class Writes:
         """Part a batch into what its answer says was carried out, and what it says was not."""
         # Keyed by the table's name or its ARN: one table was written, so all that is there is its.
         named = {
-            _compared(part.get(name) for name in self._names)
+            _compared([part.get(name) for name in self._names])
             for requests in answer.get("UnprocessedItems", {}).values()
             for request in requests
             for body in request.values()
@@ -123,10 +123,13 @@ class Writes:
         }
         if not named:
             return writes, []
-        left = [write for write in writes if write.identity in named]
+        done: list[Write] = []
+        left: list[Write] = []
+        for write in writes:
+            (left if write.identity in named else done).append(write)
         if len(left) < len(named):
             return [], writes  # it names what was not sent: all is sent again, which harms no put and no delete
-        return [write for write in writes if write.identity not in named], left
+        return done, left
 
     def _shard(self, key: WireItem, source: Mapping[str, Any], item: WireItem | None, place: Any) -> int | None:
         sharding = self._sharding

@@ -66,6 +66,21 @@ class TokenBucket:
             return True
         return balance > 0 and balance >= min(units, self._burst) - _NOTHING
 
+    def spare(self, now: float) -> float:
+        """Give the units that can be taken now without debt."""
+        if now != self._then:
+            self._flow(now)
+        return inf if self._rate == inf else self._balance
+
+    def pays(self, units: float, now: float) -> bool:
+        """Take units if that makes no debt, and say whether."""
+        if now != self._then:
+            self._flow(now)
+        if self._balance < units and self._rate != inf:
+            return False
+        self._balance -= units
+        return True
+
     def halve(self, now: float) -> TokenBucket:
         """Keep one half of it, and give the other as a bucket of its own: of the rate, the burst and what is left."""
         self._flow(now)

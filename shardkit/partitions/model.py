@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -45,9 +46,10 @@ _ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
 _UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
 
 
+@lru_cache(2**16)
 def hash_of_plain(value: str | bytes | Decimal) -> int:
     """Give the hash of a stored partition key, from its value as text, bytes or number."""
-    return _hashed(value)
+    return stable_hash(value)
 
 
 def hash_of(*values: WireValue) -> int:
@@ -206,6 +208,42 @@ class Partitions:
         if throttle is None:
             self._take(partition, hashed, kind, units, now)
         return throttle
+
+    def serve_all(self, wanted: Sequence[tuple[int, float]], kind: Kind, now: float) -> dict[int, Throttle]:
+        """Serve what can be served of several calls, as :meth:`serve` does one by one.
+
+        Args:
+            wanted: of each call the hash and the units.
+            kind: what they want.
+            now: the time.
+
+        Returns:
+            Why not, for each that was throttled, by its place.
+        """
+        partitions, starts = self._partitions, self._starts
+        places = [bisect_right(starts, hashed) - 1 for hashed, _ in wanted]
+        alone = set(places)
+        # Where a partition has enough for all of its calls, they need not be looked at one by one.
+        total = self._totals[kind]
+        units = sum([units for _, units in wanted])
+        if self._split_for_heat is None and (total is None or total.spare(now) >= units):
+            sums = dict.fromkeys(places, 0.0)
+            for place, (_, units) in zip(places, wanted, strict=True):
+                sums[place] += units
+            for place, units in sums.items():
+                partition = partitions[place]
+                if partition.served[kind].pays(units, now):
+                    self.heat.add(partition.heat.taken[kind], units, now)
+                    alone.remove(place)
+                    if total is not None:
+                        total.take(units, now)
+        if not alone:
+            return {}
+        return {
+            number: throttle
+            for number, (place, (hashed, units)) in enumerate(zip(places, wanted, strict=True))
+            if place in alone and (throttle := self.serve(hashed, kind, units, now)) is not None
+        }
 
     def _refusal(self, partition: Partition, kind: Kind, units: float, now: float) -> Throttle | None:
         total = self._totals[kind]

@@ -51,6 +51,15 @@ class Served:
         self.adaptation.refused(now)
         return False
 
+    def pays(self, units: float, now: float) -> bool:
+        """Serve units if they are there whatever else is looked at, and say whether."""
+        if self.share is None:
+            return self.limit.pays(units, now)
+        if self.share.spare(now) < units or not self.limit.pays(units, now):
+            return False
+        self.share.take(units, now)
+        return True
+
     def take(self, units: float, now: float) -> None:
         """Serve units."""
         self.limit.take(units, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardkit.bulk.writes import Write
@@ -209,29 +209,23 @@ class SimulatedTable:
 
     def _new(self, requests: Sequence[Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
         """Take writes of new items of a table without indexes: each takes what its own size says."""
-        serve = self.partitions.serve
-        total, refused, throttle = 0.0, [], None
-        for place, (hashed, units) in enumerate(self._costs(requests)):
-            refusal = serve(hashed, "write", units, now)
-            if refusal is None:
-                total += units
-            else:
-                throttle = refusal
-                refused.append(place)
-        return TableUnits(total), refused, throttle
+        costs = self._costs(requests)
+        throttles = self.partitions.serve_all(costs, "write", now)
+        taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
+        return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
 
-    def _costs(self, requests: Sequence[Any]) -> Iterator[tuple[int, float]]:
+    def _costs(self, requests: Sequence[Any]) -> list[tuple[int, float]]:
         """Give hash and units of new items, where a load of ours knows them without looking at the items."""
         made: list[Write] | None = getattr(requests, "writes", None)
         if made is not None:
-            for write in made:
-                key: Any = write.identity[0]
-                yield hash_of_plain(key), write.units
-            return
-        for request in requests:
-            item = request.get("PutRequest", {}).get("Item")
-            size = 0 if item is None else item_size(item)
-            yield self.admission.hash_of(item or request["DeleteRequest"]["Key"]), write_units(size)
+            keys: list[Any] = [write.identity[0] for write in made]
+            return [(hash_of_plain(key), write.units) for key, write in zip(keys, made, strict=True)]
+        return [self._cost(request) for request in requests]
+
+    def _cost(self, request: Mapping[str, Any]) -> tuple[int, float]:
+        item = request.get("PutRequest", {}).get("Item")
+        size = 0 if item is None else item_size(item)
+        return self.admission.hash_of(item or request["DeleteRequest"]["Key"]), write_units(size)
 
     def _written(self, change: ItemChange, key: Mapping[str, WireValue], now: float) -> TableUnits | Throttle:
         """Take what a write takes, and carry it out; or take nothing and say why not."""

@@ -93,3 +93,14 @@ def test_every_item_once_and_in_order_within_its_key(items: list[tuple[str, int]
     assert rounds == sorted(rounds)
     assert by_key == {key: [item for item in items if item[0] == key] for key in by_key}
     assert len(taken) == len(items)
+
+
+def test_one_item_twice() -> None:
+    """Items that are equal, or one and the same, are as many items."""
+    order: Interleave[str] = Interleave()
+    for key in ("U1", "U1", "U2"):
+        order.add(key, "again")
+    order.put_back("U1", "again")
+    assert len(order) == 4
+    order.remove("U1", "again")
+    assert order.drain() == ["again"] * 3

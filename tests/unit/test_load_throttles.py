@@ -32,7 +32,7 @@ def test_keys_in_flight() -> None:
     keys = KeyPace(lambda: 0.5)
     assert keys.mix == 0.0
     for key in ("a", "b", "c", "c"):
-        keys.sent(key)
+        assert keys.goes(key, 0.0)
     assert keys.mix == pytest.approx(1 / (1 / 16 + 1 / 16 + 1 / 4))
     keys.landed(["c"])
     assert keys.mix == pytest.approx(3.0)
@@ -226,15 +226,14 @@ def test_a_key_gets_faster_again() -> None:
     """Half of what was in flight at once, then one more item for each round of them, until it is forgotten."""
     keys = KeyPace(lambda: 0.5)
     for _ in range(40):
-        keys.sent("hot")
+        assert keys.goes("hot", 0.0)
     keys.throttled("hot", 0.0)
     for _ in range(40):
         keys.landed(["hot"])
-    assert not keys.free("hot", 0.0)
+    assert not keys.goes("hot", 0.0)
     for _ in range(20):
-        assert keys.free("hot", 1.0)
-        keys.sent("hot")
-    assert not keys.free("hot", 1.0)
+        assert keys.goes("hot", 1.0)
+    assert not keys.goes("hot", 1.0)
     for _ in range(20):
         keys.written(["hot"])
-    assert keys.free("hot", 1.0)
+    assert keys.goes("hot", 1.0)
