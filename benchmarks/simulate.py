@@ -109,6 +109,7 @@ class Run:
         least_seconds: what the busiest partition needs for its part.
         requests: how many were sent.
         throttles: how many of them were throttled, or left items unprocessed.
+        refused: items that came back, as often as they did.
         raised: throttles that boto3 raised to the script.
         cpu_seconds: what simulating it took.
         heat: write units by partition and column.
@@ -122,6 +123,7 @@ class Run:
     least_seconds: float
     requests: int
     throttles: int
+    refused: float
     raised: int = 0
     cpu_seconds: float
     heat: tuple[tuple[float, ...], ...]
@@ -207,7 +209,8 @@ def simulated(way: Way) -> Run:
         assert load.read is not None
         read_seconds, read_items = load.read.seconds, load.read.written
     cpu_seconds = time.process_time() - began
-    heat = tuple(tuple(partition.taken["write"]) for partition in table.partitions.heat.by_range)
+    by_range = table.partitions.heat.by_range
+    heat = tuple(tuple(partition.taken["write"]) for partition in by_range)
     taken = [sum(columns) for columns in heat]
     written = way.items if way.parts == 1 else sum(counts[way.part :: way.parts])
     if sum(taken) != written:
@@ -220,6 +223,7 @@ def simulated(way: Way) -> Run:
         least_seconds=_least_seconds(taken, WRITE_UNITS / way.parts),
         requests=requests,
         throttles=throttles,
+        refused=sum(sum(partition.throttled["write"]) for partition in by_range),
         raised=raised,
         cpu_seconds=cpu_seconds,
         heat=heat,
@@ -251,6 +255,7 @@ def together(parts: Sequence[Run], wall_seconds: float) -> Run:
         least_seconds=_least_seconds([sum(row) for row in rows], WRITE_UNITS),
         requests=sum(part.requests for part in parts),
         throttles=sum(part.throttles for part in parts),
+        refused=sum(part.refused for part in parts),
         cpu_seconds=wall_seconds,
         heat=tuple(rows),
         column_seconds=column_seconds,
@@ -304,7 +309,7 @@ def figures(measured: Sequence[Run], *, short: bool) -> Iterator[Figure]:
             value=100 - (run.read_share if short else run.of_ceiling),
             unit="%",
             target=LOST,
-            note=f"{run.way.items:,} items, {run.throttles:,} of {run.requests:,} requests throttled",
+            note=f"{run.way.items:,} items, {run.refused / run.way.items:.1%} of them sent again",
         )
         yield Figure(
             bench="simulate",
@@ -330,8 +335,9 @@ def section(title: str, measured: Sequence[Run]) -> Section:
                 f"{run.share:.1f}%",
                 f"{run.ceiling:.1f}%",
                 f"{run.of_ceiling:.1f}%",
+                f"{run.refused / run.way.items:.1%}",
                 f"{run.throttles:,} of {run.requests:,}{raised}",
             )
         )
-    columns = ("way", "items", "time", "share used", "ceiling", "of the ceiling", "requests throttled")
+    columns = ("way", "items", "time", "share used", "ceiling", "of the ceiling", "sent again", "requests throttled")
     return Section(title, columns, tuple(rows))

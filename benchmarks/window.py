@@ -35,11 +35,10 @@ _BODY = "x" * (ITEM_BYTES - item_size({"pk": {"S": "U" + 6 * "0"}, "sk": {"N": 6
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """What a load made of the table: its share of the write units that there were, and how often it was throttled."""
+    """What a load made of the table: its share of the write units that there were, and of its items sent again."""
 
     share: float
-    throttles: int
-    requests: int
+    again: float
 
 
 def message(user: int, number: int) -> dict[str, Any]:
@@ -61,8 +60,7 @@ def load(window: int, items: int) -> Used:
     assert read is not None
     return Used(
         share=read.written / ((read.seconds + KEPT_SECONDS) * WRITE_UNITS),
-        throttles=read.throttles,
-        requests=read.requests,
+        again=read.retried / read.written,
     )
 
 
@@ -90,5 +88,5 @@ def window(*, short: bool) -> Iterator[Figure]:
             name=f"window of {size:,} items",
             value=used.share * 100,
             unit="%",
-            note=f"{size * each / 1e6:,.0f} MB; {used.throttles:,} of {used.requests:,} requests were throttled",
+            note=f"{size * each / 1e6:,.0f} MB; {used.again:.1%} of the items were sent again",
         )

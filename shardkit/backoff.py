@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 __all__ = ["ATTEMPTS", "Backoff", "backoff_seconds"]
 
 ATTEMPTS = 10
@@ -11,28 +13,30 @@ _FIRST_SECONDS = 0.05
 _MOST_SECONDS = 20.0
 
 
-def backoff_seconds(attempt: int, draw: float, most: float = _MOST_SECONDS) -> float:
-    """Give the wait after try number ``attempt`` (from 1), for a draw from [0, 1).
+def backoff_seconds(attempt: float, draw: float, most: float = _MOST_SECONDS) -> float:
+    """Give the wait after try number ``attempt`` (from 1; it may lie between two), for a draw from [0, 1).
 
     Half of the wait is fixed and half is drawn: callers that were refused together come back apart, and never at once.
     Source: AWS asks for exponential backoff on ``UnprocessedItems`` (BatchWriteItem API reference).
     """
-    doublings = min(attempt - 1, 16)  # the bound is reached after nine; an int has none
+    doublings = max(0, min(attempt - 1, 16))  # the bound is reached after nine; an int has none
     return float(min(most, _FIRST_SECONDS * 2**doublings) * (0.5 + draw / 2))
 
 
 class Backoff:
-    """The waits of one thing that is refused again and again: they grow until it succeeds.
+    """The waits of one thing that is refused again and again: each is twice as long, until it succeeds.
 
-    ``until`` is when it may be tried again (seconds); no wait is longer than ``most``.
+    ``until`` is when it may be tried again (seconds); no wait is longer than ``most``. A success takes back ``ease``
+    doublings, or all.
     """
 
-    __slots__ = ("_most", "_tries", "until")
+    __slots__ = ("_ease", "_most", "_tries", "until")
 
-    def __init__(self, most: float = _MOST_SECONDS) -> None:
+    def __init__(self, most: float = _MOST_SECONDS, ease: float = inf) -> None:
         self.until = 0.0
         self._most = most
-        self._tries = 0
+        self._ease = ease
+        self._tries = 0.0
 
     def refused(self, now: float, draw: float) -> None:
         """Note a refusal."""
@@ -40,5 +44,5 @@ class Backoff:
         self.until = now + backoff_seconds(self._tries, draw, self._most)
 
     def eased(self) -> None:
-        """Note a success: the next wait is a short one."""
-        self._tries = 0
+        """Note a success: the next wait is shorter."""
+        self._tries = max(0.0, self._tries - self._ease)

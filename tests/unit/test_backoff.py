@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.backoff import ATTEMPTS, backoff_seconds
+from shardkit.backoff import ATTEMPTS, Backoff, backoff_seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)
 
@@ -35,3 +37,23 @@ def test_how_long_until_a_request_is_given_up() -> None:
     """All waits together: 13 to 26 seconds."""
     assert 12 < sum(backoff_seconds(attempt, 0.0) for attempt in range(1, ATTEMPTS)) < 13
     assert 25 < sum(backoff_seconds(attempt, 0.999) for attempt in range(1, ATTEMPTS)) < 26
+
+
+def test_a_success_takes_back_all_waits_or_a_part() -> None:
+    for ease, waits in ((inf, [0.05, 0.1, 0.05]), (0.5, [0.05, 0.1, 0.1 * 2**0.5])):
+        backoff = Backoff(20.0, ease)
+        found = []
+        for succeeds in (False, True, False):
+            backoff.refused(0.0, 0.999999)
+            found.append(backoff.until)
+            if succeeds:
+                backoff.eased()
+        assert found == pytest.approx(waits, rel=1e-3)
+
+
+def test_successes_that_were_never_refused_change_nothing() -> None:
+    backoff = Backoff(20.0, 0.5)
+    for _ in range(10):
+        backoff.eased()
+    backoff.refused(0.0, 0.0)
+    assert backoff.until == 0.025
