@@ -150,8 +150,8 @@ class LearntPace:
 
     It is for keys of few items: those of many find their own pace (``KeyPace``). Lately is the best half second of the
     last four, and every fourth one tries what half as much again brings: so the pace does not follow a share that is
-    refused however little is sent (by a partition that others use up, say), as long as it is less than a third. Where
-    less is refused, the pace is doubled or nearly so. One batch a second goes in any case.
+    refused however little is sent (by a partition that others use up, say), up to a quarter. Where little is refused,
+    it grows by a quarter each half second, and doubles where nothing is. One batch a second goes in any case.
 
     With a twentieth more in place of a tenth, partitions that are full left the others too little of it (simulated:
     92% of the throughput was used, where it is 98%).

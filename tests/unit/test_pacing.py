@@ -310,7 +310,7 @@ def test_the_learnt_pace_follows() -> None:
     assert refusing(pace, 500, seconds=10, begin=23) == pytest.approx(600, rel=0.15)
 
 
-@pytest.mark.parametrize("whole", [0.1, 0.2, 0.3])
+@pytest.mark.parametrize("whole", [0.1, 0.2, 0.25])
 def test_a_share_that_is_always_refused_does_not_slow_the_rest(whole: float) -> None:
     """As where one partition of four is taken by others: what is sent does not sink, however long it lasts."""
     pace = LearntPace()
