@@ -47,8 +47,8 @@ _UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write 
 
 
 @lru_cache(2**16)
-def hash_of_plain(value: str | bytes | Decimal) -> int:
-    """Give the hash of a stored partition key, from its value as text, bytes or number."""
+def hash_of_plain(value: str | bytes | Decimal | tuple[str | bytes | Decimal, ...]) -> int:
+    """Give the hash of a stored partition key, from its value as text, bytes or number, or several of them."""
     return stable_hash(value)
 
 
@@ -65,14 +65,8 @@ def hash_of(*values: WireValue) -> int:
     Returns:
         An int from 0 to 2**64 - 1. Which hash the service uses is not said anywhere: this one is :func:`stable_hash`.
     """
-    if len(values) == 1:
-        return _hashed(_plain(values[0]))
-    return _hashed(tuple(map(_plain, values)))
-
-
-@lru_cache(2**16)
-def _hashed(value: Any) -> int:
-    return stable_hash(value)
+    plain = [*map(_plain, values)]
+    return hash_of_plain(*plain) if len(plain) == 1 else hash_of_plain(tuple(plain))
 
 
 def _plain(value: WireValue) -> Any:

@@ -132,13 +132,13 @@ class ShardPlan:
         if self.query is not None:
             figures.append(str(self.query))
         for other in self.alternatives:
-            shards = "no number of shards is enough" if other.shards is None else f"{other.shards:,} shards"
+            shards = "no number of shards is enough" if other.shards is None else counted(other.shards, "shard")
             cost = (
                 ""
                 if other.query_read_units is None
                 else f", an empty Query {number(other.query_read_units)} read units"
             )
-            figures.append(f"or with {other.partitions:,} partitions: {shards}{cost}")
+            figures.append(f"or with {counted(other.partitions, 'partition')}: {shards}{cost}")
         if self.reached:
             title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
         else:

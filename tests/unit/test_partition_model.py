@@ -330,3 +330,31 @@ def test_a_new_on_demand_table_has_four_partitions() -> None:
     assert len(Partitions(read_units=None, write_units=None, on_demand=True)) == 4
     assert len(Partitions(read_units=None, write_units=9000, on_demand=True)) == 9
     assert len(Partitions(read_units=None, write_units=None)) == 1
+
+
+# Several calls at once.
+
+WANTED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 25, 400, 1500])), max_size=30)
+
+
+@given(
+    batches=st.lists(st.tuples(st.floats(0, 2), WANTED), max_size=12),
+    write_units=st.sampled_from([None, 100, 3000]),
+    adaptive_seconds=st.sampled_from([None, 0, 2]),
+    burst_seconds=st.sampled_from([0, 3]),
+    split_for_heat=st.sampled_from([None, 1]),
+)
+def test_several_calls_at_once_are_served_as_one_by_one(
+    batches: list[tuple[float, list[tuple[int, int]]]], **options: Any
+) -> None:
+    """The same ones are throttled, for the same reasons, and the same is taken of each partition."""
+    together, one_by_one = (Partitions(read_units=0, count=4, **options) for _ in range(2))
+    now = 0.0
+    for seconds, wanted in batches:
+        now += seconds
+        calls = [(HASHES // 41 * place, float(units)) for place, units in wanted]
+        throttles = together.serve_all(calls, "write", now)
+        found = {n: one_by_one.serve(hashed, "write", units, now) for n, (hashed, units) in enumerate(calls)}
+        assert throttles == {number: throttle for number, throttle in found.items() if throttle is not None}
+    heats = [[(one.start, one.taken, one.throttled) for one in each.heat.by_range] for each in (together, one_by_one)]
+    assert heats[0] == heats[1]
