@@ -19,7 +19,7 @@ def backoff_seconds(attempt: float, draw: float, most: float = _MOST_SECONDS) ->
     Half of the wait is fixed and half is drawn: callers that were refused together come back apart, and never at once.
     Source: AWS asks for exponential backoff on ``UnprocessedItems`` (BatchWriteItem API reference).
     """
-    doublings = max(0, min(attempt - 1, 16))  # the bound is reached after nine; an int has none
+    doublings = min(attempt - 1, 16)  # the bound is reached after nine; an int has none
     return float(min(most, _FIRST_SECONDS * 2**doublings) * (0.5 + draw / 2))
 
 

@@ -153,8 +153,8 @@ class LearntPace:
     refused however little is sent (by a partition that others use up, say), up to a quarter. Where little is refused,
     it grows by a quarter each half second, and doubles where nothing is. One batch a second goes in any case.
 
-    With a twentieth more in place of a tenth, partitions that are full left the others too little of it (simulated:
-    92% of the throughput was used, where it is 98%).
+    A first form, with a twentieth more and no tries, let full partitions leave the others too little (simulated: 92% of
+    the throughput was used, where it is 98%).
     """
 
     def __init__(self) -> None:
