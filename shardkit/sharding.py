@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
@@ -164,7 +164,7 @@ class Sharding:
         """Give the shard of an item (in Python values); None: any."""
         return self.strategy.shard_of(_plain(logical), item)
 
-    def shards(self, logical: WireValue) -> tuple[int | None, ...]:
+    def shards(self, logical: WireValue) -> Sequence[int | None]:
         """Give all shards of a logical key, in order."""
         return self.strategy.shards_for(_plain(logical))
 

@@ -17,6 +17,8 @@ from shardkit.textform import TYPES, TextForm
 
 __all__ = ["CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"]
 
+_MOST_SHARDS = 1_000_000  # of a logical key: its partitions then serve 1,000 million write units a second
+
 KeyValue = str | bytes | bytearray | Binary | int | Decimal
 Shards = int | Mapping[Any, int] | Callable[[Any], int]
 By = str | tuple[str, ...] | Callable[[Mapping[str, Any]], Any]
@@ -80,26 +82,32 @@ class Strategy(TextForm):
         """
         return None
 
-    def shards_for(self, key: KeyValue) -> tuple[int | None, ...]:
-        """List the shards of a logical key.
+    def shards_for(self, key: KeyValue) -> Sequence[int | None]:
+        """Give the shards of a logical key.
 
         Example::
 
-            RandomSuffix(3).shards_for("k") == (1, 2, 3)
+            RandomSuffix(3).shards_for("k") == range(1, 4)
 
         Args:
             key: A logical partition key.
 
         Returns:
-            ``first`` to ``first + shards - 1``; of ``Unsharded`` ``(None,)``.
+            The range from ``first`` to ``first + shards - 1``; of ``Unsharded`` ``(None,)``.
 
         Raises:
             InvalidKeyError: As the class.
             ConfigurationError: As the class.
 
-        Cost: O(shards); no request.
+        Cost: none; no request.
         """
-        return tuple(self._range(key))
+        shards, raw = self.shards, _carrier(key)
+        if not isinstance(shards, int):
+            if isinstance(shards, Mapping):
+                shards = shards.get(raw, 1)
+            else:
+                shards = _count(shards(raw), f"For the key {shown(raw)}, the function gave shards")
+        return range(self.first, self.first + shards)
 
     def physical_key(self, key: KeyValue, shard: int | None) -> KeyValue:
         """Write a logical key and one of its shards as the partition key that is stored.
@@ -121,7 +129,7 @@ class Strategy(TextForm):
 
         Cost: O(length of the key); no request.
         """
-        shards = self._range(key)
+        shards = self.shards_for(key)
         if (type(shard) is not int and shard is not None) or shard not in shards:
             span = f"{shards[0]} to {shards[-1]}"
             raise ConfigurationError(f"shard={shown(shard)} is no shard of {shown(key)}. Give one from {span}.")
@@ -146,7 +154,7 @@ class Strategy(TextForm):
 
         Cost: O(shards); no request.
         """
-        return tuple(self._join(key, shard) for shard in self._range(key))
+        return tuple(self._join(key, shard) for shard in self.shards_for(key))
 
     def split(self, physical: KeyValue) -> tuple[KeyValue, int | None]:
         """Take a stored partition key apart, once, from the right: the reverse of ``physical_key``.
@@ -175,7 +183,7 @@ class Strategy(TextForm):
         # An empty logical key is none; a zero comes first only in "0".
         if not logical or not digits.isascii() or not digits.isdigit() or (len(digits) > 1 and not int(digits[:1])):
             return physical, None
-        shards = self._range(logical)
+        shards = self.shards_for(logical)
         ours = len(digits) <= len(str(shards[-1])) and int(digits) in shards
         return (logical, int(digits)) if ours else (physical, None)
 
@@ -186,15 +194,6 @@ class Strategy(TextForm):
         suffix = f"{self.separator}{shard}"
         return raw + suffix if isinstance(raw, str) else raw + suffix.encode("ascii")
 
-    def _range(self, key: KeyValue) -> Sequence[int | None]:
-        shards, raw = self.shards, _carrier(key)
-        if not isinstance(shards, int):
-            if isinstance(shards, Mapping):
-                shards = shards.get(raw, 1)
-            else:
-                shards = _whole(shards(raw), f"For the key {shown(raw)}, the function gave shards", 1)
-        return range(self.first, self.first + shards)
-
     def _check(self) -> None:
         separator: Any = self.separator
         if not (isinstance(separator, str) and separator and separator.isascii()) or any(map(str.isdigit, separator)):
@@ -202,7 +201,7 @@ class Strategy(TextForm):
         object.__setattr__(self, "first", _whole(self.first, "first", 0))
         shards: Any = self.shards
         if isinstance(shards, Mapping) or not callable(shards):
-            kept = _Counts(shards) if isinstance(shards, Mapping) else _whole(shards, "shards", 1)
+            kept = _Counts(shards) if isinstance(shards, Mapping) else _count(shards, "shards")
             object.__setattr__(self, "shards", kept)
 
     def __repr__(self) -> str:
@@ -221,7 +220,7 @@ class Unsharded(Strategy):
     Cost: none.
     """
 
-    def _range(self, key: KeyValue) -> Sequence[int | None]:
+    def shards_for(self, key: KeyValue) -> Sequence[int | None]:  # noqa: D102
         _carrier(str(key) if type(key) in {int, Decimal} else key)
         return (None,)
 
@@ -236,8 +235,8 @@ class RandomSuffix(Strategy):
         RandomSuffix({"2014-07-09": 200}, locate=True)  # any other day has one shard
 
     Args:
-        shards: How many shards a logical key has, at least 1: an int, a mapping from logical key to int (a key not in
-            it has one), or a function of the logical key (which gets bytes for binary).
+        shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
+            is not in it has one), or a function of the logical key (which gets bytes for binary).
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
         locate: Whether a single item, whose shard nobody knows, is looked for on every shard.
@@ -260,7 +259,7 @@ class RandomSuffix(Strategy):
             raise ConfigurationError(f"locate={shown(self.locate)} is no bool. Give True or False.")
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
-        shards = self._range(key)
+        shards = self.shards_for(key)
         return shards[0] if len(shards) == 1 else None
 
 
@@ -274,8 +273,8 @@ class CalculatedSuffix(Strategy):
 
     Args:
         by: What is hashed: an attribute's name, a tuple of names (hashed as a tuple), or a function of the item.
-        shards: How many shards a logical key has, at least 1: an int, a mapping from logical key to int (a key not in
-            it has one), or a function of the logical key (which gets bytes for binary).
+        shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
+            is not in it has one), or a function of the logical key (which gets bytes for binary).
         hash: A function from the value (binary comes as bytes) to an int of at least 0, the same in every process.
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
@@ -312,7 +311,7 @@ class CalculatedSuffix(Strategy):
             )
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
-        shards = self._range(key)
+        shards = self.shards_for(key)
         number: Any = self.hash(self._value(item))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ConfigurationError(f"hash={shown(self.hash)} gave {shown(number)}, no int >= 0. Use stable_hash.")
@@ -340,7 +339,7 @@ class _Counts(Mapping[Any, int]):
 
     def __init__(self, counts: Mapping[Any, int]) -> None:
         try:
-            self._counts = {_carrier(key): _whole(count, f"shards[{key!r}]", 1) for key, count in counts.items()}
+            self._counts = {_carrier(key): _count(count, f"shards[{key!r}]") for key, count in counts.items()}
         except InvalidKeyError as error:
             raise ConfigurationError(f"shards={shown(counts)} has a key that is none: {error}") from error
 
@@ -371,6 +370,13 @@ def _carrier(key: Any) -> str | bytes:
     if not isinstance(raw, str | bytes) or not raw:
         raise InvalidKeyError(f"The partition key {shown(key)} is empty or no key. Give a non-empty str or bytes.")
     return raw
+
+
+def _count(value: Any, what: str) -> int:
+    shards = _whole(value, what, 1)
+    if shards > _MOST_SHARDS:
+        raise ConfigurationError(f"{what}={shown(value)} is more than {_MOST_SHARDS:,}. Give fewer.")
+    return shards
 
 
 def _whole(value: Any, what: str, least: int) -> int:

@@ -143,7 +143,9 @@ class Writes:
                 "use delete_item() with Shard= or locate=True"
             )
         before = source.shard if isinstance(source, DeadLetter) else None
-        return before if before in sharding.shards(logical) else drawn_shard(sharding, item, self._spread(place))
+        if before is not None and before in sharding.shards(logical):
+            return before
+        return drawn_shard(sharding, item, self._spread(place))
 
     def _physical(self, key: WireItem, shard: int | None) -> WireValue:
         return self._sharding.physical(key[self._partition_key], shard)

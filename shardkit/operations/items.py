@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
@@ -164,7 +164,7 @@ def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: i
     return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
 
 
-def _all_shards(sharding: Sharding, key: WireItem) -> tuple[int | None, ...]:
+def _all_shards(sharding: Sharding, key: WireItem) -> Sequence[int | None]:
     return sharding.shards(key[sharding.partition_key])
 
 

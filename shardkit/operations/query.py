@@ -101,7 +101,7 @@ class Plan:
         key = sharding.partition_key
         shards: tuple[int | None, ...] = (None,)
         if fanned:
-            shards = sharding.shards(sharding.checked(key, condition.equals[key], "key condition"))
+            shards = tuple(sharding.shards(sharding.checked(key, condition.equals[key], "key condition")))
         if shard is not None:
             if not fanned:
                 raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")

@@ -123,13 +123,24 @@ def test_a_mapping_gives_each_key_its_count_and_others_one() -> None:
     counts = {"hot": 3, Binary(b"hot"): 2}
     strategy = RandomSuffix(counts)
     counts["hot"] = 99
-    assert strategy.shards_for("hot") == (1, 2, 3)
-    assert strategy.shards_for(Binary(b"hot")) == (1, 2)
+    assert strategy.shards_for("hot") == range(1, 4)
+    assert strategy.shards_for(Binary(b"hot")) == range(1, 3)
     assert strategy.physical_keys("cold") == ("cold.1",)
     assert strategy.split("hot.3") == ("hot", 3)
     assert strategy.split("cold.3") == ("cold.3", None)
     assert isinstance(strategy.shards, dict) is False
     assert len(strategy.shards) == 2  # type: ignore[arg-type]
+
+
+def test_a_million_shards_are_the_most() -> None:
+    most = 1_000_000
+    assert RandomSuffix(most).physical_key("k", most) == "k.1000000"
+    given: Any
+    for given in (most + 1, {"k": most + 1}, 10**6000):
+        with pytest.raises(ConfigurationError, match="is more than 1,000,000"):
+            RandomSuffix(given)
+    with pytest.raises(ConfigurationError, match="the function gave shards=1000001"):
+        RandomSuffix(lambda _: most + 1).shards_for("k")
 
 
 def test_a_function_of_the_key_is_checked_when_used() -> None:

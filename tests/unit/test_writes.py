@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, InvalidKeyError
+from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.writes import ITEM_BYTES, Writes
 from shardkit.capacity import item_size
@@ -32,6 +33,18 @@ def test_an_item_is_as_large_as_the_service_takes_with_its_suffix() -> None:
     assert WRITES.put({**item, "a": "x" * room}, 0).units == 400
     with pytest.raises(InvalidKeyError, match="409,601 bytes"):
         WRITES.put({**item, "a": "x" * (room + 1)}, 0)
+
+
+def test_a_random_suffix_costs_the_same_however_many_shards_there_are() -> None:
+    def seconds(shards: int) -> float:
+        writes = Writes(sharding(RandomSuffix(shards)), lambda _: 0.999999)
+        began = process_time()
+        for item in items:
+            assert writes.put(item, 0).shard == shards
+        return process_time() - began
+
+    items = some(500)
+    assert min(seconds(1_000_000) for _ in range(3)) < 10 * min(seconds(2) for _ in range(3))
 
 
 def test_results_can_be_looked_at_more_than_once() -> None:

@@ -16,6 +16,7 @@ from shardkit.operations.items import drawn_shard
 from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.scenarios.items import Items
 from shardkit.sharding import Sharding
+from shardkit.suffix import Unsharded
 
 __all__ = ["KeyUnits", "SpreadItems"]
 
@@ -104,7 +105,7 @@ class SpreadItems:
         sharding = self.sharding
         logical = sharding.key_of(wire)[sharding.partition_key]
         shard = sharding.shard_of(logical, item)
-        if shard is None and None not in sharding.shards(logical):
+        if shard is None and not isinstance(sharding.strategy, Unsharded):
             shard = drawn_shard(sharding, wire, self.draw(number))
         return sharding.stored(wire, shard), shard
 
