@@ -36,8 +36,8 @@ from shardkit.sharding import Sharding
 __all__ = ["STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
 
 WINDOW = 50_000
-"""Items that wait to be interleaved: about 50 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a
-key, 1% of the throughput is lost, and 5.5% with a fifth of it (``benchmarks/window.py``)."""
+"""Items that wait to be interleaved: 38 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a key,
+1% of the throughput is lost, and 5.6% with a fifth of it (``benchmarks/window.py``)."""
 
 STALLED_SECONDS = 60.0
 """A load stops that is throttled for so long without one item written: no partition takes nothing for a minute, unless

@@ -81,9 +81,9 @@ def streaming_bulk(
         InterruptedLoadError: Ctrl-C, and a KeyboardInterrupt still: what was in flight is finished and kept. The second
             one ends the load at once; with a journal it can be resumed all the same.
 
-    Cost: one BatchWriteItem for every 25 items and one for every retry, a PutItem for a key that is throttled without
-    a reason, a DescribeTable a minute for a share; for ``processes`` a DescribeTable, and one each. Memory: about 1 KB
-    an item of the window, and what failed; 55 MB a process.
+    Cost: one BatchWriteItem for every 25 items and for every 25 that are sent again, up to ten PutItem a second where
+    items come back without a reason, a DescribeTable a minute for a share; for ``processes`` a DescribeTable, and one
+    each. Memory: of each item of the window its JSON and 300 bytes, and what failed; 55 MB a process.
     IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and neither a
     share nor ``processes``; without ``dynamodb:PutItem`` reasons stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.

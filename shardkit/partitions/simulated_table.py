@@ -60,7 +60,7 @@ class SimulatedTable:
         ConfigurationError: the description cannot be read, or a global index has no partitions.
 
     Cost:
-        No request. A write takes 10 to 20 µs, and 3 µs where no item is kept. Memory: the items.
+        No request. A write takes about 40 µs; where no item is kept, 15 µs, and 4 µs in a batch. Memory: the items.
     """
 
     def __init__(

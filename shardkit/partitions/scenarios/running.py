@@ -45,7 +45,8 @@ def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lamb
         ConfigurationError: the items do not fit the table.
         InvalidKeyError: an item lacks a key attribute, or has one of a wrong type.
 
-    Cost: no request; 15 to 40 µs an item. Memory: the window; with reads, all that is written.
+    Cost: no request; 15 to 40 µs a written item, and what reads take. Memory: the window; with reads, all that is
+    written.
     """
     return _Run(scenario, way, items, progress).outcome()
 
