@@ -247,10 +247,11 @@ class ShardedTable(ReadingTable):
             after growing waits; writes of one primary key keep their order; nothing is sent when the body raises.
 
         Raises:
-            BulkLoadError: On leaving the block: some items were not written; ``failed`` says which and why.
+            BulkLoadError: On leaving the block: some items were not written; ``failed`` says which and why. Or earlier,
+                where nothing more can be written.
 
         Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
-        IAM: ``dynamodb:BatchWriteItem``.
+        IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to hear why items come back).
         """
         return BatchWriter(self._carrier, overwrite_by_pkeys)
 
