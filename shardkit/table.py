@@ -251,7 +251,7 @@ class ShardedTable(ReadingTable):
                 where nothing more can be written.
 
         Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
-        IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to hear why items come back).
+        IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to hear why some come back).
         """
         return BatchWriter(self._carrier, overwrite_by_pkeys)
 
