@@ -17,6 +17,7 @@ from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import Simulator
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
+from tests.simulated import SHARES
 from tests.tables import make_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 DAY = "2014-07-09"
 LONGEST_WAIT = 2.0
 """Seconds that a load may be at rest in all: a throttled key waits for a second at the most."""
-SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 
 
 @pytest.fixture
@@ -34,11 +34,6 @@ def table() -> Iterator[Table]:
         # As an application's is: botocore's retries are on, and shardkit takes the pace over from the first throttle.
         resource = boto3.resource("dynamodb", region_name=REGION, config=Config(max_pool_connections=10))
         yield make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Orders")
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def orders(count: int, size: int = 0) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from shardkit import CalculatedSuffix, ConfigurationError
 from shardkit.faults import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
+from tests.simulated import SHARES
 from tests.tables import make_table
 
 pytestmark = pytest.mark.aio
@@ -22,7 +23,6 @@ pytest.importorskip("aiobotocore", reason="needs the async extra")
 
 LONGEST_WAIT = 2.0
 """Seconds that a load may be at rest in all: a throttled key waits for a second at the most."""
-SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
 
 
 @pytest.fixture

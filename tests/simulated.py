@@ -1,0 +1,44 @@
+"""What tests of simulated partitions share: orders, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from shardkit.partitions.model import hash_of
+from shardkit.testing import SimulatedPartitions
+
+KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
+SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
+"""Of the old days: each partition has its share of the throughput, and keeps one second of it."""
+KEY = {"Date": "2014-07-09", "OrderId": "A001"}
+
+Simulate = Callable[..., SimulatedPartitions]
+"""Begins a simulation of a test's table."""
+
+
+def order(number: int, date: str = "2014-07-09", size: int = 0, **more: Any) -> dict[str, Any]:
+    return {"Date": date, "OrderId": f"A{number:03}", **({"Note": "x" * size} if size else {}), **more}
+
+
+def stored(table: Any) -> set[str]:
+    return {str(item["OrderId"]) for item in table.scan(ConsistentRead=True)["Items"]}
+
+
+def throttled(call: Callable[[], object]) -> Any:
+    with pytest.raises(ClientError) as caught:
+        call()
+    return caught.value
+
+
+def put_requests(*items: dict[str, Any]) -> Any:
+    return {"Orders": [{"PutRequest": {"Item": item}} for item in items]}
+
+
+def days_apart(simulated: SimulatedPartitions) -> tuple[str, str]:
+    """Two days that are on different partitions."""
+    places = {day: simulated.partitions.place(hash_of({"S": day})) for day in (f"day {n}" for n in range(20))}
+    return "day 0", next(day for day, place in places.items() if place != places["day 0"])
