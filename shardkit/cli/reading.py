@@ -115,6 +115,8 @@ def refusing(told: Console, code: int, what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         told.print("stopped before its end: it was interrupted")
         raise typer.Exit(STOPPED) from None
+    except BrokenPipeError:  # who reads the output has seen enough: the command line ends without a word
+        raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
         told.print(f"{what}: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(code) from None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import boto3
@@ -149,3 +151,17 @@ def test_an_endpoint_that_is_none() -> None:
     result = invoke("table", "Orders", "--region", "us-east-1", "--endpoint-url", "localhost")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "not planned: --endpoint-url 'localhost' or the region cannot be used: Invalid endpoint" in result.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """As in ``shardkit plan … | head -1``."""
+    command = "from shardkit.cli import main; main()"
+    asked = ["plan", "shards", "--item-size", "500", "--writes-per-second", "5000"]
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", command, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
