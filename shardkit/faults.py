@@ -16,6 +16,7 @@ from botocore.exceptions import (
 )
 
 __all__ = [
+    "Scope",
     "code_of",
     "is_fatal",
     "is_throttle",
@@ -24,8 +25,13 @@ __all__ = [
     "scope_of_reasons",
     "throttle_reasons",
     "throttle_reasons_in",
+    "throttled_indexes",
     "throttled_scope",
 ]
+
+Scope = Literal["key", "index", "table", "account"]
+"""What a throttle is about: one partition key of what was asked, one of a global index that a write goes into as well,
+the table or an index as a whole, or the account."""
 
 _THROTTLES = frozenset(
     {
@@ -81,8 +87,8 @@ def is_throttle_code(code: str | None) -> bool:
     return code in _THROTTLES
 
 
-def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
-    """Say what a throttle is about: one key's partition, the table or index, or the whole account.
+def throttled_scope(error: BaseException) -> Scope:
+    """Say what a throttle is about.
 
     A throttle without ``ThrottlingReasons`` is taken to be about the key that was asked for.
     Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
@@ -90,13 +96,13 @@ def throttled_scope(error: BaseException) -> Literal["key", "table", "account"]:
     return scope_of_reasons(throttle_reasons(error))
 
 
-def scope_of_reasons(limits: frozenset[str]) -> Literal["key", "table", "account"]:
+def scope_of_reasons(limits: frozenset[str]) -> Scope:
     """Say what a throttle of these reasons is about; of none, the key."""
     if any("AccountLimit" in limit for limit in limits):
         return "account"
     if any("ProvisionedThroughput" in limit or "MaxOnDemandThroughput" in limit for limit in limits):
         return "table"
-    return "key"
+    return "index" if limits and all(limit.startswith("IndexWriteKeyRange") for limit in limits) else "key"
 
 
 def throttle_reasons(error: BaseException) -> frozenset[str]:
@@ -106,8 +112,19 @@ def throttle_reasons(error: BaseException) -> frozenset[str]:
 
 def throttle_reasons_in(response: Mapping[str, Any]) -> frozenset[str]:
     """Give the reasons that an error response says for a throttle, if it does."""
+    return frozenset(str(reason.get("reason", "")) for reason in _reasons_of(response))
+
+
+def _reasons_of(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
-    return frozenset(str(reason.get("reason", "")) for reason in reasons if isinstance(reason, Mapping))
+    return [reason for reason in reasons if isinstance(reason, Mapping)]
+
+
+def throttled_indexes(error: BaseException) -> frozenset[str]:
+    """Give the names of the indexes that a throttle says were short of throughput."""
+    response = getattr(error, "response", None) or {}
+    arns = [str(reason.get("resource", "")) for reason in _reasons_of(response)]
+    return frozenset(arn.rpartition("/index/")[2] for arn in arns if "/index/" in arn)
 
 
 def is_transient(error: BaseException) -> bool:

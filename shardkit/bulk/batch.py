@@ -24,12 +24,12 @@ from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.bulk.departures import Batch, Departures
 from shardkit.bulk.outcome import Outcome, duplicate, stalled, too_many
 from shardkit.bulk.pacing import KeyPace, LearntPace, TablePace, units_of
-from shardkit.bulk.reasons import Reasons, Scope
+from shardkit.bulk.reasons import Reasons
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.window import Window
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
-from shardkit.faults import is_fatal, is_throttle, is_transient
+from shardkit.faults import Scope, is_fatal, is_throttle, is_transient, throttled_indexes
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
 
@@ -258,13 +258,10 @@ class Load:
         self._pace.settled(batch.expected, units, units if most is None else most, now)
         self._learnt.settled(units, batch.units - units, now)
         if done:
-            if batch.alone:
-                self._tally.throttled(self._reasons.lately(now)[1])  # it got through, and brings no other
             self._tally.wrote(done, total)
             self._window.written(done)
             self._outcome.written(done)
         if left:
-            self._tally.throttles += 1
             self._unprocessed(left, now)
 
     def _follow(self, answer: Answer, now: float) -> None:
@@ -275,12 +272,11 @@ class Load:
 
     def _unprocessed(self, left: list[Write], now: float) -> None:
         scope, names = self._reasons.lately(now)
+        self._tally.throttled(names)
         fresh = None
         if self.fatal is None and self._reasons.asks(now):
             fresh = next((write for write in left if not self._keys.resting(write.identity[0], now)), None)
-        if fresh is None:
-            self._tally.throttled(names)
-        else:
+        if fresh is not None:
             left = [write for write in left if write is not fresh]
             self._departures.alone(fresh)
             self._tally.retried += 1
@@ -299,7 +295,6 @@ class Load:
         elif batch.alone and is_fatal(error):
             # Single writes may not be allowed; the batches are.
             self._reasons.not_allowed()
-            self._tally.throttled(())
             self._hold_back(writes, None, "key", now)
         elif is_fatal(error):
             self._stop(writes, error)
@@ -326,9 +321,10 @@ class Load:
 
     def _throttled(self, writes: list[Write], error: Exception, now: float) -> None:
         scope, names = self._reasons.heard(error, now)
-        self._tally.throttles += 1
         self._tally.throttled(names)
         self._tally.scopes.add(scope)
+        if scope == "index":
+            self._tally.indexes |= throttled_indexes(error)
         if scope == "account":
             self._stop(writes, error)
         else:
@@ -340,9 +336,10 @@ class Load:
         if self.fatal is not None or now - self._stalled >= STALLED_SECONDS:
             self._stop(writes, stalled(error, STALLED_SECONDS))
             return
-        if scope == "key":
+        if scope in {"key", "index"}:
             keys = [*dict.fromkeys(write.identity[0] for write in writes)]  # in their order: a run can be repeated
-            self._tally.hot(keys)
+            if scope == "key":
+                self._tally.hot(keys)
             for key in keys:
                 self._keys.throttled(key, now)
         else:

@@ -1,7 +1,7 @@
 """How fast a load may go: the whole of it by write units a second, each physical key by items in flight.
 
 Both slow down where the service throttles, by what it says of the reason: a hot key by itself, the table all of it.
-Both come back the way TCP does: a part less at once, then a little more as long as all goes well.
+Both come back the way TCP does: a part less at once, then more and more as long as all goes well.
 
 Where much is refused, whatever the reason, the load sends a little more than was written lately (as TCP's BBR does by
 the rate that gets through), so that what full partitions send back costs little.
@@ -37,9 +37,10 @@ at which few of their items are refused; where one success forgot them all, ever
 _SLOWED_KEYS = 10_000  # of more, the first are forgotten: a key that is still hot is slowed again
 _BURST_SECONDS = 1.0
 _LEAST_RATE = 1.0
-_LEAST_STEP = 10.0  # units a second, every second
 _ASK_AGAIN_SECONDS = 60.0
 _CUT_SECONDS = 1.0  # what a slowing brings is seen after a second, in which partitions serve what they kept
+_RETURN_SECONDS = 3.0  # after a slowing
+_DEBT_SECONDS = 1.0  # of a pace that is found out: it may be wrong, and one batch a second goes in any case
 _LATELY_SECONDS = 0.5
 _PAUSE_SECONDS = 1.5
 _SENT_OVER_WRITTEN = 1.1
@@ -158,7 +159,7 @@ class LearntPace:
     """
 
     def __init__(self) -> None:
-        self._bucket = TokenBucket(inf)
+        self._bucket = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._rates: deque[float] = deque(maxlen=_TRIES_MORE)
         self._number = 0
         self._since: float | None = None
@@ -174,7 +175,6 @@ class LearntPace:
         if self._since is None:
             self._since = now
         self._bucket.take(units, now)
-        self._forgive(now)
 
     def settled(self, written: int, refused: int, now: float) -> None:
         """Note how many of these units were written and refused."""
@@ -197,14 +197,7 @@ class LearntPace:
         else:
             rate = self._bucket.rate * (_FASTER if self._refused else _MUCH_FASTER)
         self._bucket.change(rate, burst=0.0, now=now)
-        self._forgive(now)
         self._since, self._written, self._refused = now, 0, 0
-
-    def _forgive(self, now: float) -> None:
-        """Leave a debt of a second at the most."""
-        over = self._bucket.ready(now) - now - 1.0
-        if over > 0:
-            self._bucket.take(-over * self._bucket.rate, now)
 
 
 class TablePace:
@@ -214,6 +207,10 @@ class TablePace:
     table's writes. A number of units is the most that each of them may take. Of a share each may take its own: what an
     index takes is ``worth`` as many times more of the bucket as its throughput is less than the table's, and a batch is
     charged what the busiest of them took.
+
+    After a slowing the rate grows as TCP CUBIC's does (RFC 9438), and that of botocore's ``adaptive`` retries: fast at
+    first, slowly about what was written before it, and ever faster when it is beyond. So what is there again, after an outage
+    or with more throughput, is used within half a minute; a tenth more every second, as TCP Reno has it, took minutes.
 
     Args:
         write_units: Write units a second; a share of the table's own as text, ``"80%"``; None: as fast as it goes.
@@ -230,16 +227,19 @@ class TablePace:
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
         self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
+        self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()
-        self._step = self._throughput = self._units = 0.0
         self._scale = 1.0
-        self._since = self._then = self._cut = -inf
+        self._throughput = self._units = 0.0
+        self._since = self._cut = -inf
+        self._before = self._lost = 0.0
+        self._written = False  # since the rate was cut
         self._ask_at = 0.0 if self.share is None else -inf
 
     @property
     def rate(self) -> float:
         """Write units a second at the most, now."""
-        return self._bucket.rate
+        return min(self._limit, self._slowed.rate)
 
     def asks(self, now: float) -> bool:
         """Say whether it is time to ask for the table's throughput (then it is not, for a while)."""
@@ -256,31 +256,33 @@ class TablePace:
     def described(self, table: Mapping[str, Any], now: float) -> ConfigurationError | None:
         """Follow what DescribeTable says; where it says no throughput, give the error that this is."""
         assert self.share is not None
-        units, self.worth = write_throughput(table)
+        units, worth = write_throughput(table)
         if units is None:
             return ConfigurationError(
                 f"write_units is {self.share:.0%} of the table's throughput, but DescribeTable says none for "
                 f"{table.get('TableName')!r}; give write_units as a number of units a second"
             )
         limit = max(_LEAST_RATE, self.share * units)
-        if limit != self._limit:
-            slower = self.rate < self._limit
-            self._limit = limit
-            self._change(min(self.rate, limit) if slower else limit, now)
+        if (limit, worth) != (self._limit, self.worth):
+            # What was measured before says nothing of it.
+            self._limit, self.worth, self._throughput, self._units, self._since = limit, worth, 0.0, 0.0, now
+            self._bucket.change(limit, burst=limit * _BURST_SECONDS, now=now)
+            self._slowed.change(inf, burst=0.0, now=now)
         return None
 
     def ready(self, now: float) -> float:
         """Say when the next batch may go; a time not after ``now``: at once."""
-        return max(self._backoff.until, self._bucket.ready(now))
+        return max(self._backoff.until, self._bucket.ready(now), self._slowed.ready(now))
 
     def sent(self, units: float, now: float) -> float:
         """Charge what a batch of so many units of its items' sizes is expected to take, by what the last ones took."""
         expected = units * self._scale
         self._bucket.take(expected, now)
+        self._slowed.take(expected, now)
         return expected
 
     def settled(self, expected: float, units: float, took: float, now: float) -> None:
-        """Charge the rest of what a batch took (or give back), and go a little faster if it was slowed.
+        """Charge the rest of what a batch took (or give back), and go faster if it was slowed.
 
         Args:
             expected: What ``sent`` charged.
@@ -293,10 +295,12 @@ class TablePace:
             return
         if units:
             self._scale += _LEARN * (took / units - self._scale)
-        if self.rate < self._limit:
-            self._change(min(self._limit, self.rate + self._step * min(1.0, now - self._then)), now)
-        self._then = now
+        if self._slowed.rate < inf:
+            late = (now - self._cut) / _RETURN_SECONDS - 1
+            rate = self._before * (1 + self._lost * late**3)
+            self._slowed.change(rate if rate < self._limit else inf, burst=0.0, now=now)
         self._backoff.eased()
+        self._written = True
         self._units += took
         if now - self._since >= 1.0:
             self._throughput = self._units / (now - self._since)
@@ -308,15 +312,12 @@ class TablePace:
         if self._backoff.until > now:
             return
         self._backoff.refused(now, self._draw())
-        if now - self._cut >= _CUT_SECONDS:
-            self._cut = now
-            measured = max(self._throughput, self._units, _LEAST_STEP)
-            before = min(self.rate, measured)
-            self._step = max(_LEAST_STEP, before / 10)
-            self._change(max(_LEAST_RATE, before * (0.5 + 0.3 * self._draw())), now)
-
-    def _change(self, rate: float, now: float) -> None:
-        self._bucket.change(rate, burst=rate * _BURST_SECONDS, now=now)
+        # Without a measure it is not known how fast it was; and where nothing gets through, the rests grow.
+        if self._throughput and self._written and now - self._cut >= _CUT_SECONDS:
+            self._cut, self._written = now, False
+            self._before = max(_LEAST_RATE, min(self.rate, max(self._throughput, self._units)))
+            self._lost = 0.2 + 0.3 * self._draw()
+            self._slowed.change(self._before * (1 - self._lost), burst=0.0, now=now)
 
 
 def write_rate(write_units: float | str | None) -> float | None:

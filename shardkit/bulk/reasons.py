@@ -7,13 +7,10 @@ get through, so what was heard stands for all that come back in the next seconds
 from __future__ import annotations
 
 from math import inf
-from typing import Literal
 
-from shardkit.faults import throttle_reasons, throttled_scope
+from shardkit.faults import Scope, throttle_reasons, throttled_scope
 
-__all__ = ["Reasons", "Scope"]
-
-Scope = Literal["key", "table", "account"]
+__all__ = ["Reasons"]
 
 _HOLDS_SECONDS = 10.0
 _ASKS_SECONDS = 0.1  # each is a request for one item

@@ -8,11 +8,13 @@ from typing import Any
 
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.writes import Write
+from shardkit.faults import Scope
 
 __all__ = ["Tally"]
 
 _HOT_KEYS = 1000  # of more, those that were throttled least are forgotten
 _ADVISED_KEYS = 3
+_LEADING_SHARE = 0.05  # of all that was throttled: such a key is hot
 _SORTED = 4.0  # keys in flight below which the order of the source is worth a word
 _SORTED_ITEMS = 1000
 
@@ -27,7 +29,8 @@ class Tally:
         self.write_units = 0.0
         self.failures: list[BulkResult] = []
         self.reasons: Counter[str] = Counter()
-        self.scopes: set[str] = set()
+        self.scopes: set[Scope] = set()
+        self.indexes: set[str] = set()
         self._hot: Counter[Any] = Counter()
         self._shards: dict[int | None, list[Any]] = {}  # items, write units
         self._mixes = 0.0
@@ -60,6 +63,7 @@ class Tally:
 
     def throttled(self, reasons: Iterable[str]) -> None:
         """Count a throttle by what the service says of it."""
+        self.throttles += 1
         self.reasons.update(reasons or ("unknown",))
 
     def hot(self, keys: Iterable[Any]) -> None:
@@ -99,10 +103,25 @@ class Tally:
         if "key" in self.scopes and hot:
             keys = ", ".join(f"{key!r:.60}" for key in list(hot)[:_ADVISED_KEYS])
             yield f"partition keys were throttled by themselves, {keys} most: spread them over more shards"
+        if "index" in self.scopes:
+            indexes = ", ".join(sorted(self.indexes)) or "an index"
+            yield (
+                f"partition keys of {indexes} were throttled by themselves, too many items have the same: give the "
+                "index's key a suffix too, or load at a lower rate (write_units=)"
+            )
         if "table" in self.scopes:
             yield (
                 "the table or an index was throttled as a whole: raise its write units, or load at a rate that leaves "
                 "room for others (write_units=)"
+            )
+        if self.throttles and not self.scopes:
+            leading = [key for key in list(hot)[:_ADVISED_KEYS] if hot[key] > _LEADING_SHARE * sum(hot.values())]
+            keys = ", ".join(f"{key!r:.60}" for key in leading)
+            yield (
+                f"items came back without a reason, those of {keys} most: spread them over more shards"
+                if leading
+                else "items of many keys came back without a reason: raise the write units of the table and its "
+                "indexes, or load at a lower rate (write_units=)"
             )
         if "account" in self.scopes:
             yield "the account's limit was met: ask for a higher quota, or load at another time"

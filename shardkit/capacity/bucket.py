@@ -23,16 +23,20 @@ class TokenBucket:
         rate: Units a second, above 0; infinity: no limit.
         burst: Units that are kept of what was not used.
         balance: Units that it begins with.
+        debt: Seconds that it takes to pay a debt, at the most: what is more is forgiven.
         now: When it begins, in seconds on the caller's clock; when it is first asked, if not given.
 
     So in any time ``t`` no more than ``rate × t + burst`` units are begun, and what the last request takes beyond. A
     request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
     """
 
-    __slots__ = ("_balance", "_burst", "_rate", "_then")
+    __slots__ = ("_balance", "_burst", "_debt", "_rate", "_then")
 
-    def __init__(self, rate: float, *, burst: float = 0.0, balance: float = 0.0, now: float | None = None) -> None:
+    def __init__(
+        self, rate: float, *, burst: float = 0.0, balance: float = 0.0, debt: float = inf, now: float | None = None
+    ) -> None:
         self._rate = rate
+        self._debt = debt
         self._burst = burst
         self._balance = balance
         self._then = now
@@ -46,12 +50,15 @@ class TokenBucket:
         """Flow at another rate from now on; a debt stays."""
         self._flow(now)
         self._rate, self._burst = rate, burst
+        self.take(0.0, now)
 
     def take(self, units: float, now: float) -> None:
         """Take units, into debt if need be; fewer than 0 are given back."""
         if now != self._then:
             self._flow(now)
         left = self._balance - units
+        if left < 0 and self._debt < inf:
+            left = max(left, -self._debt * self._rate)
         self._balance = min(self._burst, left)
 
     def holds(self, units: float, now: float) -> bool:
@@ -90,7 +97,7 @@ class TokenBucket:
     def copy(self, now: float) -> TokenBucket:
         """Give a bucket like this one."""
         self._flow(now)
-        return TokenBucket(self._rate, burst=self._burst, balance=self._balance, now=now)
+        return TokenBucket(self._rate, burst=self._burst, balance=self._balance, debt=self._debt, now=now)
 
     def ready(self, now: float) -> float:
         """Say when the next request may go: a time, not after ``now`` if it may at once."""

@@ -20,7 +20,16 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from shardkit.faults import code_of, is_fatal, is_throttle, is_transient
+from shardkit.faults import (
+    Scope,
+    code_of,
+    is_fatal,
+    is_throttle,
+    is_transient,
+    scope_of_reasons,
+    throttled_indexes,
+    throttled_scope,
+)
 
 
 def of_service(code: str, status: int = 400) -> ClientError:
@@ -99,6 +108,39 @@ def test_about_one_request(error: Exception) -> None:
 def test_about_every_request(error: Exception) -> None:
     """Each further request would meet it too."""
     assert (is_throttle(error), is_transient(error), is_fatal(error)) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "scope"),
+    [
+        ((), "key"),
+        (("TableWriteKeyRangeThroughputExceeded",), "key"),
+        (("IndexReadKeyRangeThroughputExceeded",), "key"),  # its key is the one that was asked for
+        (("IndexWriteKeyRangeThroughputExceeded",), "index"),
+        (("IndexWriteKeyRangeThroughputExceeded", "TableWriteKeyRangeThroughputExceeded"), "key"),
+        (("IndexWriteProvisionedThroughputExceeded", "TableWriteKeyRangeThroughputExceeded"), "table"),
+        (("TableWriteMaxOnDemandThroughputExceeded",), "table"),
+        (("TableWriteAccountLimitExceeded", "TableWriteProvisionedThroughputExceeded"), "account"),
+    ],
+)
+def test_what_a_throttle_is_about(reasons: tuple[str, ...], scope: Scope) -> None:
+    assert scope_of_reasons(frozenset(reasons)) == scope
+
+
+def test_the_indexes_of_a_throttle() -> None:
+    table = "arn:aws:dynamodb:us-east-1:1:table/Orders"
+    said: Any = [
+        {"reason": "IndexWriteKeyRangeThroughputExceeded", "resource": f"{table}/index/by-status"},
+        {"reason": "IndexWriteKeyRangeThroughputExceeded", "resource": f"{table}/index/by-city"},
+        {"reason": "TableWriteKeyRangeThroughputExceeded", "resource": table},
+    ]
+    error = of_service("ThrottlingException")
+    assert throttled_indexes(error) == frozenset()
+    error.response["ThrottlingReasons"] = said  # type: ignore[typeddict-unknown-key]
+    assert throttled_indexes(error) == {"by-status", "by-city"}
+    error.response["ThrottlingReasons"] = said[:2]  # type: ignore[typeddict-unknown-key]
+    assert throttled_scope(error) == "index"
+    assert throttled_indexes(ReadTimeoutError(endpoint_url="x")) == frozenset()
 
 
 def test_code() -> None:

@@ -153,7 +153,7 @@ def test_the_time_of_the_source_is_no_stall() -> None:
 
 
 def test_a_table_that_is_throttled_slows_all() -> None:
-    """The rate goes down at once and comes back bit by bit."""
+    """The rate goes down at once, comes back within three seconds, stays about there, and then grows ever faster."""
     pace = TablePace(None, lambda: 0.5)
     for tick in range(30):
         pace.settled(0, 100, 100, tick / 10)
@@ -164,12 +164,20 @@ def test_a_table_that_is_throttled_slows_all() -> None:
     assert pace.ready(3.0) > 3.0
     pace.throttled(3.001)
     assert pace.rate == slowed
-    pace.settled(0, 10, 10, 4.0)
-    assert slowed < pace.rate <= slowed + 101
+    rates = []
+    for tick in range(1, 161):
+        pace.settled(0, 100, 100, 3.0 + tick / 10)
+        rates.append(pace.rate)
+    assert rates == sorted(rates)
+    before = 1000
+    assert slowed + 0.9 * (before - slowed) < rates[19] < rates[29] == pytest.approx(before)
+    assert rates[39] < 1.02 * before
+    assert rates[59] == pytest.approx(2 * before - slowed)
+    assert rates[-1] > 20 * before
 
 
 def test_a_table_is_slowed_once_a_second() -> None:
-    """What a slowing brings is not seen before; rests in between are not left out."""
+    """What a slowing brings is not seen before, nor where nothing is written; rests in between are not left out."""
     pace = TablePace(None, lambda: 0.5)
     for tick in range(30):
         pace.settled(0, 100, 100, tick / 10)
@@ -179,6 +187,11 @@ def test_a_table_is_slowed_once_a_second() -> None:
     assert pace.rate == slowed
     assert pace.ready(3.5) > 3.5
     pace.throttled(4.0)
+    assert pace.rate == slowed
+    assert pace.ready(4.0) > 4.0
+    pace.settled(0, 10, 10, 4.5)
+    slowed = pace.rate
+    pace.throttled(4.5)
     assert pace.rate < slowed
 
 

@@ -53,6 +53,14 @@ def test_each_attempt_counts_by_its_reason(client: FakeClient, meter: CapacityMe
         assert totals.rates.usage.throttles == 3
 
 
+def test_a_hot_key_of_an_index_is_not_the_table_s(client: FakeClient, meter: CapacityMeter) -> None:
+    """The items that it holds back are of any of the table's keys."""
+    hot = "IndexWriteKeyRangeThroughputExceeded"
+    client.call("PutItem", retried(1, WRITTEN), attempts=[throttle(hot)], TableName="T", Item=item("a"))
+    assert meter.throttles == {hot: 1}
+    assert meter.by_key == {("T", "a"): Usage(write_units=1, requests=1)}
+
+
 def test_a_call_that_ends_throttled(client: FakeClient, meter: CapacityMeter) -> None:
     client.call("GetItem", retried(2, throttle(HOT)), attempts=[throttle(HOT)] * 2, TableName="T", Key=key("a"))
     assert meter.throttles == {HOT: 3}

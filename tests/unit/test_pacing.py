@@ -54,6 +54,17 @@ def test_a_bucket_begins_with_none() -> None:
     assert bucket.ready(5000.0) == 5001.0
 
 
+def test_a_debt_is_forgiven_beyond_its_seconds() -> None:
+    """Also where it becomes one, because the rate is lower."""
+    bucket = TokenBucket(10, debt=2.0)
+    bucket.take(100, 0.0)
+    assert bucket.ready(0.0) == 2.0
+    bucket.change(1, burst=0.0, now=0.0)
+    assert bucket.ready(0.0) == 2.0
+    bucket.change(inf, burst=0.0, now=0.5)
+    assert bucket.ready(0.5) == 0.5
+
+
 def test_what_is_given_back_can_be_taken() -> None:
     """A debt that was an estimate too high is forgiven, but never more than the burst is kept."""
     bucket = TokenBucket(10, burst=5)
