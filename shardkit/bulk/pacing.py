@@ -209,8 +209,9 @@ class TablePace:
     charged what the busiest of them took.
 
     After a slowing the rate grows as TCP CUBIC's does (RFC 9438), and that of botocore's ``adaptive`` retries: fast at
-    first, slowly about what was written before it, and ever faster when it is beyond. So what is there again, after an outage
-    or with more throughput, is used within half a minute; a tenth more every second, as TCP Reno has it, took minutes.
+    first, slowly about what was written before it, and ever faster when it is beyond. So what is there again, after an
+    outage or with more throughput, is used within half a minute; a tenth more every second, as TCP Reno has it, took
+    minutes.
 
     Args:
         write_units: Write units a second; a share of the table's own as text, ``"80%"``; None: as fast as it goes.
