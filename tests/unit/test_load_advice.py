@@ -1,4 +1,4 @@
-"""What a load says of throttles that an index brings about, and that its counts agree. In virtual time."""
+"""What a load says of throttles: what would help, and counts that agree. In virtual time."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ def test_a_hot_key_of_an_index_is_not_one_of_the_table() -> None:
     report = loaded(2000, 2000, lambda _: {"gk": "NEW"}, window=5000)
     assert report.throttles_by_reason["IndexWriteKeyRangeThroughputExceeded"] > 100
     assert not any("'U" in advice for advice in report.advice), report.advice
-    assert any("index" in advice for advice in report.advice), report.advice
+    assert any("ByG" in advice for advice in report.advice), report.advice
 
 
 @pytest.mark.parametrize(("keys", "share"), [(400, 0.5), (30_000, 0.2)])
-def test_thousands_of_throttles_are_worth_a_word(keys: int, share: float) -> None:
-    """Also where no single write was refused, so that no reason was ever heard."""
+def test_throttles_are_worth_a_word_without_a_reason(keys: int, share: float) -> None:
+    """No single write was refused, so that none was ever heard."""
     report = loaded(
         20_000,
         20_000,
-        lambda n: {"gk": "HOT" if n * 2654435761 % 1000 < 1000 * share else f"G{n}"},
+        lambda n: {"gk": "HOT" if n % 10 < 10 * share else f"G{n}"},
         window=10_000,
         keys=keys,
     )
@@ -63,17 +63,15 @@ def test_thousands_of_throttles_are_worth_a_word(keys: int, share: float) -> Non
 
 @pytest.mark.parametrize("index", [2, 20])
 def test_every_throttle_has_a_reason(index: int) -> None:
-    """One that a single write was asked about, too, and that was refused like the batch."""
+    """Also a batch that a single write was sent for, which was refused like it."""
     report = loaded(2000, index, lambda n: {"gk": f"G{n}"} if n % 20 == 0 else {}, window=5000)
     assert sum(report.throttles_by_reason.values()) >= report.throttles > 0
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])
 def test_a_hot_key_of_the_table_is_named_without_a_reason_too(share: float) -> None:
-    """Most of what was refused is of one key, which takes half of the load's time."""
-    report = loaded(
-        10_000, 10_000, lambda n: {"pk": "HOT"} if n * 2654435761 % 1000 < 1000 * share else {}, window=5000
-    )
+    """Most of what was refused is of one key."""
+    report = loaded(10_000, 10_000, lambda n: {"pk": "HOT"} if n % 10 < 10 * share else {}, window=5000)
     assert next(iter(report.hot_keys)) == "HOT"
     assert report.throttles > 20
     assert any("'HOT'" in advice for advice in report.advice), report.advice
