@@ -220,7 +220,7 @@ class Partitions:
         # Where a partition has enough for all of its calls, they need not be looked at one by one.
         total = self._totals[kind]
         units = sum([units for _, units in wanted])
-        if self._split_for_heat is None and (total is None or total.spare(now) >= units):
+        if wanted and self._split_for_heat is None and (total is None or total.spare(now) >= units):
             sums = dict.fromkeys(places, 0.0)
             for place, (_, units) in zip(places, wanted, strict=True):
                 sums[place] += units

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit import stable_hash
@@ -343,6 +343,13 @@ WANTED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 25, 400, 
     adaptive_seconds=st.sampled_from([None, 0, 2]),
     burst_seconds=st.sampled_from([0, 3]),
     split_for_heat=st.sampled_from([None, 1]),
+)
+@example(
+    batches=[(0.0, []), (1.0, [(0, 1500), (11, 1500), (21, 1)])],
+    write_units=3000,
+    adaptive_seconds=0,
+    burst_seconds=3,
+    split_for_heat=None,
 )
 def test_several_calls_at_once_are_served_as_one_by_one(
     batches: list[tuple[float, list[tuple[int, int]]]], **options: Any
