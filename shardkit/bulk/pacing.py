@@ -227,6 +227,7 @@ class TablePace:
         self.worth: Mapping[str, float] = {}
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
+        # What was asked for holds always, and is charged what is taken; what throttles leave is charged what is sent.
         self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
         self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()

@@ -101,8 +101,8 @@ class Tally:
 
     def _advice(self, mix: float, hot: Mapping[Any, int]) -> Iterable[str]:
         if "key" in self.scopes and hot:
-            keys = ", ".join(f"{key!r:.60}" for key in list(hot)[:_ADVISED_KEYS])
-            yield f"partition keys were throttled by themselves, {keys} most: spread them over more shards"
+            most = _listed(list(hot)[:_ADVISED_KEYS])
+            yield f"partition keys were throttled by themselves, {most} most: spread them over more shards"
         if "index" in self.scopes:
             indexes = ", ".join(sorted(self.indexes)) or "an index"
             yield (
@@ -116,9 +116,8 @@ class Tally:
             )
         if self.throttles and not self.scopes:
             leading = [key for key in list(hot)[:_ADVISED_KEYS] if hot[key] > _LEADING_SHARE * sum(hot.values())]
-            keys = ", ".join(f"{key!r:.60}" for key in leading)
             yield (
-                f"items came back without a reason, those of {keys} most: spread them over more shards"
+                f"items came back without a reason, those of {_listed(leading)} most: spread them over more shards"
                 if leading
                 else "items of many keys came back without a reason: raise the write units of the table and its "
                 "indexes, or load at a lower rate (write_units=)"
@@ -130,3 +129,7 @@ class Tally:
                 f"only {mix:,.1f} partition keys were in flight at a time: the source is sorted by key, or has few; "
                 "read it in another order or with more cursors, or spread its keys over more shards"
             )
+
+
+def _listed(keys: Iterable[Any]) -> str:
+    return ", ".join(f"{key!r:.60}" for key in keys)
