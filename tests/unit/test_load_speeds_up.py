@@ -67,6 +67,20 @@ def test_a_throttle_of_the_first_batches_is_not_what_the_table_takes(units: int,
     assert report.seconds <= 1.2 * 60
 
 
+def test_at_the_table_s_own_rate_large_items_are_sent_once() -> None:
+    """docs/bulk.md: a batch is more than half a second of the table's throughput."""
+    seconds, sent = [], []
+    for write_units in (None, 200):
+        report = Simulator(simulated(described(200))).load(
+            items(2400, 5 * 1024 - 200), window=600, write_units=write_units
+        )
+        seconds.append(report.seconds)
+        sent.append((report.written + report.retried) / report.written)
+    assert sent[1] == 1
+    assert sent[0] == pytest.approx(2.8, abs=0.2)
+    assert seconds[1] <= 1.02 * seconds[0]
+
+
 @pytest.mark.parametrize(("seconds", "write_units"), [(10, None), (25, "80%"), (45, None)])
 def test_an_outage_is_over_when_it_is_over(seconds: int, write_units: str | None) -> None:
     """Others take all for some seconds; the last rest is of 20 s at the most, and then it soon goes on as before."""
