@@ -9,10 +9,11 @@ calls of its own, :func:`prepare`):
    serialize values again, and a plain client behave alike.
 2. ``before-call.*.*`` (first of all): shardkit writes the body itself; the user's handlers see what goes out.
 3. ``before-parse`` (last of all, once an attempt): shardkit reads the body of a successful answer itself, botocore's
-   parser only its headers.
+   parser only its headers. A body that is no answer of DynamoDB (a proxy's page, ``{}`` for a Query) becomes an error
+   of status 502.
 4. ``needs-retry.dynamodb`` (first, once an attempt): observers see what failed. A throttle of a call whose pace
    shardkit decides is raised at once, as the client would have raised it after its last retry. Other errors keep
-   botocore's retries.
+   botocore's retries; a 502 of shardkit's own becomes the response's status, so that it is retried as one.
 5. ``after-call.*.*`` (first of all): observers see the response; a call of shardkit's own takes its attribute values
    out, before a resource's handler would deserialize them.
 6. ``after-call-error.*.*`` (first): observers see a call that ends without an answer.
@@ -34,6 +35,7 @@ never taken for it; at worst the outer one is read by botocore.
 
 from __future__ import annotations
 
+import json
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +45,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import orjson
-from botocore.exceptions import ClientError, IncompleteReadError
+from botocore.exceptions import ClientError
 
 from shardkit.calls import Call, Holder, Observer, hold, holders_of, show
 from shardkit.codec import encode
@@ -62,7 +64,17 @@ _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "Unpro
 _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _CONTEXT = "shardkit"
 _BODY = "shardkit"
-_OK = 200
+_REQUIRED: dict[str, dict[str, type]] = {
+    "BatchGetItem": {"Responses": dict, "UnprocessedKeys": dict},
+    "BatchWriteItem": {"UnprocessedItems": dict},
+    "DescribeTable": {"Table": dict},
+    "Query": {"Items": list, "Count": int},
+    "Scan": {"Items": list, "Count": int},
+}
+"""What every answer has (API reference, and on the wire of all engines); without it, botocore shows an empty answer."""
+_NO_SUCCESS = 300
+_BAD_GATEWAY = 502
+_SHOWN_BYTES = 100
 
 
 @dataclass
@@ -86,7 +98,22 @@ class OwnCall(Call):
                 f"{self.operation} on {sorted(_tables(self.params))} went out without its parameters, because an event "
                 "handler of the client changed the table that it names; wrap the table under its real name"
             )
-        return {**returned, **self.taken}
+        answer = {**returned, **self.taken}
+        if "Error" in answer or not self.answered_by(answer):
+            # botocore has read it, or did not take shardkit's word for its status: too late to be retried there.
+            metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": _BAD_GATEWAY}
+            error = returned.get("Error") or _no_answer(self.operation, returned)
+            raise ClientError({"Error": error, "ResponseMetadata": metadata}, self.operation)
+        return answer
+
+    def answered_by(self, body: Any) -> bool:
+        """Say whether a body, as JSON has it, is an answer to this call."""
+        required = _REQUIRED.get(self.operation, {})
+        return isinstance(body, dict) and all(
+            isinstance(body.get(name), kind)
+            for name, kind in required.items()
+            if name != "Items" or self.params.get("Select") != "COUNT"
+        )
 
 
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,21 +252,25 @@ class _Handlers:
         **_: Any,
     ) -> None:
         call = _under_way.get()
-        if call is None or call.operation != operation_model.name or call.operation not in _ITEM_OPERATIONS:
+        if call is None or call.operation != operation_model.name:
             return
-        if not call.written:
+        of_items = call.operation in _ITEM_OPERATIONS
+        if of_items and not call.written:
             raise ConfigurationError(
                 f"{call.operation} on {sorted(_tables(call.params))} went out without its values, because the client "
                 "did not emit before-call; give shardkit a client whose events are botocore's"
             )
-        if response_dict["status_code"] != _OK:
+        if response_dict["status_code"] >= _NO_SUCCESS:
             return
+        content = response_dict["body"]
         try:
-            body = orjson.loads(response_dict["body"])
-        except orjson.JSONDecodeError as error:
-            _refuse_cut(response_dict, error)
-            return
-        if isinstance(body, dict):
+            body = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            body, of_items = _read_leniently(content), False
+        if not call.answered_by(body):
+            error = _no_answer(call.operation, content)
+            response_dict.update(status_code=_BAD_GATEWAY, body=orjson.dumps({"message": error["Message"]}))
+        elif of_items:
             # As botocore's parser, which drops what is null and what the model does not know.
             known = operation_model.output_shape.members
             customized_response_dict[_BODY] = {
@@ -262,7 +293,10 @@ class _Handlers:
         parsed = _lost(caught_exception) if response is None else response[1]
         for observer in call.observers:
             observer.failed(call, parsed)
-        if response is None or not isinstance(call, OwnCall) or not call.paced:
+        if response is None or not isinstance(call, OwnCall):
+            return
+        response[0].status_code = parsed["ResponseMetadata"]["HTTPStatusCode"]
+        if not call.paced:
             return
         code = parsed.get("Error", {}).get("Code")
         client = self._client()
@@ -295,15 +329,22 @@ def _lost(exception: BaseException | None) -> dict[str, Any]:
     return {"Error": {"Code": type(exception).__name__, "Message": str(exception)}}
 
 
-def _refuse_cut(response: Mapping[str, Any], error: Exception) -> None:
-    """Refuse an answer whose connection was cut.
+def _read_leniently(content: bytes) -> Any:
+    """Read what orjson refuses and botocore's parser does not (unpaired surrogates); None: it is no JSON at all."""
+    try:
+        return json.loads(content.decode())
+    except (RecursionError, ValueError):
+        return None
 
-    botocore does not look at the length, and would take it for an empty one: the items of a page, and items that were
-    left unprocessed, would be lost without a word.
-    """
-    length, body = response["headers"].get("content-length"), response["body"]
-    if length is not None and len(body) < int(length):
-        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=length) from error
+
+def _no_answer(operation: str, given: object) -> dict[str, str]:
+    """Give the error of an attempt that brought something else: botocore's parser would make an empty answer of it."""
+    shown = repr(given[:_SHOWN_BYTES] if isinstance(given, bytes) else given)
+    return {
+        "Code": str(_BAD_GATEWAY),
+        "Message": f"HTTP 200, but no answer of DynamoDB to {operation}: {shown:.400}; find out what answers in its "
+        "place at this endpoint (a proxy, a login page, a stub)",
+    }
 
 
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()

@@ -177,7 +177,8 @@ def test_numbers_are_keys_by_their_value(resource: DynamoDBServiceResource) -> N
         (request,) = body["RequestItems"].values()
         sent.extend(request["Keys"])
         physical = request["Keys"][0]["pk"]
-        return {"Responses": {table.name: [{"pk": physical, "sk": {"N": number}} for number in ("1", "0")]}}
+        found = [{"pk": physical, "sk": {"N": number}} for number in ("1", "0")]
+        return {"Responses": {table.name: found}, "UnprocessedKeys": {}}
 
     with answering(table.meta.client, "BatchGetItem", answer):
         items = sharded.batch_get_items([{"pk": "x", "sk": one} for one in ones])["Items"]
