@@ -117,7 +117,7 @@ class ShardedTable(ReadingTable):
 
         Args:
             Item: The item, with its logical key.
-            Shard: The number of the shard to write to.
+            Shard: The number of the shard to write to; with ``CalculatedSuffix`` it must be the calculated one.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.put_item``.
 
@@ -126,6 +126,7 @@ class ShardedTable(ReadingTable):
 
         Raises:
             InvalidKeyError: A key attribute is missing, empty or of the wrong type.
+            ConfigurationError: ``Shard`` is not the calculated shard, the only one that :meth:`get_item` looks in.
             ShardUnknownError: A conditional put, and the shard cannot be calculated.
             UnsupportedExpressionError: The condition compares the partition key in a way that a suffix would change.
 
@@ -153,7 +154,7 @@ class ShardedTable(ReadingTable):
 
         Args:
             Key: As for :meth:`get_item`.
-            Shard: The number of the item's shard.
+            Shard: The number of the item's shard; it must be the calculated one, where that can be calculated.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.update_item``.
 
@@ -161,7 +162,9 @@ class ShardedTable(ReadingTable):
             boto3's response; ``Attributes`` show the logical key.
 
         Raises:
-            ShardUnknownError: The shard cannot be calculated; or ``locate=True`` found no item to change.
+            ConfigurationError: ``Shard`` is not the calculated shard.
+            ShardUnknownError: The shard cannot be calculated, or a ``by`` function reads more than ``Key`` holds; or
+                ``locate=True`` found no item to change.
             AmbiguousItemError: ``locate=True`` found the item in more than one shard.
             UnsupportedExpressionError: It would change what the shard is calculated from, or read the partition key.
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
-from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.errors import (
+    AmbiguousItemError,
+    ConfigurationError,
+    InvalidKeyError,
+    ShardUnknownError,
+    UnsupportedExpressionError,
+)
 from shardkit.expressions import (
     and_condition,
     rewrite_partition_key,
     updated_attributes,
 )
 from shardkit.faults import code_of
+from shardkit.hashing import shown
 from shardkit.machine import Program, Send
 from shardkit.operations.batch import BatchGet
 from shardkit.operations.fan_out import FanOut
@@ -61,7 +68,7 @@ def put_item(
     """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
     wire, place = _request(sharding, params, "Item")
     sharding.key_of(wire["Item"])
-    shard, known = _shard(sharding, place, wire["Item"], shard)
+    shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
     if sharding.strategy.locate:
@@ -77,13 +84,13 @@ def update_item(
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
     wire, place = _request(sharding, params, "Key")
     refuse_stored_keys(sharding, wire, *_UPDATES)
-    moved = updated_attributes(wire) & (set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names))
+    moved = updated_attributes(wire) & (_read_by(sharding, place) - set(sharding.keys.names))
     if moved:
         raise UnsupportedExpressionError(
             f"the update changes {sorted(moved)}, which the shard of an item of table {sharding.table!r} is calculated "
             "from: the item would be looked for elsewhere; delete it and put it anew"
         )
-    shard, known = _shard(sharding, place, wire["Key"], shard)
+    shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "UpdateItem", wire, shard))
     return (yield from _located(sharding, "UpdateItem", wire, draw, fan_out))
@@ -162,6 +169,81 @@ def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: i
         return shard_given(sharding, key[sharding.partition_key], given), True
     shard = sharding.shard_of(key[sharding.partition_key], place)
     return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
+
+
+def _shard_to_store(
+    sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
+) -> tuple[int | None, bool]:
+    """Do the same for a write that may make the item: it must be where it will be looked for."""
+    shard, known = _shard(sharding, place, key, given)
+    if given is None:
+        return shard, known
+    try:
+        calculated = sharding.shard_of(key[sharding.partition_key], place)
+    except ShardUnknownError:
+        return shard, known
+    if calculated not in {None, shard}:
+        raise ConfigurationError(
+            f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of table "
+            f"{sharding.table!r}, and get_item() looks only there; leave Shard= out"
+        )
+    return shard, known
+
+
+def _read_by(sharding: Sharding, key: Mapping[str, Any]) -> set[str]:
+    """Give the attributes that the shard is calculated from; a function is watched while it reads the key.
+
+    What a function makes of a mapping depends on nothing but what it reads of it. If that is all there, it gives the
+    same for the item as for its key.
+    """
+    by = getattr(sharding.strategy, "by", None)
+    if not callable(by):
+        return set(sharding.strategy.by_attributes or ())
+    watched = _Watched(key)
+    problem, cause = "", None
+    try:
+        by(watched)
+    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
+        problem, cause = f"ended in {error!r:.200}", error
+    if missing := sorted(str(name) for name in watched.read - key.keys()):
+        problem = f"reads {missing}, which Key= does not have"
+    if watched.whole:
+        problem = "reads all of the item"
+    if problem:
+        raise ShardUnknownError(
+            f"by: given {sorted(map(str, key))}, {shown(by)} {problem}, so that nobody knows whether this update of "
+            f"table {sharding.table!r} changes the item's shard; put the attributes that it reads into Key=, beside "
+            "the key attributes, and let it read no others"
+        ) from cause
+    return watched.read
+
+
+class _Watched(Mapping[str, Any]):
+    """A mapping that notes what is read of it, found or not: its names, or that it is the ``whole``."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        self._item = item
+        self.read: set[str] = set()
+        self.whole = False
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self._item[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.whole = True
+        return iter(self._item)
+
+    def __len__(self) -> int:
+        self.whole = True
+        return len(self._item)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy notes nothing here.
+        return dict, (dict(self),)
 
 
 def _all_shards(sharding: Sharding, key: WireItem) -> Sequence[int | None]:

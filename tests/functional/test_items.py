@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -123,12 +124,13 @@ def test_legacy_attribute_updates_work(orders: ShardedTable) -> None:
     assert orders.get_item(Key=KEY)["Item"] == {**KEY, "Amount": 17}
 
 
-def test_a_shard_can_be_given_and_asked_for(orders: ShardedTable, table: Table) -> None:
-    """Shard= goes to that shard alone, and ReturnShards= says which it was, on every operation."""
-    item = {**KEY, "Amount": 1}
-    assert orders.put_item(Item=item, Shard=3, ReturnShards=True)["Shard"] == 3
-    assert orders.put_item(Item=item, ReturnShards=True)["Shard"] == SHARD
-    assert "Shard" not in orders.put_item(Item=item)
+def test_a_shard_can_be_given_and_asked_for(table: Table) -> None:
+    """Shard= says which shard, ReturnShards=True adds it to the response."""
+    orders = ShardedTable(table, RandomSuffix(200))
+    item = {**KEY, "Amount": Decimal(1)}
+    for shard in (3, 4):
+        assert orders.put_item(Item=item, Shard=shard, ReturnShards=True)["Shard"] == shard
+    assert "Shard" not in orders.put_item(Item=item, Shard=3)
     assert orders.get_item(Key=KEY, Shard=3, ReturnShards=True) | {"ResponseMetadata": 0} == {
         "Item": item,
         "Shard": 3,
@@ -137,9 +139,9 @@ def test_a_shard_can_be_given_and_asked_for(orders: ShardedTable, table: Table) 
     update: dict[str, Any] = {"UpdateExpression": "SET Amount = :a", "ExpressionAttributeValues": {":a": 2}}
     assert orders.update_item(Key=KEY, Shard=3, ReturnShards=True, **update)["Shard"] == 3
     assert table.get_item(Key={"Date": "2014-07-09.3", "OrderId": "A17"})["Item"]["Amount"] == 2
-    assert orders.get_item(Key=KEY)["Item"]["Amount"] == 1
+    assert orders.get_item(Key=KEY, Shard=4)["Item"]["Amount"] == 1
     assert orders.delete_item(Key=KEY, Shard=3, ReturnShards=True)["Shard"] == 3
-    assert [stored["Date"] for stored in table.scan()["Items"]] == [PHYSICAL]
+    assert [stored["Date"] for stored in table.scan()["Items"]] == ["2014-07-09.4"]
 
 
 @pytest.mark.parametrize("shard", [0, 201, -1, True, "3", 3.0])
@@ -222,6 +224,91 @@ def test_updating_what_the_shard_is_calculated_from_is_refused(table: Table, upd
             with pytest.raises(UnsupportedExpressionError, match="Customer"):
                 orders.update_item(Key={**KEY, "Customer": "c1"}, Shard=shard, **update)
     assert wire.requests == []
+
+
+def whole(item: Any) -> str:
+    return str(item["OrderId"] + "".join(map(str, item.values())))
+
+
+READ_BY_A_FUNCTION: dict[str, tuple[Any, str]] = {
+    "an index": (lambda item: item["Customer"], "a"),
+    "get": (lambda item: item.get("Customer", "a"), "a"),
+    "in": (lambda item: item["OrderId"] if "Customer" not in item else "b", "b"),
+    "keys": (lambda item: item["OrderId"] if "Customer" not in item.keys() else "b", "b"),  # noqa: SIM118
+    "a part of it": (lambda item: item["Customer"][0], "abc"),
+}
+
+
+@pytest.mark.parametrize(("by", "customer"), READ_BY_A_FUNCTION.values(), ids=READ_BY_A_FUNCTION)
+def test_updating_what_a_function_reads_is_refused(table: Table, by: Any, customer: str) -> None:
+    """As with names: it would be looked for in another shard. What the function does not read may be changed."""
+    orders = ShardedTable(table, CalculatedSuffix(by, 50), key_schema=SCHEMA)
+    key = {**KEY, "Customer": customer}
+    shard = orders.put_item(Item={**key, "Amount": 1}, ReturnShards=True)["Shard"]
+    for given in (shard, None):
+        with recording(table.meta.client) as wire:
+            with pytest.raises(UnsupportedExpressionError, match="Customer"):
+                orders.update_item(Key=key, Shard=given, UpdateExpression="REMOVE Customer SET Amount = Amount")
+            assert wire.requests == []
+        amount: Any = {"UpdateExpression": "SET Amount = Amount + :a", "ExpressionAttributeValues": {":a": 1}}
+        orders.update_item(Key=key, Shard=given, **amount)
+    assert orders.get_item(Key=key)["Item"] == {**key, "Amount": 3}
+    assert len(table.scan()["Items"]) == 1
+
+
+UNKNOWN_READS: dict[str, tuple[Any, str]] = {
+    "an attribute with a default": (lambda item: item.get("Customer", item["OrderId"]), "Customer"),
+    "an attribute that may be there": (lambda item: item["OrderId"] + str("Customer" in item), "Customer"),
+    "an attribute that must be there": (lambda item: item["Customer"], "Customer"),
+    "all values": (whole, "all of the item"),
+    "how many there are": (len, "all of the item"),
+    "a copy": (lambda item: dict(item)["OrderId"], "all of the item"),
+    "another copy": (lambda item: deepcopy(item)["OrderId"], "all of the item"),
+    "its text": (str, "all of the item"),
+    "whether it is a dict": (lambda item: item.copy()["OrderId"], "copy"),
+}
+
+
+@pytest.mark.parametrize(("by", "reason"), UNKNOWN_READS.values(), ids=UNKNOWN_READS)
+def test_an_update_where_nobody_knows_what_the_function_reads_is_refused(table: Table, by: Any, reason: str) -> None:
+    """With its whole item it may give another shard than with its key; the error says what to put into Key=."""
+    orders = ShardedTable(table, CalculatedSuffix(by, 50), key_schema=SCHEMA)
+    shard = orders.put_item(Item={**KEY, "Customer": "c1"}, ReturnShards=True)["Shard"]
+    with recording(table.meta.client) as wire:
+        for given in (shard, None):
+            with pytest.raises(ShardUnknownError, match=f"^by: .*{reason}"):
+                orders.update_item(Key=KEY, Shard=given, UpdateExpression="REMOVE Amount")
+    assert wire.requests == []
+
+
+@pytest.mark.parametrize("by", ["OrderId", ("OrderId", "Customer"), lambda item: item["OrderId"] + item["Customer"]])
+def test_a_shard_that_is_not_the_calculated_one_stores_nothing(table: Table, by: Any) -> None:
+    """What a put or an update stored there, no get_item would find; reads and deletes of it are for repairs."""
+    orders = ShardedTable(table, CalculatedSuffix(by, 50), key_schema=SCHEMA)
+    key = KEY if by == "OrderId" else {**KEY, "Customer": "c1"}
+    shard = orders.put_item(Item=key, ReturnShards=True)["Shard"]
+    other = shard % 50 + 1
+    with recording(table.meta.client) as wire:
+        with pytest.raises(ConfigurationError, match=rf"^Shard: {other} .*shard {shard}"):
+            orders.put_item(Item=key, Shard=other)
+        with pytest.raises(ConfigurationError, match=rf"^Shard: {other} .*shard {shard}"):
+            orders.update_item(Key=key, Shard=other, UpdateExpression="REMOVE Amount")
+    assert wire.requests == []
+    orders.put_item(Item=key, Shard=shard)
+    orders.update_item(Key=key, Shard=shard, UpdateExpression="REMOVE Amount")
+    table.put_item(Item={**key, "Date": f"2014-07-09.{other}"})
+    assert orders.get_item(Key=key, Shard=other)["Item"] == key
+    orders.delete_item(Key=key, Shard=other)
+    assert "Item" not in orders.get_item(Key=key, Shard=other)
+    assert orders.get_item(Key=key)["Item"] == key
+
+
+def test_a_shard_that_cannot_be_calculated_is_the_callers(table: Table) -> None:
+    """Where Key= lacks what ``by`` names, the shard that the caller gives is taken."""
+    orders = ShardedTable(table, CalculatedSuffix("Customer", 50), key_schema=SCHEMA)
+    shard = orders.put_item(Item={**KEY, "Customer": "c1", "Amount": 1}, ReturnShards=True)["Shard"]
+    orders.update_item(Key=KEY, Shard=shard, UpdateExpression="REMOVE Amount")
+    assert orders.get_item(Key={**KEY, "Customer": "c1"})["Item"] == {**KEY, "Customer": "c1"}
 
 
 SCHEMA = {

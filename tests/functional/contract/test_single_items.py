@@ -13,7 +13,15 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 from botocore.awsrequest import AWSResponse
 
-from shardkit import AmbiguousItemError, CalculatedSuffix, RandomSuffix, ShardUnknownError, Strategy, Unsharded
+from shardkit import (
+    AmbiguousItemError,
+    CalculatedSuffix,
+    ConfigurationError,
+    RandomSuffix,
+    ShardUnknownError,
+    Strategy,
+    Unsharded,
+)
 from tests.functional.contract.faces import Face, FaceTable
 from tests.tables import make_table
 
@@ -168,6 +176,17 @@ def test_other_errors_are_boto3s(face: Face, stored: Any) -> None:
         sharded = face.sharded(stored, strategy, key_schema=schema)
         with pytest.raises(sharded.client.exceptions.ResourceNotFoundException):
             sharded.put_item(Item=ITEM)
+
+
+def test_a_shard_that_is_not_the_calculated_one_stores_nothing(face: Face, stored: Any) -> None:
+    """No get_item would find the item there; a get may look there."""
+    sharded = face.sharded(stored, CalculatedSuffix("OrderId", 7))
+    shard = sharded.put_item(Item=ITEM, ReturnShards=True)["Shard"]
+    with pytest.raises(ConfigurationError, match=r"^Shard: "):
+        sharded.put_item(Item=ITEM, Shard=shard % 7 + 1)
+    assert "Item" not in sharded.get_item(Key=KEY, Shard=shard % 7 + 1)
+    sharded.put_item(Item=ITEM, Shard=shard)
+    assert len(stored.scan()["Items"]) == 1
 
 
 def test_a_random_suffix_is_not_guessed(face: Face, stored: Any) -> None:
