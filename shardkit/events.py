@@ -103,7 +103,8 @@ class OwnCall(Call):
             # botocore has read it, or did not take shardkit's word for its status: too late to be retried there.
             metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": _BAD_GATEWAY}
             error = returned.get("Error") or _no_answer(self.operation, returned)
-            raise ClientError({"Error": error, "ResponseMetadata": metadata}, self.operation)
+            refusal: Any = {"Error": error, "ResponseMetadata": metadata}
+            raise ClientError(refusal, self.operation)
         return answer
 
     def answered_by(self, body: Any) -> bool:

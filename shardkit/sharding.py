@@ -94,6 +94,12 @@ class Sharding:
                 f"the partition key {keys.partition_key!r} of table {table!r} is a number (type N) and cannot carry a "
                 "suffix; use a table whose partition key is a string or binary, for example the number's text"
             )
+        if set(strategy.by_attributes or ()) == {keys.partition_key} and strategy.shards != 1:
+            raise ConfigurationError(
+                f"by: {keys.partition_key!r} is the partition key of table {table!r}, so that all items of a key have "
+                "one shard and nothing is spread; calculate the shard from another attribute (the sort key), or use "
+                "RandomSuffix"
+            )
         return cls(table, strategy, keys, indexes, types)
 
     @cached_property

@@ -93,7 +93,7 @@ class Load:
         self._departures = Departures(self._window, workers)
         self._asked: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = Tally()
+        self._tally = Tally(sharding)
         self._outcome = Outcome(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when throttles are all that comes

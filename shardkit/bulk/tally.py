@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.writes import Write
 from shardkit.faults import Scope
+from shardkit.sharding import Sharding
 
 __all__ = ["Tally"]
 
@@ -22,7 +24,7 @@ _SORTED_ITEMS = 1000
 class Tally:
     """What is counted; the load changes it, everybody else reads the report."""
 
-    def __init__(self) -> None:
+    def __init__(self, sharding: Sharding) -> None:
         self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
         self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
@@ -33,6 +35,7 @@ class Tally:
         self.indexes: set[str] = set()
         self._hot: Counter[Any] = Counter()
         self._shards: dict[int | None, list[Any]] = {}  # items, write units
+        self._one_shard = OneShard(sharding)
         self._mixes = 0.0
         self._first: float | None = None
         self._last = 0.0
@@ -60,6 +63,7 @@ class Tally:
                 took = shards[write.shard] = [0, 0.0]
             took[0] += 1
             took[1] += share * write.units
+            self._one_shard.add(write.identity[0], write.shard)
 
     def throttled(self, reasons: Iterable[str]) -> None:
         """Count a throttle by what the service says of it."""
@@ -129,6 +133,7 @@ class Tally:
                 f"only {mix:,.1f} partition keys were in flight at a time: the source is sorted by key, or has few; "
                 "read it in another order or with more cursors, or spread its keys over more shards"
             )
+        yield from self._one_shard.advice()
 
 
 def _listed(keys: Iterable[Any]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import Annotated, Any
@@ -15,12 +15,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.capacity.candidates import Candidate
 from shardkit.capacity.sizes import attribute_sizes
 from shardkit.capacity.units import read_units as read_units_of
 from shardkit.capacity.units import write_units as write_units_of
 from shardkit.capacity.verdict import check_rate, judge
-from shardkit.cli.heat_show import Judged, Spread, show, to_json
+from shardkit.cli.figures import clipped
+from shardkit.cli.heat_show import Judged, Spread, key_text, show, to_json
 from shardkit.cli.plotting import drawing
 from shardkit.cli.reading import (
     FAILED,
@@ -195,6 +197,7 @@ class Spreading:
         self._key = judged.found.hottest[0].key
         self._candidate = candidate
         self._strategy = calculated_suffix(by, judged.shards)
+        self._items = 0
         self._units: Counter[int | None] = Counter()
         self._without = 0
 
@@ -207,13 +210,20 @@ class Spreading:
         except (InvalidKeyError, ShardUnknownError):
             self._without += 1
             return
+        self._items += 1
         self._units[shard] += int(write_units_of(sum(attribute_sizes(item).values())))
 
     def result(self) -> Spread:
         """Give the hottest shard's share."""
         total = self._units.total()
         share = max(self._units.values()) / total if total else 1.0
-        return Spread(self._strategy, len(self._units), share, self._without)
+        return Spread(self._strategy, len(self._units), share, self._without, tuple(self._advice()))
+
+    def _advice(self) -> Iterator[str]:
+        shards = self.judged.shards
+        if len(self._units) == 1 < shards and self._items >= MANY_ITEMS:
+            (shard,) = self._units
+            yield one_shard_advice(self._strategy, clipped(key_text(self._key)), self._items, shard, shards=shards)
 
 
 def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> list[Candidate]:

@@ -30,12 +30,14 @@ class Spread:
         used: how many of its shards have items.
         share: the hottest shard's share of the key's write units.
         without: items of the key that lack what the shard is calculated from.
+        advice: what would spread them better.
     """
 
     strategy: CalculatedSuffix
     used: int
     share: float
     without: int
+    advice: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def _shards(one: Judged) -> list[str]:
             f"{spread.strategy!r} puts {key} on {spread.used:,} of them, the hottest with {percent(spread.share)} "
             f"of it, {_units(one, spread.share)} a second{', too much for a partition' if over else ''}{lack}"
         )
+        texts += [f"advice: {advice}" for advice in spread.advice]
     return texts
 
 
@@ -175,6 +178,7 @@ def to_json(one: Judged) -> dict[str, Any]:
             "shards_used": spread.used,
             "hottest_share": spread.share,
             "items_without": spread.without,
+            "advice": list(spread.advice),
         },
     }
 

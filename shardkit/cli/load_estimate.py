@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from shardkit import ShardedTable
+from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
@@ -30,11 +31,13 @@ class Estimate:
 
     Attributes:
         rate: Write units a second of the table; None: as many as it can.
+        one_shard: What says whether the items of a partition key are spread.
         worth: How many of these a unit of each global index counts as (``bulk.pacing``).
         units: Write units, of the table and of each index.
     """
 
     rate: float | None
+    one_shard: OneShard
     worth: Mapping[str, float] = field(default_factory=dict)
     items: int = 0
     failed: int = 0
@@ -66,6 +69,11 @@ class Estimate:
         return None if self.rate is None else self.slowest[1] / self.rate
 
     @property
+    def advice(self) -> list[str]:
+        """What would make the load better."""
+        return list(self.one_shard.advice())
+
+    @property
     def hottest(self) -> tuple[Any, int] | None:
         """The stored partition key that would take the most write units."""
         return next(iter(self.key_units.most_common(1)), None)
@@ -89,6 +97,7 @@ class Estimate:
                 {"shard": shard, "items": tally.items, "write_units": tally.write_units}
                 for shard, tally in self.per_shard.items()
             ],
+            "advice": self.advice,
             "failures": [{"place": place, "reason": reason} for place, reason in self.failures],
         }
 
@@ -105,7 +114,7 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
     writes = Writes(sharding, lambda _place: draw.random())
-    guess = _at(write_units, description)
+    guess = _at(write_units, description, OneShard(sharding))
     index_keys = sharding.types.keys() - set(sharding.keys.names)
     for place, record in source.read():
         guess.items += 1
@@ -126,15 +135,16 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         guess.shard_items[write.shard] += 1
         guess.shard_units[write.shard] += write.units
         guess.key_units[write.identity[0]] += write.units
+        guess.one_shard.add(write.identity[0], write.shard)
         if len(guess.key_units) > _MOST_KEYS:  # the hottest is among those that have taken most so far
             guess.key_units = Counter(dict(guess.key_units.most_common(_MOST_KEYS // 2)))
     return guess
 
 
-def _at(write_units: float | str | None, description: Mapping[str, Any]) -> Estimate:
+def _at(write_units: float | str | None, description: Mapping[str, Any], one_shard: OneShard) -> Estimate:
     """Begin an estimate at the rate that a load would take."""
     pace = TablePace(write_units, lambda: 0.0)
     error = None if pace.share is None else pace.described(description, 0.0)
     if error is not None:
         raise error
-    return Estimate(None if pace.rate == inf else pace.rate, pace.worth)
+    return Estimate(None if pace.rate == inf else pace.rate, one_shard, pace.worth)

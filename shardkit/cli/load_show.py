@@ -197,6 +197,8 @@ def show_estimate(console: Console, guess: Estimate) -> None:
         )
     if guess.per_shard:
         console.print(_heat(guess.per_shard, console.encoding))
+    for advice in guess.advice:
+        console.print(f"advice: {advice}", markup=False, soft_wrap=True)
     _show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
 
 

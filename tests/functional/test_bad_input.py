@@ -36,7 +36,7 @@ from shardkit.errors import (
     UnsupportedExpressionError,
 )
 from tests.recorder import answering, recording
-from tests.tables import make_table
+from tests.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -81,6 +81,28 @@ def test_a_number_cannot_carry_a_suffix(resource: DynamoDBServiceResource, strat
     with pytest.raises(ConfigurationError, match="type N"):
         ShardedTable(table, strategy, key_schema=schema)
     ShardedTable(table, Unsharded()).put_item(Item={"pk": 1})
+
+
+@pytest.mark.parametrize("by", ["pk", ("pk",), ("pk", "pk")])
+@pytest.mark.parametrize("sort_key", [None, ("sk", "S")])
+def test_the_partition_key_alone_spreads_nothing(resource: DynamoDBServiceResource, by: Any, sort_key: Any) -> None:
+    """It gives all items of a key one shard, and is refused as soon as the schema is known; one shard may be meant."""
+    table = make_table(
+        resource, ("pk", "S"), sort_key, global_indexes=[GlobalIndex("city", ("city", "S"), ("pk", "S"))]
+    )
+    item = {"pk": "A", **({} if sort_key is None else {"sk": "1"})}
+    sharded = ShardedTable(table, CalculatedSuffix(by, 5))
+    with recording(table.meta.client) as wire:
+        with pytest.raises(ConfigurationError, match=r"^by: 'pk' .*RandomSuffix"):
+            sharded.put_item(Item=item)
+        with pytest.raises(ConfigurationError, match=r"^by: 'pk' "):
+            bulk_load(sharded, [item])
+    assert set(wire.operations) == {"DescribeTable"}
+    schema = {"KeySchema": table.key_schema, "AttributeDefinitions": table.attribute_definitions}
+    with pytest.raises(ConfigurationError, match=r"^by: 'pk' "):
+        ShardedTable(table, CalculatedSuffix(by, 5), key_schema=schema)
+    ShardedTable(table, CalculatedSuffix(by, 1)).put_item(Item=item)
+    ShardedTable(table, CalculatedSuffix(("pk", "other"), 5)).put_item(Item={**item, "other": 1})
 
 
 # What is given is wrong: the types are left out of it.

@@ -169,15 +169,15 @@ def test_a_projection_need_not_name_the_keys(orders: ShardedTable) -> None:
 def test_numbers_are_keys_by_their_value(resource: DynamoDBServiceResource) -> None:
     """1, 1.0 and 10E-1 are one key, sent once, and found whatever form the service gives back."""
     table = make_table(resource, ("pk", "S"), ("sk", "N"))
-    sharded = ShardedTable(table, CalculatedSuffix("pk", 9))
+    sharded = ShardedTable(table, CalculatedSuffix("sk", 9))
     ones = [Decimal("1.0"), Decimal(1), Decimal("10E-1"), Decimal("0.0")]
     sent: list[Any] = []
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         (request,) = body["RequestItems"].values()
         sent.extend(request["Keys"])
-        physical = request["Keys"][0]["pk"]
-        found = [{"pk": physical, "sk": {"N": number}} for number in ("1", "0")]
+        one, zero = (key["pk"] for key in request["Keys"])
+        found = [{"pk": one, "sk": {"N": "1"}}, {"pk": zero, "sk": {"N": "0"}}]
         return {"Responses": {table.name: found}, "UnprocessedKeys": {}}
 
     with answering(table.meta.client, "BatchGetItem", answer):

@@ -111,6 +111,22 @@ def test_times_can_be_said_or_denied(orders: list[dict[str, Any]]) -> None:
     assert birthdays["good"]
 
 
+@pytest.mark.parametrize(
+    ("by", "count", "told"), [("Status", 120, True), ("OrderId", 120, False), ("Status", 99, False)]
+)
+@pytest.mark.usefixtures("folder")
+def test_a_constant_by_is_told(by: str, count: int, told: bool) -> None:
+    """All items of the hottest key on one shard, and enough of them to say so."""
+    Path("day.jsonl").write_text(
+        "".join(json.dumps({"Date": "1", "OrderId": n, "Status": "new"}) + "\n" for n in range(count)), encoding="utf-8"
+    )
+    arguments = ("day.jsonl", "--key", "Date", "--by", by, "--shards", "5")
+    (status,) = judged(*arguments)["keys"]
+    says = "1 has 120 items, all on shard "
+    assert [advice.startswith(says) for advice in status["calculated"]["advice"]] == [True] * told
+    assert (f"advice: {says}" in invoke(*arguments).stdout) is told
+
+
 def test_a_calculated_suffix_is_measured(orders: list[dict[str, Any]]) -> None:
     arguments = ("orders.jsonl", "--key", "Status", "--write-units", "8000")
     (status,) = judged(*arguments, "--by", "OrderId")["keys"]

@@ -276,6 +276,30 @@ def test_dry_run_says_what_a_load_does(table: Table, folder: Path) -> None:
     assert "hottest key: 2014-07-" in shown
 
 
+def test_a_constant_by_is_told(table: Table, folder: Path) -> None:
+    """Before the load and after it: the shards do nothing."""
+    (folder / "day.csv").write_text("Date,OrderId,Status\n" + "".join(f"1,A{n},new\n" for n in range(120)), "utf-8")
+    constant = ("day.csv", "--table", "Orders", "--shards", "10", "--by", "Status")
+    says = "'1' has 120 items, all on shard "
+    assert f"advice: {says}" in invoke(*constant, "--dry-run").stdout
+    (advice,) = json.loads(invoke(*constant, "--dry-run", "--json").stdout)["advice"]
+    assert advice.startswith(says)
+    (advice, *_) = json.loads(invoke(*constant, "--json").stdout)["advice"]
+    assert advice.startswith(says)
+    good = ("day.csv", "--table", "Orders", "--shards", "10", "--by", "OrderId")
+    assert json.loads(invoke(*good, "--dry-run", "--json").stdout)["advice"] == []
+    assert "advice" not in invoke(*good, "--dry-run").stdout
+
+
+@pytest.mark.parametrize("dry_run", [["--dry-run"], []])
+def test_by_the_partition_key_exits_2(table: Table, folder: Path, dry_run: list[str]) -> None:
+    orders_csv(folder, 5)
+    result = invoke("orders.csv", "--table", "Orders", "--shards", "10", "--by", "Date", *dry_run)
+    assert result.exit_code == 2
+    assert "by: 'Date' is the partition key" in result.stderr.replace("\n", " ")
+    assert table.scan()["Count"] == 0
+
+
 def test_dry_run_counts_indexes(resource: DynamoDBServiceResource, folder: Path) -> None:
     """Each by what it would hold; the slowest of them and the table says how long it takes."""
     throughput = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 100}

@@ -52,7 +52,7 @@ SCHEMA = {
     "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
     "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in KEY],
 }
-DAY = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
+DAY: dict[str, Any] = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
 
 
 @pytest.fixture(autouse=True)
