@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import nlargest
 from typing import Any
 
 from shardkit.sharding import Sharding
@@ -49,7 +48,8 @@ class OneShard:
             return
         self._keys[key] = [shard, 1]
         if len(self._keys) > 2 * MOST_KEYS:
-            self._keys = dict(nlargest(MOST_KEYS, self._keys.items(), key=lambda entry: entry[1][1]))
+            most = sorted(self._keys.items(), key=lambda entry: entry[1][1], reverse=True)
+            self._keys = dict(most[:MOST_KEYS])
 
     def advice(self) -> Iterator[str]:
         """Say which keys have many items and one shard, although there are more shards."""
