@@ -131,9 +131,8 @@ def _unpacked(letter: Any, content: Any) -> dict[str, Any]:
         raise TypeError("a key is a string, a number or binary")
     if letter == "B":
         return {"B": binary_text(binary(content))}
-    if letter == "N":
-        if not _NUMBER(content) or _DIGITS.create_decimal(content).adjusted() not in _EXPONENTS:
-            raise ValueError("not a number that DynamoDB can hold")
+    if letter == "N" and (not _NUMBER(content) or _DIGITS.create_decimal(content).adjusted() not in _EXPONENTS):
+        raise ValueError("not a number that DynamoDB can hold")
     return {letter: content}
 
 

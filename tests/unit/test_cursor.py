@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import pickle
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +24,7 @@ from shardkit.operations.scan import scan
 from shardkit.sharding import Sharding
 from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from tests.model import described, many
+from tests.strategies import vectors
 
 PURPOSE = made_for("orders", None, {"pk": {"S": "k"}})
 WIRE = st.one_of(
@@ -55,6 +55,52 @@ def test_round_trip(shard: int | None, key: dict[str, Any]) -> None:
     assert token["shardkit"].isascii()
     assert Cursor.read(json.loads(json.dumps(token)), PURPOSE, "it") == Cursor(shard, key)
     assert Cursor.read({"shardkit": {"S": token["shardkit"]}}, PURPOSE, "it") == Cursor(shard, key)
+
+
+@pytest.mark.parametrize("row", vectors("cursors.json"), ids=lambda row: row["name"])
+def test_golden_tokens(row: dict[str, Any]) -> None:
+    """Tokens outlive a release, in links and queues: each is written and read as it ever was."""
+    cursor = Cursor(row["shard"], row["key"])
+    purpose = made_for(*row["made_for"])
+    assert cursor.token(purpose) == {"shardkit": row["token"]}
+    assert Cursor.read({"shardkit": row["token"]}, purpose, "it") == cursor
+
+
+@pytest.mark.parametrize("row", vectors("cursors.json"), ids=lambda row: row["name"])
+def test_golden_tokens_of_reads(row: dict[str, Any]) -> None:
+    """A Query and a Scan make and take these very tokens."""
+    table, index, equals, *shard = row["made_for"]
+    start = {"ExclusiveStartKey": {"shardkit": row["token"]}, **({"IndexName": index} if index else {})}
+    # What the rows are keyed by: the table by Date and mostly OrderId.
+    attributes = row["key"] | (equals if equals != "scan" else {})
+    indexes = {
+        "ByTotal": (["Date"], ["Total"]),
+        "Places": (["Date", "City"], ["Total", "Photo", "Street"]),
+        "ByCustomer": (["Customer"], ["Total"]),
+    }
+    sharding = described(
+        Unsharded() if "unsharded" in row["name"] else RandomSuffix(10**6),
+        {name: letter for name, value in attributes.items() for letter in value},
+        ["Date", "OrderId"] if "OrderId" in row["key"] else ["Date"],
+        secondary={index: indexes[index]} if index else {},
+        name=table,
+    )
+    if equals == "scan":
+        program = scan(sharding, start)
+        send = program.send(None)
+        assert isinstance(send, Send)
+        assert send.params["ExclusiveStartKey"] == row["key"]
+        with pytest.raises(StopIteration) as ended:
+            program.send({"Items": [], "LastEvaluatedKey": row["key"]})
+        assert ended.value.value["LastEvaluatedKey"] == start["ExclusiveStartKey"]
+        return
+    conditions = {
+        name: {"AttributeValueList": [value], "ComparisonOperator": "EQ"}
+        for name, value in from_wire_item(equals).items()
+    }
+    read = Plan.of(sharding, {"KeyConditions": conditions, **start}, shard=shard[0] if shard else None)
+    assert read.start == Cursor(row["shard"], row["key"])
+    assert read.token(row["shard"], row["key"]) == start["ExclusiveStartKey"]
 
 
 def test_binary_of_boto3() -> None:
@@ -255,7 +301,17 @@ def forged(*contents: Any) -> dict[str, str]:
         (1, {"sk": ["BOOL", "x"]}),
         *(
             (1, {"sk": ["N", text]})
-            for text in ("", "x", "NaN", "-Infinity", "1_0", "١", " 1", "1E999999999", "1E-131")
+            for text in (
+                "",
+                "x",
+                "NaN",
+                "-Infinity",
+                "1_0",
+                "\N{ARABIC-INDIC DIGIT ONE}",
+                " 1",
+                "1E999999999",
+                "1E-131",
+            )
         ),
         *((1, {"sk": ["N", text]}) for text in ("1" * 39, "1" * 400, "1E99999999999999999999", "0E999999999", "1E126")),
         ("1", {"sk": ["N", "1"]}),
@@ -364,9 +420,7 @@ def test_any_forged_cursor(name: str, forward: bool, data: st.DataObject) -> Non
     token = signed(data.draw(payloads(whole.purpose, whole.shards, whole.key_names)))
     try:
         started = plan(sharding, token, **more)
-    except CursorError as error:
-        pickle.loads(pickle.dumps(error))
-        assert len(str(error)) < 1000
+    except CursorError:
         return
     assert started.start is not None
     for number in range(len(started.shards)):
