@@ -18,7 +18,7 @@ from typing import Any
 from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
 from shardkit.errors import ShardQueryError
-from shardkit.faults import code_of, is_throttle, throttled_scope
+from shardkit.faults import code_of, is_throttle, retry_after, throttled_scope
 from shardkit.machine import Response, Send, Wait
 from shardkit.merge import Entry, Merge
 from shardkit.operations.fan_out import FanOut
@@ -84,7 +84,7 @@ class Gather:
         if not again:
             self._failed(number, error)
             return
-        until = now + backoff_seconds(self._tries[number], self._draw())
+        until = now + backoff_seconds(self._tries[number], self._draw(), asked=retry_after(error))
         self._delayed[number] = until
         if scope == "table":
             self._paused_until = max(self._paused_until, until)
