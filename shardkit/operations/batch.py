@@ -14,7 +14,7 @@ from shardkit.codec import WireItem, WireValue, from_wire_item
 from shardkit.cursor import made_for
 from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.expressions import project
-from shardkit.faults import is_transient, retry_after
+from shardkit.faults import code_of, is_transient, retry_after
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.sharding import Sharding
@@ -171,6 +171,8 @@ class BatchGet:
     def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1
         wait = backoff_seconds(self._tries, self._draw(), asked=retry_after(answer))
+        code = code_of(answer) if isinstance(answer, Exception) else "UnprocessedKeys"
+        self._fan_out.on_retry("BatchGetItem", self._sharding.table, f"{len(keys)} keys", code, wait)
         self._not_before = max(self._not_before, now + wait)
         self._chunks.append(keys)
 
