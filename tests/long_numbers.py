@@ -68,7 +68,7 @@ def _filled(resource: DynamoDBServiceResource) -> ShardedTable:
 
 def _pages(orders: ShardedTable, query: dict[str, Any], limit: int | None) -> list[dict[str, Any]]:
     pages: list[dict[str, Any]] = []
-    more = {} if limit is None else {"Limit": limit}
+    more: dict[str, Any] = {} if limit is None else {"Limit": limit}
     while not pages or "LastEvaluatedKey" in pages[-1]:
         start = {"ExclusiveStartKey": pages[-1]["LastEvaluatedKey"]} if pages else {}
         pages.append(orders.query(**query, **more, **start))

@@ -6,7 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
-from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardUnknownError, UnsupportedExpressionError
+from shardkit.errors import (
+    AmbiguousItemError,
+    InvalidKeyError,
+    ShardUnknownError,
+    UnsupportedExpressionError,
+    UnsupportedParameterError,
+)
 from shardkit.expressions import (
     and_condition,
     rewrite_partition_key,
@@ -33,7 +39,7 @@ def get_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Read one item: one GetItem, or with ``locate`` a BatchGetItem over the shards."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
@@ -59,7 +65,7 @@ def put_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
-    wire, place = _request(sharding, params, "Item")
+    wire, place = _request(sharding, "PutItem", params)
     sharding.key_of(wire["Item"])
     shard, known = _shard(sharding, place, wire["Item"], shard)
     if known:
@@ -75,7 +81,7 @@ def update_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "UpdateItem", params)
     refuse_stored_keys(sharding, wire, *_UPDATES)
     moved = updated_attributes(wire) & (set(sharding.strategy.by_attributes or ()) - set(sharding.keys.names))
     if moved:
@@ -93,7 +99,7 @@ def delete_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Delete one item where it is."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
@@ -102,7 +108,7 @@ def delete_item(
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
     """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in Python values."""
-    wire, place = _request(sharding, {source: item}, source)
+    wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
         if source == "Key":
@@ -135,11 +141,13 @@ def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
     return shards[int(draw * len(shards))]
 
 
-def _request(sharding: Sharding, params: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Give the wire parameters, and the Python values that say where the item is."""
-    place = params.get(source)
-    wire = wire_request(sharding, params)
-    wire.setdefault(source, {})
+    source = "Item" if operation == "PutItem" else "Key"
+    wire = wire_request(sharding, operation, params)
+    if source not in params:
+        raise UnsupportedParameterError(f"{source}: missing; {operation} needs it, so give {source}={{…}}")
+    place = params[source]
     if source == "Key":
         wire["Key"] = primary_key(sharding, wire["Key"])
     else:

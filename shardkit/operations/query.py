@@ -10,11 +10,7 @@ from typing import Any
 from shardkit.arguments import check_count
 from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
 from shardkit.cursor import Cursor, made_for
-from shardkit.errors import (
-    ConfigurationError,
-    UnsupportedExpressionError,
-    UnsupportedParameterError,
-)
+from shardkit.errors import ConfigurationError, UnsupportedExpressionError
 from shardkit.expressions import (
     KeyCondition,
     SortCondition,
@@ -33,31 +29,10 @@ from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_reque
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["PARAMETERS", "Plan"]
+__all__ = ["Plan"]
 
 _MOST_ITEMS = 2**20
 """More do not fit into a page of 1 MB; the service takes no more than 32 bits."""
-
-PARAMETERS: Mapping[str, str] = {
-    "AttributesToGet": "the attributes shown; the key attributes are asked for with them and taken out again",
-    "ConditionalOperator": "passed on with QueryFilter",
-    "ConsistentRead": "passed on to every shard",
-    "ExclusiveStartKey": "the place in the merged order to go on behind: a cursor, or a key whose shard is calculated",
-    "ExpressionAttributeNames": "passed on; those of the key condition are replaced",
-    "ExpressionAttributeValues": "passed on; those of the key condition are replaced",
-    "FilterExpression": "passed on; refused where it compares the partition key, which is stored with a suffix",
-    "IndexName": "an index by the table's partition key is fanned out, another is asked once",
-    "KeyConditionExpression": "written for each shard, with its physical key",
-    "KeyConditions": "written for each shard, with its physical key",
-    "Limit": "the items evaluated over all shards; each is asked for its share",
-    "ProjectionExpression": "the attributes shown; the key attributes are asked for with them and taken out again",
-    "QueryFilter": "passed on; refused where it compares the partition key, which is stored with a suffix",
-    "ReturnConsumedCapacity": "passed on; the answer is the sum over the shards",
-    "ScanIndexForward": "passed on; the order of merging",
-    "Select": "passed on; COUNT asks for the keys, at the same cost, and counts them",
-    "TableName": "the sharded table's own; another is refused",
-}
-"""Every parameter of Query (API reference), and what becomes of it. One that is not here is refused."""
 
 _FILTERS = ("FilterExpression", "QueryFilter")
 
@@ -82,12 +57,7 @@ class Plan:
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
         """Decide a Query that was asked for in Python values."""
-        unknown = sorted(params.keys() - PARAMETERS.keys())
-        if unknown:
-            raise UnsupportedParameterError(
-                f"a Query was given {unknown}, which shardkit does not know; it takes {', '.join(PARAMETERS)}"
-            )
-        wire = wire_request(sharding, params)
+        wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
         for name in schema.partition:

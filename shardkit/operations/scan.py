@@ -42,7 +42,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
 
 class _Request:
     def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
-        wire = wire_request(sharding, params)
+        wire = wire_request(sharding, "Scan", params)
         refuse_stored_keys(sharding, wire, "FilterExpression", "ScanFilter")
         self._sharding = sharding
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")

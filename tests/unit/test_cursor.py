@@ -15,7 +15,7 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.codec import Binary, binary_text, encode, from_wire_item
+from shardkit.codec import Binary, WireItem, binary_text, encode, from_wire_item
 from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
 from shardkit.machine import Send
@@ -359,7 +359,7 @@ def test_the_length_is_looked_at_first() -> None:
             with pytest.raises(CursorError, match="damaged"):
                 Cursor.read({"shardkit": long}, PURPOSE, "it")
     names = [name * 255 for name in "abcdefghij"]
-    longest = {name: {"S": "\x01" * (2048 if place < 5 else 1024)} for place, name in enumerate(names)}
+    longest: WireItem = {name: {"S": "\x01" * (2048 if place < 5 else 1024)} for place, name in enumerate(names)}
     assert Cursor.read(Cursor(10**6, longest).token(PURPOSE), PURPOSE, "it") == Cursor(10**6, longest)
 
 
@@ -424,7 +424,7 @@ def test_any_forged_cursor(name: str, forward: bool, data: st.DataObject) -> Non
         return
     assert started.start is not None
     for number in range(len(started.shards)):
-        if send := started.request(number, None, None, started.entries):
+        if send := started.request(number, None, None, lambda _, __: None):
             assert encode(send.params)
     items = [dict(started.start.key)]
     for entry in started.entries(started.shards.index(started.start.shard), items):
@@ -451,7 +451,7 @@ def test_any_forged_cursor_of_a_scan(data: st.DataObject, index: str | None) -> 
 def test_a_scan_refuses_a_key_that_is_none_of_its() -> None:
     """Of other attributes, of another type, or on a shard."""
     purpose = made_for("orders", None, "scan")
-    good = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
+    good: WireItem = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
     for cursor in (
         Cursor(None, {"pk": {"S": "k.1"}}),
         Cursor(None, {**good, "a": {"N": "1"}}),
@@ -468,7 +468,7 @@ def test_a_scan_refuses_a_key_that_is_none_of_its() -> None:
 def test_a_scan_of_an_index_that_is_not_in_the_key_schema() -> None:
     """Its key's attributes are not known here: the table's must be among them."""
     purpose = made_for("orders", "later", "scan")
-    key = {"pk": {"S": "k.1"}, "sk": {"N": "1"}, "new": {"S": "x"}}
+    key: WireItem = {"pk": {"S": "k.1"}, "sk": {"N": "1"}, "new": {"S": "x"}}
     start = {"IndexName": "later", "ExclusiveStartKey": Cursor(None, key).token(purpose)}
     send = scan(many(), start).send(None)
     assert isinstance(send, Send)
@@ -480,9 +480,9 @@ def test_a_scan_of_an_index_that_is_not_in_the_key_schema() -> None:
 
 def test_a_forged_value_of_the_key_condition() -> None:
     """A start key must be of the items that are asked for, also in what the shard does not tell."""
-    more = {"IndexName": "two-and-a", "KeyConditionExpression": Key("pk").eq("k") & Key("city").eq("r")}
+    more: dict[str, Any] = {"IndexName": "two-and-a", "KeyConditionExpression": Key("pk").eq("k") & Key("city").eq("r")}
     whole = plan(many(), **more)
-    key = {"city": {"S": "r"}, "a": {"N": "1"}, "sk": {"N": "1"}}
+    key: WireItem = {"city": {"S": "r"}, "a": {"N": "1"}, "sk": {"N": "1"}}
     assert plan(many(), whole.token(1, key), **more).start == Cursor(1, key)
     with pytest.raises(CursorError, match="is not of 'orders'"):
         plan(many(), whole.token(1, {**key, "city": {"S": "elsewhere"}}), **more)
