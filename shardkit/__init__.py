@@ -1,5 +1,7 @@
 """Write sharding, gathered reads, ordered uploads and consumed capacity for DynamoDB tables, over boto3."""
 
+import logging
+
 from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.loader import bulk_load, streaming_bulk
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
@@ -26,6 +28,8 @@ from shardkit.hashing import code_point_product, stable_hash
 from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.table import ShardedTable
 from shardkit.textform import register_function
+
+logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
 
 __all__ = [
     "AmbiguousItemError",

@@ -15,7 +15,7 @@ from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import Item, Place, Source
-from shardkit.carriers import AsyncCarrier, draw_from
+from shardkit.carriers import AsyncCarrier, draw_from, log_retry
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
@@ -66,7 +66,7 @@ class ShardedTable:
             )
         self._requests = Requests(name, strategy, key_schema, draw_from(rng))
         self._carrier = AsyncCarrier(client, self._requests, max_concurrency)
-        self._fan_out = FanOut(self._carrier.concurrency)
+        self._fan_out = FanOut(self._carrier.concurrency, on_retry=log_retry)
         self._name = name
         self._meta = SimpleNamespace(client=client) if held is None else table.meta
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import threading
@@ -19,9 +20,10 @@ from shardkit.errors import ConfigurationError
 from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.requests import Requests
 
-__all__ = ["AsyncCarrier", "Carrier", "Transport", "draw_from"]
+__all__ = ["AsyncCarrier", "Carrier", "Transport", "draw_from", "log_retry"]
 
 T = TypeVar("T")
+_log = logging.getLogger("shardkit")
 
 
 def draw_from(rng: random.Random | None) -> Callable[[], float]:
@@ -31,6 +33,14 @@ def draw_from(rng: random.Random | None) -> Callable[[], float]:
     if not isinstance(rng, random.Random):
         raise ConfigurationError(f"rng={rng!r:.100} is no random.Random; give one, or leave it out")
     return rng.random
+
+
+def log_retry(operation: str, table: str, what: str, code: str, wait: float | None) -> None:
+    """Log what a fan-out asks again, or gives up."""
+    if wait is None:
+        _log.debug("%s on table %s, %s: %s; given up", operation, table, what, code)
+    else:
+        _log.debug("%s on table %s, %s: %s; asked again in %.3f s", operation, table, what, code, wait)
 
 
 class _Thread(threading.local):

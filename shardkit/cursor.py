@@ -3,15 +3,20 @@
 The token is base64url over a four-byte check sum and JSON: version, what it was made for (a digest of table, index and
 key), shard, and the key of the last item read there, without what the shard tells. Its length is bounded by the key's
 (DynamoDB: 2,048 and 1,024 bytes), whatever the number of shards.
+
+The check sum keeps accidents out, not people: a token may say anything. So its length is looked at first, then every
+part of what it says, and all that is wrong is a CursorError.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from types import NoneType
 from typing import Any
 
 import orjson
@@ -23,6 +28,16 @@ __all__ = ["Cursor", "is_token", "made_for"]
 
 _NAME = "shardkit"
 _VERSION = 1
+
+# An index and its table have at most ten key attributes, five for partitions and five to sort by, of at most 2,048 and
+# 1,024 bytes, with names of at most 255 characters. JSON writes a character in up to six bytes, base64 three bytes in
+# four characters; the rest of the token has a thousand.
+_LONGEST = (6 * (5 * 2048 + 5 * 1024 + 10 * 255) + 1000) * 4 // 3
+
+# What DynamoDB takes for a number, with an exponent or written out: 38 digits, from 1E-130 to below 1E+126.
+_NUMBER = re.compile(r"[-+.0-9Ee]{1,300}").fullmatch
+_DIGITS = Context(prec=38, traps=[Inexact, InvalidOperation])
+_EXPONENTS = range(-130, 126)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +61,22 @@ class Cursor:
             token = token.get("S")
         if len(given) != 1 or not isinstance(token, str):
             raise CursorError(f"this is not a cursor of shardkit: {given!r:.200}; pass LastEvaluatedKey as it came")
-        damaged = f"the cursor {token!r:.80} is damaged; pass LastEvaluatedKey as it came"
+        damaged = f"the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey as it came"
         contents = _contents(token)
         if contents is None:
             raise CursorError(damaged)
         version, *rest = contents
         if version != _VERSION:
             raise CursorError(
-                f"the cursor is of version {version}, this shardkit reads {_VERSION}; start the read again"
+                f"the cursor is of version {version!r:.20}, this shardkit reads {_VERSION}; start the read again"
             )
         try:
             made, shard, packed = rest
-            key: WireItem = {name: _unpacked(value) for name, value in packed.items()}
-        except (AttributeError, TypeError, ValueError) as error:
+            key: WireItem = {name: _unpacked(*value) for name, value in packed.items()}
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise CursorError(damaged) from error
+        if type(shard) not in {int, NoneType}:
+            raise CursorError(damaged)
         if made != purpose:
             raise CursorError(
                 f"the cursor was made for another key, Shard=, table or index than {what}; start the read again"
@@ -88,6 +105,8 @@ def _text(raw: bytes) -> str:
 
 
 def _contents(token: str) -> list[Any] | None:
+    if len(token) > _LONGEST:
+        return None
     try:
         raw = base64.b64decode(token.encode("ascii") + b"=" * (-len(token) % 4), altchars=b"-_", validate=True)
         contents = orjson.loads(raw[4:])
@@ -107,9 +126,14 @@ def _packed(value: Mapping[str, Any]) -> list[str]:
     return [letter, binary_text(binary(content)) if letter == "B" else content]
 
 
-def _unpacked(value: Any) -> dict[str, Any]:
-    letter, content = value
-    return {letter: binary_text(binary(content)) if letter == "B" else content}
+def _unpacked(letter: Any, content: Any) -> dict[str, Any]:
+    if letter not in {"S", "N", "B"} or not isinstance(content, str):
+        raise TypeError("a key is a string, a number or binary")
+    if letter == "B":
+        return {"B": binary_text(binary(content))}
+    if letter == "N" and (not _NUMBER(content) or _DIGITS.create_decimal(content).adjusted() not in _EXPONENTS):
+        raise ValueError("not a number that DynamoDB can hold")
+    return {letter: content}
 
 
 def _packed_part(part: Any) -> Any:

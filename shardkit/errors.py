@@ -77,9 +77,9 @@ class UnsupportedExpressionError(ShardkitError, ValueError):
 
 
 class UnsupportedParameterError(UnsupportedExpressionError, ParamValidationError):
-    """A parameter that the operation has not, that is of another type, or that nobody has decided on yet.
+    """A parameter that is misspelt, missing or of the wrong type, or that shardkit does not know yet.
 
-    It is a ParamValidationError too, which is what boto3 raises for a misspelt name or a wrong type.
+    It is a ParamValidationError too, which is what boto3 raises.
     """
 
     def __init__(self, message: str) -> None:

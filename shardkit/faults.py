@@ -22,6 +22,7 @@ __all__ = [
     "is_throttle",
     "is_throttle_code",
     "is_transient",
+    "retry_after",
     "scope_of_reasons",
     "throttle_reasons",
     "throttle_reasons_in",
@@ -125,6 +126,21 @@ def throttled_indexes(error: BaseException) -> frozenset[str]:
     response = getattr(error, "response", None) or {}
     arns = [str(reason.get("resource", "")) for reason in _reasons_of(response)]
     return frozenset(arn.rpartition("/index/")[2] for arn in arns if "/index/" in arn)
+
+
+def retry_after(answer: object) -> float:
+    """Give the seconds that the service asks to wait for before the next try: 0 where it asks for nothing.
+
+    It does so by the header ``x-amz-retry-after``, in milliseconds, of an error or of an answer that leaves some of the
+    request undone; read as botocore's own retries read it.
+    """
+    response = getattr(answer, "response", answer)
+    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
+    try:
+        seconds = int((metadata or {}).get("HTTPHeaders", {}).get("x-amz-retry-after", 0)) / 1000
+    except (OverflowError, ValueError):
+        return 0.0
+    return max(0.0, seconds)
 
 
 def is_transient(error: BaseException) -> bool:

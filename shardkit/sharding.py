@@ -154,7 +154,7 @@ class Sharding:
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
             raise InvalidKeyError(
-                f"key attribute {name!r} of table {self.table!r} is of type {letter} ({from_wire(value)!r:.100}), "
+                f"key attribute {name!r} of table {self.table!r} is of type {letter} ({content!r:.100}), "
                 f"but must be a {expected}"
             )
         if letter != "N" and not content:

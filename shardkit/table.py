@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardkit.bulk.writer import BatchWriter
-from shardkit.carriers import Carrier, draw_from
+from shardkit.carriers import Carrier, draw_from, log_retry
 from shardkit.errors import ConfigurationError
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
@@ -61,7 +61,7 @@ class ShardedTable(ReadingTable):
         self._table = table
         self._requests = Requests(table.name, strategy, key_schema, draw_from(rng))
         self._carrier = Carrier(table.meta.client, self._requests, max_concurrency)
-        self._fan_out = FanOut(self._carrier.concurrency)
+        self._fan_out = FanOut(self._carrier.concurrency, on_retry=log_retry)
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"

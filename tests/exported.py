@@ -24,6 +24,9 @@ ROWS = {
     ("consumed_write_capacity_units", ("T", "", "BatchWriteItem"), 2.0),
     ("consumed_write_capacity_units", ("U", "", "BatchWriteItem"), 1.0),
     ("estimated_read_capacity_units", ("U", "", "GetItem"), 0.5),
+    ("vector_search_request_bytes", ("T", "near", "SearchVectors"), 4096.0),
+    ("vector_write_request_bytes", ("T", "near", "PutItem"), 1536.0),
+    ("requests", ("T", "SearchVectors"), 1),
     ("requests", ("T", "PutItem"), 1),
     ("requests", ("T", "GetItem"), 1),
     ("requests", ("T", "Query"), 1),
@@ -50,7 +53,7 @@ class Busy:
         with self.scope:
             self.client.call(
                 "PutItem",
-                _answer(5.0, Table=3.0, GlobalSecondaryIndexes={"by-day": 2.0}),
+                _answer(5.0, Table=3.0, GlobalSecondaryIndexes={"by-day": 2.0}, vectors={"near": 1536.0}),
                 attempts=[HOT_PARTITION, {"Error": {"Code": "InternalServerError"}}],
                 TableName="T",
                 Item=item("a"),
@@ -64,6 +67,14 @@ class Busy:
                 KeyConditionExpression="pk = :k",
                 ExpressionAttributeValues={":k": {"S": "b"}},
             )
+            self.client.call(
+                "SearchVectors",
+                {"ConsumedCapacity": {"VectorSearchRequestBytes": 4096.0}},
+                TableName=ARN,
+                IndexName="near",
+                SearchVector=[{"N": "1"}],
+                TopK=3,
+            )
             self.client.call("GetItem", {}, TableName="U", Key={"pk": {"B": b"\x00\xff"}})
             self.client.call(
                 "BatchWriteItem",
@@ -72,13 +83,15 @@ class Busy:
             )
 
 
-def _answer(units: float, **parts: Any) -> dict[str, Any]:
+def _answer(units: float, vectors: dict[str, float] | None = None, **parts: Any) -> dict[str, Any]:
     shape: dict[str, Any] = {
         name: {"CapacityUnits": part}
         if isinstance(part, float)
         else {index: {"CapacityUnits": number} for index, number in part.items()}
         for name, part in parts.items()
     }
+    if vectors:
+        shape["VectorIndexes"] = {index: {"VectorWriteRequestBytes": number} for index, number in vectors.items()}
     return {"ConsumedCapacity": consumed(units, **shape)}
 
 

@@ -26,6 +26,7 @@ def described(
     *,
     local: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None = None,
     secondary: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None = None,
+    name: str = "orders",
 ) -> Sharding:
     """The sharding of a table: its partition key and sort key, its indexes by name as (partition, sort)."""
     partition, *sort = keys
@@ -37,14 +38,16 @@ def described(
         ]
 
     def indexes(given: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None) -> list[dict[str, Any]]:
-        return [{"IndexName": name, "KeySchema": schema(*names)} for name, names in (given or {}).items()]
+        return [{"IndexName": index, "KeySchema": schema(*names)} for index, names in (given or {}).items()]
 
     return Sharding.described(
-        "orders",
+        name,
         strategy,
         {
             "KeySchema": schema([partition], sort),
-            "AttributeDefinitions": [{"AttributeName": name, "AttributeType": kind} for name, kind in types.items()],
+            "AttributeDefinitions": [
+                {"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()
+            ],
             "LocalSecondaryIndexes": indexes(local),
             "GlobalSecondaryIndexes": indexes(secondary),
         },

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -32,12 +33,14 @@ THROTTLE = "ProvisionedThroughputExceededException"
 class Service:
     """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
 
-    An answer of None closes the connection. ``requests`` holds what came in.
+    ``headers`` go with every answer that is no success. An answer of None closes the connection. ``requests`` holds
+    what came in.
     """
 
     def __init__(self, answer: Callable[[str, Body], tuple[int, Any] | None]) -> None:
         self.answer = answer
         self.requests: list[tuple[str, Body]] = []
+        self.headers: dict[str, str] = {}
         self.url = ""
 
     @property
@@ -69,6 +72,8 @@ def serving(answer: Callable[[str, Body], tuple[int, Any] | None]) -> Iterator[S
             self.send_response(status)
             self.send_header("Content-Type", "application/x-amz-json-1.0")
             self.send_header("Content-Length", str(len(content)))
+            for name, value in service.headers.items() if status != HTTPStatus.OK else ():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
 

@@ -29,7 +29,7 @@ from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.window import Window
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
-from shardkit.faults import Scope, is_fatal, is_throttle, is_transient, throttled_indexes
+from shardkit.faults import Scope, is_fatal, is_throttle, is_transient, retry_after, throttled_indexes
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.sharding import Sharding
 
@@ -262,7 +262,7 @@ class Load:
             self._window.written(done)
             self._outcome.written(done)
         if left:
-            self._unprocessed(left, now)
+            self._unprocessed(left, now, retry_after(answer))
 
     def _follow(self, answer: Answer, now: float) -> None:
         error = answer if isinstance(answer, Exception) else self._pace.described(answer.get("Table", {}), now)
@@ -270,11 +270,11 @@ class Load:
         if error is not None and self._pace.unknown and self.fatal is None:
             self._stop((), error)
 
-    def _unprocessed(self, left: list[Write], now: float) -> None:
+    def _unprocessed(self, left: list[Write], now: float, asked: float) -> None:
         scope, names = self._reasons.lately(now)
         self._tally.throttled(names)
         fresh = None
-        if self.fatal is None and self._reasons.asks(now):
+        if self.fatal is None and not asked and self._reasons.asks(now):
             fresh = next((write for write in left if not self._keys.resting(write.identity[0], now)), None)
         if fresh is not None:
             left = [write for write in left if write is not fresh]
@@ -283,7 +283,7 @@ class Load:
             self._keys.throttled(fresh.identity[0], now)
             self._tally.hot([fresh.identity[0]])
         if left:
-            self._hold_back(left, None, scope, now)
+            self._hold_back(left, None, scope, now, asked)
 
     def _failed(self, batch: Batch, error: Exception, now: float) -> None:
         writes = batch.writes
@@ -313,7 +313,7 @@ class Load:
         batch.since = now if batch.since is None else batch.since
         if batch.tries < ATTEMPTS and self.fatal is None:
             self._tally.retried += len(batch.writes)
-            self._departures.again(batch, now + backoff_seconds(batch.tries, self._draw()))
+            self._departures.again(batch, now + backoff_seconds(batch.tries, self._draw(), asked=retry_after(error)))
         elif self.fatal is not None or self._answered <= batch.since:
             self._stop(batch.writes, error)
         else:
@@ -328,9 +328,11 @@ class Load:
         if scope == "account":
             self._stop(writes, error)
         else:
-            self._hold_back(writes, error, scope, now)
+            self._hold_back(writes, error, scope, now, retry_after(error))
 
-    def _hold_back(self, writes: list[Write], error: Exception | None, scope: Scope, now: float) -> None:
+    def _hold_back(
+        self, writes: list[Write], error: Exception | None, scope: Scope, now: float, asked: float = 0.0
+    ) -> None:
         """Let what was throttled wait, its keys or the whole load; where nothing gets on, stop."""
         self._stalled = now if self._stalled is None else self._stalled
         if self.fatal is not None or now - self._stalled >= STALLED_SECONDS:
@@ -341,9 +343,9 @@ class Load:
             if scope == "key":
                 self._tally.hot(keys)
             for key in keys:
-                self._keys.throttled(key, now)
+                self._keys.throttled(key, now, asked)
         else:
-            self._pace.throttled(now)
+            self._pace.throttled(now, asked)
         self._put_back(writes)
 
     def _put_back(self, writes: list[Write]) -> None:

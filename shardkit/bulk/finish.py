@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from shardkit.bulk.batch import Load
 from shardkit.bulk.report import BulkReport
 from shardkit.errors import BulkLoadError, ConfigurationError
+from shardkit.faults import code_of
 
-__all__ = ["InterruptedLoadError", "interrupted", "raise_failures"]
+__all__ = ["InterruptedLoadError", "interrupted", "log_end", "raise_failures"]
+
+_log = logging.getLogger("shardkit")
 
 
 class InterruptedLoadError(KeyboardInterrupt):
@@ -31,6 +36,17 @@ def interrupted(load: Load) -> InterruptedLoadError:
         "loading again goes on from here",
         report,
     )
+
+
+def log_end(load: Load, table: str) -> None:
+    """Log why a load stopped, if it did, and its advice."""
+    if load.fatal is not None:
+        _log.warning("the load into table %s stopped: %s", table, load.fatal)
+    elif load.broken is not None:
+        # The error is the caller's own, and may show an item.
+        _log.warning("the load into table %s stopped, because its source broke off: %s", table, code_of(load.broken))
+    for advice in load.report.advice:
+        _log.warning("the load into table %s: %s", table, advice)
 
 
 def raise_failures(load: Load, *, collect: bool = False) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from shardkit.arguments import check_count
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.dead_letters import DeadLetters
-from shardkit.bulk.finish import raise_failures
+from shardkit.bulk.finish import log_end, raise_failures
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.options import check_choice, check_load
 from shardkit.bulk.processes import Connect
@@ -101,6 +101,7 @@ class Loading:
         self, sharding: Sharding, items: Any, options: Options, *, workers: int, draw: Callable[[], float]
     ) -> None:
         self._options = options
+        self._table = sharding.table
         self._source = as_source(items)
         self._files = ExitStack()
         self._journal: Journal | None = None
@@ -202,6 +203,7 @@ class Loading:
         return self
 
     def __exit__(self, *_: object) -> None:
+        log_end(self.load, self._table)
         self._files.close()
 
     def _close_journal(self, journal: Journal) -> None:

@@ -114,17 +114,20 @@ class KeyPace:
                 if slowed.allowance >= KEY_ITEMS:
                     del self._slowed[key]
 
-    def throttled(self, key: Hashable, now: float) -> None:
-        """Slow a key down."""
+    def throttled(self, key: Hashable, now: float, asked: float = 0.0) -> None:
+        """Slow a key down, for as long as the service ``asked`` at the least."""
         slowed = self._slowed.get(key)
         if slowed is None:
             if len(self._slowed) >= _SLOWED_KEYS:
                 del self._slowed[next(iter(self._slowed))]
             slowed = self._slowed[key] = _Slowed()
-        # What was sent before the key began to rest says nothing new.
-        if slowed.backoff.until <= now:
+        until = slowed.backoff.until
+        if until <= now:
             slowed.allowance = max(1.0, min(slowed.allowance, self._flying.get(key, 0)) / 2)
-            slowed.backoff.refused(now, self._draw())
+            slowed.backoff.refused(now, self._draw(), asked)
+        else:
+            slowed.backoff.put_off(now, asked)
+        if slowed.backoff.until > until:
             self._rests += 1
             heappush(self._alarms, (slowed.backoff.until, self._rests, key))
 
@@ -308,12 +311,13 @@ class TablePace:
             self._throughput = self._units / (now - self._since)
             self._since, self._units = now, 0.0
 
-    def throttled(self, now: float) -> None:
-        """Slow all down."""
+    def throttled(self, now: float, asked: float = 0.0) -> None:
+        """Slow all down; nothing goes before the service ``asked``."""
         # One rest for all that was under way when it began.
         if self._backoff.until > now:
+            self._backoff.put_off(now, asked)
             return
-        self._backoff.refused(now, self._draw())
+        self._backoff.refused(now, self._draw(), asked)
         # Without a measure it is not known how fast it was; and where nothing gets through, the rests grow.
         if self._throughput and self._written and now - self._cut >= _CUT_SECONDS:
             self._cut, self._written = now, False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardkit.bulk.batch import Load
 from shardkit.bulk.departures import BATCH_ITEMS
-from shardkit.bulk.finish import raise_failures
+from shardkit.bulk.finish import log_end, raise_failures
 from shardkit.drivers import Driver
 from shardkit.errors import ConfigurationError
 
@@ -24,6 +24,7 @@ class BatchWriter:
 
     def __init__(self, carrier: Carrier, overwrite_by_pkeys: list[str] | None) -> None:
         sharding = carrier.run(carrier.requests.known())
+        self._table = sharding.table
         self._load = Load(
             sharding,
             workers=1,
@@ -57,6 +58,7 @@ class BatchWriter:
         while not self._load.wants and not self._load.ended:
             self._driver.run()
         if self._load.fatal is not None:
+            log_end(self._load, self._table)
             raise_failures(self._load)
 
     def __enter__(self) -> BatchWriter:  # noqa: PYI034 - typing.Self needs Python 3.11
@@ -72,4 +74,5 @@ class BatchWriter:
             self._load.close()
             while not self._load.ended:
                 self._driver.run()
+            log_end(self._load, self._table)
             raise_failures(self._load)

@@ -10,7 +10,7 @@ from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.sizes import item_size, storage_size
 from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.units import add_consumed, apportion, read_units, write_units
-from shardkit.capacity.usage import Usage
+from shardkit.capacity.usage import Usage, VectorBytes
 from shardkit.capacity.window import Rates
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "Skew",
     "TableUnits",
     "Usage",
+    "VectorBytes",
     "add_consumed",
     "apportion",
     "item_size",

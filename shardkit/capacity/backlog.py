@@ -83,7 +83,7 @@ class Backlog:
                     continue
                 operation, table, keys, sharding, consumed, now, recorders, tags = seen
                 try:
-                    units, indexes = reported(operation, consumed)
+                    units, indexes, vectors = reported(operation, consumed)
                 except Exception:  # noqa: BLE001 - of whatever kind
                     _log.exception("%s: the meter could not read what was reported; it is not counted", operation)
                     continue
@@ -93,7 +93,7 @@ class Backlog:
                 if known is None:
                     known = alike[kind] = Alike(operation, table, sharding)
                     noted.append((known, now, recorders, tags))
-                known.add(keys, units, indexes)
+                known.add(keys, units, indexes, vectors)
             for charged, now, recorders, tags in noted:
                 charge = charged.charge() if isinstance(charged, Alike) else charged
                 for recorder in recorders:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardkit.capacity.charges import OPERATIONS, Requested, actions_of, equals_of, nothing, tables_of, writes
+from shardkit.capacity.charges import OPERATIONS, SEARCH, Requested, actions_of, equals_of, nothing, tables_of, writes
 from shardkit.capacity.units import apportion, table_name
-from shardkit.capacity.usage import Account, Units
+from shardkit.capacity.usage import Account, Units, VectorBytes
 from shardkit.codec import from_wire
 from shardkit.errors import ShardkitError
 
@@ -45,7 +45,9 @@ _NOTHING = Units()
 _NO_KEY = (None, None)
 _KEY_TYPES = frozenset({"B", "N", "S"})
 _LOCAL, _GLOBAL = _INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
-_NO_INDEXES: Mapping[str, Units] = MappingProxyType({})
+_VECTORS = "VectorIndexes"
+_NO_INDEXES: Mapping[str, Any] = MappingProxyType({})
+_NO_BYTES = VectorBytes()
 SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
 """Operations that are about one key: the report says what that consumed, and nothing is apportioned."""
 
@@ -64,7 +66,7 @@ class Charge(NamedTuple):
     """What an API call consumed: in all, per table (its indexes included), per index, and per key.
 
     The units of ``keys`` sum to the total; what a batch reported is apportioned there, as an estimate. It may be
-    that of several calls (``requests``) of one kind.
+    that of several calls (``requests``) of one kind. ``vectors`` are the bytes of each vector index.
     """
 
     operation: str
@@ -74,6 +76,7 @@ class Charge(NamedTuple):
     keys: Sequence[KeyUnits]
     sharding: Sharding | None = None
     requests: int = 1
+    vectors: Mapping[tuple[str, str], VectorBytes] = MappingProxyType({})
 
 
 class Metered(Requested, Protocol):
@@ -102,6 +105,8 @@ def charge_of(
     Returns:
         The :class:`Charge`: what was reported, and estimates for the tables of which nothing was.
     """
+    if call.operation == SEARCH and consumed:  # it says the one index's bytes
+        consumed = {_VECTORS: {call.params["IndexName"]: consumed}}
     whole = whole_of(call, consumed, parsed, partition_keys)
     if whole is None:
         return _of_several(call, consumed, parsed, only, partition_keys)
@@ -140,10 +145,12 @@ def _outlined(call: Metered, parsed: Mapping[str, Any]) -> tuple[str, Shares] | 
     return None
 
 
-def reported(operation: str, consumed: Mapping[str, Any]) -> tuple[Units, Mapping[str, Units]]:
-    """Give what was reported of a call to one table: in all, and per index."""
+def reported(
+    operation: str, consumed: Mapping[str, Any]
+) -> tuple[Units, Mapping[str, Units], Mapping[str, VectorBytes]]:
+    """Give what was reported of a call to one table: in all, per index, and the bytes of its vector indexes."""
     write = OPERATIONS[operation] is True
-    return _reported(consumed, write=write), _of_indexes(consumed, write=write)
+    return _reported(consumed, write=write), _of_indexes(consumed, write=write), _of_vectors(consumed)
 
 
 class Alike:
@@ -156,10 +163,19 @@ class Alike:
         self._total = Account()
         self._indexes: defaultdict[str, Account] = defaultdict(Account)
         self._keys: defaultdict[WireKey | None, Account] = defaultdict(Account)
+        self._vectors: dict[str, VectorBytes] = {}
 
-    def add(self, keys: WireKey | Shares | None, units: Units, indexes: Mapping[str, Units]) -> None:
+    def add(
+        self,
+        keys: WireKey | Shares | None,
+        units: Units,
+        indexes: Mapping[str, Units],
+        vectors: Mapping[str, VectorBytes],
+    ) -> None:
         """Add what one of them consumed."""
         self._total.add(units)
+        for index, taken in vectors.items():
+            self._vectors[index] = self._vectors.get(index, _NO_BYTES).plus(taken)
         for index, part in indexes.items():
             self._indexes[index].add(part)
         if isinstance(keys, Shares):
@@ -176,7 +192,8 @@ class Alike:
             for key, account in self._keys.items()
         ]
         indexes = {(table, index): account.units for index, account in self._indexes.items()}
-        return Charge(self._operation, total, {table: total}, indexes, keys, self._sharding, requests)
+        vectors = {(table, index): taken for index, taken in self._vectors.items()}
+        return Charge(self._operation, total, {table: total}, indexes, keys, self._sharding, requests, vectors)
 
 
 def _of_several(
@@ -189,11 +206,14 @@ def _of_several(
     write, involved = writes(call), tables_of(call)
     tables: dict[str, Units] = {}
     indexes: dict[tuple[str, str], Units] = {}
+    vectors: dict[tuple[str, str], VectorBytes] = {}
     for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
         table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
         tables[table] = tables.get(table, _NOTHING).plus(_reported(structure, write=write))
         for index, units in _of_indexes(structure, write=write).items():
             indexes[table, index] = indexes.get((table, index), _NOTHING).plus(units)
+        for index, taken in _of_vectors(structure).items():
+            vectors[table, index] = vectors.get((table, index), _NO_BYTES).plus(taken)
     shares = _shares(call, parsed, only, partition_keys, size=nothing)
     # Where the least that it can have cost is what was reported, that is what each cost; no item is looked at.
     if any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
@@ -217,11 +237,12 @@ def _of_several(
     if only is not None:
         tables = {table: units for table, units in tables.items() if table in only}
         indexes = {index: units for index, units in indexes.items() if index[0] in only}
+        vectors = {index: taken for index, taken in vectors.items() if index[0] in only}
         keys = [key for key in keys if key.table in only]
         involved &= only
     total = Units(*map(sum, zip(_NOTHING, *tables.values(), strict=True)))
     tables = {name: tables.get(name, _NOTHING) for name in involved | tables.keys()}
-    return Charge(call.operation, total, tables, indexes, keys, call.sharding)
+    return Charge(call.operation, total, tables, indexes, keys, call.sharding, vectors=vectors)
 
 
 def _shares(
@@ -312,6 +333,18 @@ def _of_indexes(structure: Mapping[str, Any], *, write: bool) -> Mapping[str, Un
         return _NO_INDEXES
     return {
         index: _reported(part, write=write) for kind in _INDEXES for index, part in (structure.get(kind) or {}).items()
+    }
+
+
+def _of_vectors(structure: Mapping[str, Any]) -> Mapping[str, VectorBytes]:
+    parts = structure.get(_VECTORS)
+    if not parts:
+        return _NO_INDEXES
+    return {
+        index: VectorBytes(
+            float(part.get("VectorSearchRequestBytes") or 0), float(part.get("VectorWriteRequestBytes") or 0)
+        )
+        for index, part in parts.items()
     }
 
 

@@ -15,9 +15,20 @@ from shardkit.errors import ShardkitError
 from shardkit.expressions import parse_key_condition
 from shardkit.expressions.tokens import NAMES, VALUES, placeholders_in
 
-__all__ = ["OPERATIONS", "Action", "Requested", "actions_of", "equals_of", "nothing", "tables_of", "writes"]
+__all__ = [
+    "METERED",
+    "OPERATIONS",
+    "SEARCH",
+    "Action",
+    "Requested",
+    "actions_of",
+    "equals_of",
+    "nothing",
+    "tables_of",
+    "writes",
+]
 
-# What has ``ReturnConsumedCapacity``, and whether it writes (None: its statements say).
+# What consumes units, and whether it writes (None: its statements say).
 OPERATIONS: Mapping[str, bool | None] = {
     "BatchExecuteStatement": None,
     "BatchGetItem": False,
@@ -33,6 +44,10 @@ OPERATIONS: Mapping[str, bool | None] = {
     "TransactWriteItems": True,
     "UpdateItem": True,
 }
+SEARCH = "SearchVectors"
+"""It consumes bytes of a vector index, and no units."""
+METERED = frozenset({*OPERATIONS, SEARCH})
+"""What has ``ReturnConsumedCapacity``."""
 _TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
 
 
@@ -62,7 +77,7 @@ def _statements(params: Mapping[str, Any]) -> list[str]:
 
 def writes(call: Requested) -> bool:
     """Say whether a call writes; PartiQL never mixes both in one."""
-    write = OPERATIONS[call.operation]
+    write = OPERATIONS.get(call.operation, False)
     if write is None:
         return any(not text.lstrip().upper().startswith(("SELECT", "EXISTS")) for text in _statements(call.params))
     return write
@@ -239,6 +254,7 @@ _ACTIONS: Mapping[str, Callable[[Requested, Mapping[str, Any], _Size], Iterator[
     "PutItem": _write,
     "Query": _page,
     "Scan": _page,
+    SEARCH: lambda *_: iter(()),
     "TransactGetItems": _transact_gets,
     "TransactWriteItems": _transact_writes,
     "UpdateItem": _write,

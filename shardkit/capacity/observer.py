@@ -10,7 +10,7 @@ from shardkit.calls import Call
 from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
 from shardkit.capacity.backlog import Charged, Recorder
 from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
-from shardkit.capacity.charges import OPERATIONS, tables_of
+from shardkit.capacity.charges import METERED, tables_of
 from shardkit.capacity.scopes import Totals, scopes_of
 from shardkit.faults import is_throttle_code, scope_of_reasons, throttle_reasons_in
 
@@ -47,7 +47,7 @@ class MeterObserver(ClientObserver):
 
     def before(self, call: Call) -> None:
         """Ask for what the call consumes, and note who counts it."""
-        if call.operation not in OPERATIONS:
+        if call.operation not in METERED:
             return
         try:
             only = self._only

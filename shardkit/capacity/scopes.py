@@ -12,7 +12,7 @@ from shardkit.capacity import advice, show
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import KeyOfTable
-from shardkit.capacity.usage import Usage
+from shardkit.capacity.usage import Usage, VectorBytes
 from shardkit.capacity.window import Rates
 from shardkit.errors import ConfigurationError
 
@@ -120,6 +120,22 @@ class Totals:
         """Per (table, index), as far as the service said it (it does not if the caller asked for ``TOTAL``)."""
         with self.recorder as tally:
             return tally.by_index
+
+    @property
+    def by_vector_index(self) -> dict[tuple[str, str], VectorBytes]:
+        """Bytes per (table, vector index), as far as the service said it: vector indexes consume no units."""
+        with self.recorder as tally:
+            return tally.by_vector_index
+
+    @property
+    def vector_search_request_bytes(self) -> float:
+        """Bytes that ``SearchVectors`` consumed of vector indexes, as the service reported; they are no units."""
+        return sum(taken.vector_search_request_bytes for taken in self.by_vector_index.values())
+
+    @property
+    def vector_write_request_bytes(self) -> float:
+        """Bytes that writes consumed of vector indexes, as the service reported; they are no units."""
+        return sum(taken.vector_write_request_bytes for taken in self.by_vector_index.values())
 
     @property
     def by_operation(self) -> dict[str, Usage]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import orjson
 
 from shardkit.arguments import check_count
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.usage import Usage, figure
+from shardkit.capacity.usage import VectorBytes, figure
 from shardkit.codec import to_wire_item
 
 if TYPE_CHECKING:
@@ -30,13 +30,21 @@ def as_dict(totals: Totals, hottest: int) -> dict[str, Any]:
     indexes: dict[str, dict[str, Any]] = {}
     for (table, index), usage in totals.by_index.items():
         indexes.setdefault(table, {})[index] = usage.to_dict()
+    vectors: dict[str, dict[str, Any]] = {}
+    for (table, index), taken in totals.by_vector_index.items():
+        vectors.setdefault(table, {})[index] = taken._asdict()
     return {
         "name": totals.name,
         "tags": dict(totals.tags),
-        "total": totals.total.to_dict(),
+        "total": {**totals.total.to_dict(), **_bytes(totals)},
         "rates": totals.rates.to_dict(),
         "tables": {
-            table: {**usage.to_dict(), "indexes": indexes.get(table, {})} for table, usage in totals.by_table.items()
+            table: {
+                **usage.to_dict(),
+                "indexes": indexes.get(table, {}),
+                "vector_indexes": vectors.get(table, {}),
+            }
+            for table, usage in totals.by_table.items()
         },
         "operations": {operation: usage.to_dict() for operation, usage in totals.by_operation.items()},
         "by_tag": [{"tag": tag, "value": value, **usage.to_dict()} for (tag, value), usage in totals.by_tag.items()],
@@ -81,24 +89,31 @@ def table_of(totals: Totals) -> Grid:
         columns += ["estimated read units", "estimated write units"]
     if total.throttles:
         columns.append("throttles")
-    rows = [(name, usage) for name, usage in _named(totals)]
-    return Grid([_text(totals.name), *columns], [[name, *_cells(usage, columns)] for name, usage in rows])
+    columns += [name.replace("_", " ") for name, number in _bytes(totals).items() if number]
+    return Grid([_text(totals.name), *columns], [[name, *_cells(figures, columns)] for name, figures in _named(totals)])
 
 
-def _named(totals: Totals) -> Iterator[tuple[str, Usage]]:
-    yield "total", totals.total
+def _bytes(totals: Totals) -> dict[str, float]:
+    """Give what all vector indexes consumed."""
+    return {name: getattr(totals, name) for name in VectorBytes._fields}
+
+
+def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
+    yield "total", {**totals.total.to_dict(), **_bytes(totals)}
     for table, usage in sorted(totals.by_table.items()):
-        yield f"table {table}", usage
+        yield f"table {table}", usage.to_dict()
     for (table, index), usage in sorted(totals.by_index.items()):
-        yield f"index {table} {index}", usage
+        yield f"index {table} {index}", usage.to_dict()
+    for (table, index), taken in sorted(totals.by_vector_index.items()):
+        yield f"vector index {table} {index}", taken._asdict()
     for operation, usage in sorted(totals.by_operation.items()):
-        yield operation, usage
+        yield operation, usage.to_dict()
     for (tag, value), usage in sorted(totals.by_tag.items(), key=lambda pair: -pair[1].units_with_estimates)[
         :_KEYS_SHOWN
     ]:
-        yield f"tag {_text(tag)}={_text(value):.60}", usage
+        yield f"tag {_text(tag)}={_text(value):.60}", usage.to_dict()
     for hot in totals.hottest(_KEYS_SHOWN):
-        yield f"key {hot.table} {hot.key!r:.60}", hot.usage
+        yield f"key {hot.table} {hot.key!r:.60}", hot.usage.to_dict()
 
 
 def _text(name: str) -> str:
@@ -106,10 +121,15 @@ def _text(name: str) -> str:
     return name if name.isprintable() else repr(name)
 
 
-def _cells(usage: Usage, columns: Sequence[str]) -> Iterator[str]:
+def _cells(figures: Mapping[str, float], columns: Sequence[str]) -> Iterator[str]:
     for column in columns:
-        value = getattr(usage, column.replace(" ", "_"))
-        yield f"{value:,}" if isinstance(value, int) else figure(value)
+        value = figures.get(column.replace(" ", "_"))
+        if value is None:  # bytes of what is no vector index, units of one
+            yield ""
+        elif isinstance(value, int) or column.endswith("bytes"):
+            yield f"{value:,.0f}"
+        else:
+            yield figure(value)
 
 
 def as_text(totals: Totals) -> str:
@@ -150,6 +170,6 @@ def plain(grid: Grid) -> str:
         "  ".join(
             cell.rjust(width) if place else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
+        ).rstrip()
         for line in lines
     )

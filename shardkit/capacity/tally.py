@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shardkit.capacity.charge import Charge, KeyValue
 from shardkit.capacity.sketch import HeavyHitters, Held
 from shardkit.capacity.units import table_name
-from shardkit.capacity.usage import Account, Units, Usage
+from shardkit.capacity.usage import Account, Units, Usage, VectorBytes
 from shardkit.capacity.window import Rates, Window
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class Tally:
         throttles: throttled attempts by reason.
         retries: attempts that followed another one, by what that one met.
         shardings: per table, of those that are sharded.
+        by_vector_index_and_operation: bytes per (table, vector index, API operation).
     """
 
     def __init__(self, *, max_keys: int, window: float) -> None:
@@ -140,6 +141,7 @@ class Tally:
         self.throttles: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
         self.shardings: dict[str, Sharding] = {}
+        self.by_vector_index_and_operation: dict[tuple[str, str, str], VectorBytes] = {}
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]] = ()) -> None:
         """Add what an API call consumed, or several; ``now`` is in seconds on the caller's clock."""
@@ -152,6 +154,10 @@ class Tally:
             self._tables[table, charge.operation].add(units, requests)
         for (table, index), units in charge.indexes.items():
             self._indexes[table, index, charge.operation].add(units, requests)
+        vectors = self.by_vector_index_and_operation
+        for (table, index), taken in charge.vectors.items():
+            place = table, index, charge.operation
+            vectors[place] = vectors.get(place, VectorBytes()).plus(taken)
         for table, logical, physical, units, actions in charge.keys:
             if logical is None:
                 self.keys.add_other(units, actions)
@@ -196,6 +202,14 @@ class Tally:
     def by_index(self) -> dict[tuple[str, str], Usage]:
         """Per (table, index)."""
         return _summed(((table, index), usage) for (table, index, _), usage in self.by_index_and_operation.items())
+
+    @property
+    def by_vector_index(self) -> dict[tuple[str, str], VectorBytes]:
+        """Bytes per (table, vector index)."""
+        sums: dict[tuple[str, str], VectorBytes] = {}
+        for (table, index, _), taken in self.by_vector_index_and_operation.items():
+            sums[table, index] = sums.get((table, index), VectorBytes()).plus(taken)
+        return sums
 
     @property
     def by_table_and_operation(self) -> dict[tuple[str, str], Usage]:

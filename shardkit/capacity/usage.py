@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["Account", "Units", "Usage", "figure"]
+__all__ = ["Account", "Units", "Usage", "VectorBytes", "figure"]
 
 
 class Units(NamedTuple):
@@ -20,6 +20,22 @@ class Units(NamedTuple):
         """Add figure by figure."""
         read, write, estimated_read, estimated_write = other
         return Units(self[0] + read, self[1] + write, self[2] + estimated_read, self[3] + estimated_write)
+
+
+class VectorBytes(NamedTuple):
+    """What a vector index consumed, as the service reports it: bytes, which are never added to units.
+
+    Args:
+        vector_search_request_bytes: of ``SearchVectors``.
+        vector_write_request_bytes: of writes that changed what the index holds.
+    """
+
+    vector_search_request_bytes: float = 0.0
+    vector_write_request_bytes: float = 0.0
+
+    def plus(self, other: VectorBytes) -> VectorBytes:
+        """Add figure by figure."""
+        return VectorBytes(self[0] + other[0], self[1] + other[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from shardkit.codec import WireItem, WireValue, from_wire_item
 from shardkit.cursor import made_for
 from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.expressions import project
-from shardkit.faults import is_transient
+from shardkit.faults import code_of, is_transient, retry_after
 from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.sharding import Sharding
@@ -111,7 +111,7 @@ class BatchGet:
             return  # it came after the deadline
         if isinstance(answer, Exception):
             if is_transient(answer) and self._tries < ATTEMPTS:
-                self._again(chunk, now)
+                self._again(chunk, answer, now)
             else:
                 self._failed(chunk, answer)
             return
@@ -128,7 +128,7 @@ class BatchGet:
         if items or len(left) < len(chunk):
             self._tries = 0
         if left and self._tries < ATTEMPTS:
-            self._again(left, now)
+            self._again(left, answer, now)
         else:
             self.unprocessed += [self._stored[self._id(key)][0] for key in left]
             self._missed(left, ShardkitError(f"the service left keys unprocessed after {ATTEMPTS} tries"))
@@ -168,9 +168,12 @@ class BatchGet:
     def _partial(self) -> list[dict[str, Any]]:
         return [from_wire_item(self._sharding.shown(item)) for _, item in self.found]
 
-    def _again(self, keys: list[WireItem], now: float) -> None:
+    def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1
-        self._not_before = now + backoff_seconds(self._tries, self._draw())
+        wait = backoff_seconds(self._tries, self._draw(), asked=retry_after(answer))
+        code = code_of(answer) if isinstance(answer, Exception) else "UnprocessedKeys"
+        self._fan_out.on_retry("BatchGetItem", self._sharding.table, f"{len(keys)} keys", code, wait)
+        self._not_before = max(self._not_before, now + wait)
         self._chunks.append(keys)
 
     def _id(self, item: WireItem) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.capacity.units import add_consumed
 from shardkit.errors import ShardQueryError
-from shardkit.faults import code_of, is_throttle, throttled_scope
+from shardkit.faults import code_of, is_throttle, retry_after, throttled_scope
 from shardkit.machine import Response, Send, Wait
 from shardkit.merge import Entry, Merge
 from shardkit.operations.fan_out import FanOut
@@ -80,11 +80,17 @@ class Gather:
     def _refused(self, number: int, error: Exception, now: float) -> None:
         self._tries[number] += 1
         scope = throttled_scope(error)
-        again = is_throttle(error) and scope != "account" and self._tries[number] < ATTEMPTS
-        if not again:
+        throttled = is_throttle(error)
+        wait = None
+        if throttled and scope != "account" and self._tries[number] < ATTEMPTS:
+            wait = backoff_seconds(self._tries[number], self._draw(), asked=retry_after(error))
+        if throttled:
+            shard, table = self.plan.shards[number], self.plan.sharding.table
+            self._fan_out.on_retry("Query", table, f"shard {shard}", code_of(error), wait)
+        if wait is None:
             self._failed(number, error)
             return
-        until = now + backoff_seconds(self._tries[number], self._draw())
+        until = now + wait
         self._delayed[number] = until
         if scope == "table":
             self._paused_until = max(self._paused_until, until)

@@ -12,6 +12,7 @@ from shardkit.errors import (
     InvalidKeyError,
     ShardUnknownError,
     UnsupportedExpressionError,
+    UnsupportedParameterError,
 )
 from shardkit.expressions import (
     and_condition,
@@ -40,7 +41,7 @@ def get_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Read one item: one GetItem, or with ``locate`` a BatchGetItem over the shards."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
@@ -66,7 +67,7 @@ def put_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
-    wire, place = _request(sharding, params, "Item")
+    wire, place = _request(sharding, "PutItem", params)
     sharding.key_of(wire["Item"])
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
@@ -82,7 +83,7 @@ def update_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "UpdateItem", params)
     refuse_stored_keys(sharding, wire, *_UPDATES)
     moved = updated_attributes(wire) & (_read_by(sharding, place) - set(sharding.keys.names))
     if moved:
@@ -100,7 +101,7 @@ def delete_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
     """Delete one item where it is."""
-    wire, place = _request(sharding, params, "Key")
+    wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
@@ -109,7 +110,7 @@ def delete_item(
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
     """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in Python values."""
-    wire, place = _request(sharding, {source: item}, source)
+    wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
         if source == "Key":
@@ -142,11 +143,13 @@ def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
     return shards[int(draw * len(shards))]
 
 
-def _request(sharding: Sharding, params: Mapping[str, Any], source: str) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Give the wire parameters, and the Python values that say where the item is."""
-    place = params.get(source)
-    wire = wire_request(sharding, params)
-    wire.setdefault(source, {})
+    source = "Item" if operation == "PutItem" else "Key"
+    wire = wire_request(sharding, operation, params)
+    if source not in params:
+        raise UnsupportedParameterError(f"{source}: missing; {operation} needs it, so give {source}={{…}}")
+    place = params[source]
     if source == "Key":
         wire["Key"] = primary_key(sharding, wire["Key"])
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -10,11 +10,7 @@ from typing import Any
 from shardkit.arguments import check_count
 from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
 from shardkit.cursor import Cursor, made_for
-from shardkit.errors import (
-    ConfigurationError,
-    UnsupportedExpressionError,
-    UnsupportedParameterError,
-)
+from shardkit.errors import ConfigurationError, UnsupportedExpressionError
 from shardkit.expressions import (
     KeyCondition,
     SortCondition,
@@ -33,31 +29,10 @@ from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_reque
 from shardkit.sharding import KeySchema, Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["PARAMETERS", "Plan"]
+__all__ = ["Plan"]
 
 _MOST_ITEMS = 2**20
 """More do not fit into a page of 1 MB; the service takes no more than 32 bits."""
-
-PARAMETERS: Mapping[str, str] = {
-    "AttributesToGet": "the attributes shown; the key attributes are asked for with them and taken out again",
-    "ConditionalOperator": "passed on with QueryFilter",
-    "ConsistentRead": "passed on to every shard",
-    "ExclusiveStartKey": "the place in the merged order to go on behind: a cursor, or a key whose shard is calculated",
-    "ExpressionAttributeNames": "passed on; those of the key condition are replaced",
-    "ExpressionAttributeValues": "passed on; those of the key condition are replaced",
-    "FilterExpression": "passed on; refused where it compares the partition key, which is stored with a suffix",
-    "IndexName": "an index by the table's partition key is fanned out, another is asked once",
-    "KeyConditionExpression": "written for each shard, with its physical key",
-    "KeyConditions": "written for each shard, with its physical key",
-    "Limit": "the items evaluated over all shards; each is asked for its share",
-    "ProjectionExpression": "the attributes shown; the key attributes are asked for with them and taken out again",
-    "QueryFilter": "passed on; refused where it compares the partition key, which is stored with a suffix",
-    "ReturnConsumedCapacity": "passed on; the answer is the sum over the shards",
-    "ScanIndexForward": "passed on; the order of merging",
-    "Select": "passed on; COUNT asks for the keys, at the same cost, and counts them",
-    "TableName": "the sharded table's own; another is refused",
-}
-"""Every parameter of Query (API reference), and what becomes of it. One that is not here is refused."""
 
 _FILTERS = ("FilterExpression", "QueryFilter")
 
@@ -82,12 +57,7 @@ class Plan:
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
         """Decide a Query that was asked for in Python values."""
-        unknown = sorted(params.keys() - PARAMETERS.keys())
-        if unknown:
-            raise UnsupportedParameterError(
-                f"a Query was given {unknown}, which shardkit does not know; it takes {', '.join(PARAMETERS)}"
-            )
-        wire = wire_request(sharding, params)
+        wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
         for name in schema.partition:
@@ -129,7 +99,7 @@ class Plan:
         if counting:
             # A count has no positions: the keys are asked for (at the same cost) and counted here.
             names = plan.key_names or (key,)  # a projection cannot be empty
-            plan = replace(plan, params=keys_only(wire, names), counting=True)
+            plan = replace(plan, params=keys_only(wire, names), counting=True, hidden=frozenset(names))
         else:
             projected, hidden = project(wire, plan.key_names)
             plan = replace(plan, params=projected, hidden=hidden)
@@ -230,18 +200,32 @@ class Plan:
         return {}
 
     def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
-        """Give a page's items in Python values with their places, without those at or before the cursor."""
+        """Give a page's items in Python values (what is hidden: as it came), without those at or before the cursor."""
         if self.start is not None and self.start.shard != self.shards[number]:
             items = [item for item in items if self._comes(item, number)]
         # Here, and not when they are handed out: the wire form is three times as large.
         order = self._order
-        entries = [(order(item), number, from_wire_item(item)) for item in items]
+        read = self._read_shown if self.hidden else from_wire_item
+        entries = [(order(item), number, read(item)) for item in items]
         if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
             name, logical = self.sharding.partition_key, from_wire(self.condition.equals[self.sharding.partition_key])
             for _, _, item in entries:
                 if name in item:
                     item[name] = logical  # every item that was asked for has this very key
         return entries
+
+    def _read_shown(self, item: WireItem) -> dict[str, Any]:
+        # Services print 1E100 with 101 digits, and boto3 refuses more than 38: what is not shown stays as it came.
+        shown = from_wire_item({name: value for name, value in item.items() if name not in self.hidden})
+        return {**item, **shown}
+
+    def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
+        """Give attributes of an entry's item in wire form."""
+        return {
+            name: item[name] if name in self.hidden else to_wire_item({name: item[name]})[name]
+            for name in names
+            if name in item
+        }
 
     def ends_at(self, key: WireItem) -> bool:
         """Say whether nothing behind a key can match (a narrowed condition lets in the excluded end of ``< b``)."""
@@ -258,9 +242,7 @@ class Plan:
     def behind(self, entry: Entry) -> dict[str, str]:
         """Write the cursor that stands on an item."""
         _, number, item = entry
-        return self.token(
-            self.shards[number], to_wire_item({name: item[name] for name in self.key_names if name in item})
-        )
+        return self.token(self.shards[number], self._written(item, self.key_names))
 
     def shown(self, entry: Entry) -> dict[str, Any]:
         """Give an item as the application sees it."""
@@ -270,7 +252,7 @@ class Plan:
         name = self.sharding.partition_key
         if self.fanned or name not in item:
             return item
-        logical, _ = self._split(item[name])
+        logical, _ = self._split(item)
         return {**item, name: from_wire(logical)}
 
     def shard_shown(self, entry: Entry) -> int | None:
@@ -278,10 +260,11 @@ class Plan:
         _, number, item = entry
         if self.fanned:
             return self.shards[number]
-        return self._split(item[self.sharding.partition_key])[1]
+        return self._split(item)[1]
 
-    def _split(self, stored: Any) -> tuple[WireValue, int | None]:
-        return self.sharding.logical(to_wire_item({"": stored})[""])
+    def _split(self, item: Mapping[str, Any]) -> tuple[WireValue, int | None]:
+        name = self.sharding.partition_key
+        return self.sharding.logical(self._written(item, (name,))[name])
 
     def _stored(self, key: WireItem, shard: int | None) -> WireItem:
         if not self.fanned:

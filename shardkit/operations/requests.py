@@ -24,7 +24,7 @@ from shardkit.operations.query import Plan
 from shardkit.operations.scan import StreamOfSegments, scan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
-from shardkit.operations.wire import checked_types
+from shardkit.operations.wire import check_keywords, checked_types
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy, Unsharded
 
@@ -157,6 +157,7 @@ class Requests:
     ) -> Program[Response]:
         """BatchGetItem over any number of keys, each looked for where it can be."""
         given = _listed(keys)
+        check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]

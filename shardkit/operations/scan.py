@@ -13,6 +13,7 @@ from shardkit.expressions import project
 from shardkit.faults import code_of
 from shardkit.machine import Answer, Done, Program, Send, Step, Wait
 from shardkit.operations.fan_out import FanOut
+from shardkit.operations.start_key import check_position
 from shardkit.operations.wire import refuse_stored_keys, wire_request
 from shardkit.sharding import Sharding
 
@@ -41,7 +42,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
 
 class _Request:
     def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
-        wire = wire_request(sharding, params)
+        wire = wire_request(sharding, "Scan", params)
         refuse_stored_keys(sharding, wire, "FilterExpression", "ScanFilter")
         self._sharding = sharding
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
@@ -52,7 +53,7 @@ class _Request:
                     f"ExclusiveStartKey {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; a Scan goes "
                     "by stored keys, so pass LastEvaluatedKey as it came"
                 )
-            wire["ExclusiveStartKey"] = Cursor.read(given, self.purpose, f"a Scan of {sharding.table!r}").key
+            wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
         self._params, self._hidden = project(wire, (sharding.partition_key,))
 
     def send(self, more: Mapping[str, Any]) -> Send:
@@ -66,6 +67,18 @@ class _Request:
         shard = self._sharding.logical(stored[name])[1]
         item = {key: value for key, value in stored.items() if key not in self._hidden}
         return from_wire_item(self._sharding.shown(item)), shard
+
+
+def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
+    what = f"a Scan of {sharding.table!r}"
+    cursor = Cursor.read(given, purpose, what)
+    # Without the index in key_schema=, its own key attributes are not known.
+    known = index is None or index in sharding.indexes
+    names = {*sharding.schema(index).names, *sharding.keys.names} if known else {*cursor.key, *sharding.keys.names}
+    check_position(sharding, cursor.key, names, what)
+    if cursor.shard is not None:
+        raise CursorError(f"the cursor stands on shard {cursor.shard}, which {what} has not; start the read again")
+    return cursor.key
 
 
 class StreamOfSegments:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DECISIONS", "Decision", "decide"]
+__all__ = ["DECISIONS", "KEYWORDS", "Decision", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +105,25 @@ _UNDECIDED = Decision(
 def decide(operation: str) -> Decision:
     """Say what to do with an operation, by its API name; one that is not known is refused."""
     return DECISIONS.get(operation, _UNDECIDED)
+
+
+_READ = ("AttributesToGet", "ConsistentRead", "ExpressionAttributeNames", "ProjectionExpression")
+_PAGE = ("ConditionalOperator", "ExclusiveStartKey", "ExpressionAttributeValues", "FilterExpression", "IndexName",
+         "Limit", "Select")  # fmt: skip
+_WRITE = ("ConditionExpression", "ConditionalOperator", "Expected", "ExpressionAttributeNames",
+          "ExpressionAttributeValues", "ReturnItemCollectionMetrics", "ReturnValues",
+          "ReturnValuesOnConditionCheckFailure")  # fmt: skip
+_ALL = ("ReturnConsumedCapacity", "TableName")
+
+KEYWORDS: Mapping[str, frozenset[str]] = {
+    "BatchGetItem": frozenset({*_READ, "ReturnConsumedCapacity"}),
+    "DeleteItem": frozenset({*_ALL, *_WRITE, "Key"}),
+    "GetItem": frozenset({*_ALL, *_READ, "Key"}),
+    "PutItem": frozenset({*_ALL, *_WRITE, "Item"}),
+    "Query": frozenset({*_ALL, *_READ, *_PAGE, "KeyConditionExpression", "KeyConditions", "QueryFilter",
+                        "ScanIndexForward"}),
+    "Scan": frozenset({*_ALL, *_READ, *_PAGE, "ScanFilter", "Segment", "TotalSegments"}),
+    "UpdateItem": frozenset({*_ALL, *_WRITE, "AttributeUpdates", "Key", "UpdateExpression"}),
+}  # fmt: skip
+"""The parameters (API reference) of what is rewritten; ``docs/operations.md`` says what becomes of each. All others are
+refused: they are misspelt, or newer."""

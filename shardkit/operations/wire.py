@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from shardkit.codec import WireValue, to_wire_params
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
 from shardkit.expressions import build_conditions, refuse_partition_key
+from shardkit.operations.table import KEYWORDS
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
-__all__ = ["checked_types", "refuse_stored_keys", "shard_given", "wire_request"]
+__all__ = ["check_keywords", "checked_types", "refuse_stored_keys", "shard_given", "wire_request"]
 
 _LEGACY = ("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter")
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
@@ -23,8 +25,9 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 """What is read here before botocore's validation sees it; expressions are checked where they are parsed."""
 
 
-def wire_request(sharding: Sharding, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a request for the sharded table; another table's name is refused."""
+def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a request for the sharded table; another table's name is refused, and what the operation does not know."""
+    check_keywords(operation, params)
     given = params.get("TableName", sharding.table)
     if given != sharding.table:
         raise ConfigurationError(
@@ -32,6 +35,23 @@ def wire_request(sharding: Sharding, params: Mapping[str, Any]) -> dict[str, Any
             "table's own object"
         )
     return {**to_wire_params(build_conditions(checked_types(params))), "TableName": sharding.table}
+
+
+def check_keywords(operation: str, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that an operation does not know, with the name that is probably meant."""
+    known = KEYWORDS[operation]
+    unknown = sorted(params.keys() - known)
+    if not unknown:
+        return
+    # What the methods take beside them, as far as all of the operation's do.
+    own = {"BatchGetItem": (), "Scan": ("ReturnShards",)}.get(operation, ("ReturnShards", "Shard"))
+    by_folded = {name.casefold(): name for name in (*known, *own)}
+    meant = [get_close_matches(name.casefold(), by_folded, n=1) for name in unknown]
+    suggestions = ", ".join(by_folded[close] for found in meant for close in found)
+    raise UnsupportedParameterError(
+        f"{', '.join(unknown)}: {operation} does not know this parameter; "
+        + (f"did you mean {suggestions}?" if suggestions else f"give one of {', '.join(sorted(known))}")
+    )
 
 
 def checked_types(params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ from shardkit.errors import (
     ShardUnknownError,
     TableNotDescribedError,
     UnsupportedExpressionError,
+    UnsupportedParameterError,
 )
 from tests.recorder import answering, recording
 from tests.tables import GlobalIndex, make_table
@@ -203,22 +205,45 @@ def test_a_key_without_what_by_names(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "said"),
     [
-        lambda orders: orders.get_item(Key=KEY, Consistent=True),
-        lambda orders: orders.put_item(Item=KEY, ConditionExpresion="x"),
-        lambda orders: orders.update_item(Key=KEY, Update="x"),
-        lambda orders: orders.delete_item(Key=KEY, Conditions="x"),
-        lambda orders: orders.query(KeyConditionExpression=DAY, Limits=5),
-        lambda orders: orders.scan(Filter="x"),
-        lambda orders: orders.batch_get_items([KEY], Consistent=True),
-        lambda orders: orders.get_item(Key=KEY, ConsistentRead="yes"),
+        (lambda orders: orders.get_item(Key=KEY, Consistent=True), "did you mean ConsistentRead?"),
+        (lambda orders: orders.put_item(Item=KEY, ConditionExpresion="x"), "did you mean ConditionExpression?"),
+        (lambda orders: orders.put_item(Item=KEY, Shrad=1), "did you mean Shard?"),
+        (lambda orders: orders.update_item(Key=KEY, Update="x"), "give one of AttributeUpdates, "),
+        (lambda orders: orders.delete_item(Key=KEY, Conditions="x"), "did you mean Condition"),
+        (lambda orders: orders.query(KeyCondition=DAY), "did you mean KeyConditions?"),
+        (lambda orders: orders.query(KeyConditionExpresion=DAY), "did you mean KeyConditionExpression?"),
+        (lambda orders: orders.query(key_condition_expression=DAY), "did you mean KeyConditionExpression?"),
+        (lambda orders: orders.query(KeyConditionExpression=DAY, LIMIT=5), "did you mean Limit?"),
+        (lambda orders: orders.query(KeyConditionExpression=DAY, Limt=5, Slect="COUNT"), "did you mean Limit, Select?"),
+        (lambda orders: next(orders.query_items(KeyConditionExpression=DAY, Limts=5)), "did you mean Limit?"),
+        (lambda orders: orders.query(KeyConditionExpression=DAY, Nonsense=5), "give one of AttributesToGet, "),
+        (lambda orders: orders.scan(FilterExpresion="x"), "did you mean FilterExpression?"),
+        (lambda orders: orders.scan(ReturnShard=True), "did you mean ReturnShards?"),
+        (lambda orders: next(orders.scan_items(Limts=5)), "did you mean Limit?"),
+        (lambda orders: orders.batch_get_items([KEY], Consistent=True), "did you mean ConsistentRead?"),
     ],
 )
-def test_unknown_keywords_are_botocores_to_refuse(orders: ShardedTable, table: Table, call: Call) -> None:
-    """A misspelt parameter is the ParamValidationError that boto3 users know, and nothing is sent."""
-    with recording(table.meta.client) as wire, pytest.raises(ParamValidationError):
+def test_a_misspelt_keyword(orders: ShardedTable, table: Table, call: Call, said: str) -> None:
+    """It is the ParamValidationError that boto3 users know, with the name that is meant, and nothing is sent."""
+    with recording(table.meta.client) as wire, pytest.raises(ParamValidationError, match=re.escape(said)) as raised:
         call(orders)
+    assert isinstance(raised.value, UnsupportedParameterError)
+    assert set(wire.operations) <= {"DescribeTable"}
+
+
+def test_a_located_item_s_misspelt_keyword(table: Table) -> None:
+    """It is refused before the item is looked for."""
+    located = ShardedTable(table, RandomSuffix(3, locate=True))
+    with recording(table.meta.client) as wire, pytest.raises(UnsupportedParameterError, match="ReturnValues"):
+        located.delete_item(Key=KEY, ReturnValue="ALL_OLD")
+    assert set(wire.operations) <= {"DescribeTable"}
+
+
+def test_a_keyword_s_value_is_botocores_to_refuse(orders: ShardedTable, table: Table) -> None:
+    with recording(table.meta.client) as wire, pytest.raises(ParamValidationError):
+        orders.get_item(Key=KEY, ConsistentRead="yes")
     assert set(wire.operations) <= {"DescribeTable"}
 
 

@@ -23,7 +23,7 @@ from shardkit import (
     bulk_load,
     errors,
 )
-from shardkit.operations.table import DECISIONS
+from shardkit.operations.table import DECISIONS, KEYWORDS
 from tests import engines
 from tests.tables import make_table
 
@@ -85,6 +85,7 @@ def test_keywords(operation: str, resource: DynamoDBServiceResource) -> None:
     known = set(shape.members)
     documented = first_names(operation)
     assert len(documented) == len(set(documented))
+    assert set(documented) == KEYWORDS[operation]
     assert set(documented) <= known
     # Elsewhere a keyword that a newer boto3 brings is no fault of who runs the tests.
     if os.environ.get("SHARDKIT_OPERATION_WALK"):

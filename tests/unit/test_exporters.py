@@ -203,7 +203,7 @@ def test_tables_and_indexes_are_the_sums_over_their_operations() -> None:
     busy.calls()
     busy.calls()
     assert busy.meter.by_table == {
-        "T": Usage(6.0, 14.0, requests=8, throttles=2),
+        "T": Usage(6.0, 14.0, requests=10, throttles=2),
         "U": Usage(0.0, 2.0, 1.0, 0.0, requests=4),
     }
     assert busy.meter.by_index == {("T", "by-day"): Usage(5.0, 4.0, requests=4)}

@@ -28,7 +28,8 @@ def test_one_record(busy: Busy, caplog: pytest.LogCaptureFixture) -> None:
     assert (record.name, record.levelno) == ("shardkit.capacity", logging.INFO)
     assert record.getMessage() == (
         "capacity name=busy read_units=3.0 write_units=8.0 estimated_read_units=0.5 estimated_write_units=0.0 "
-        "requests=5 throttles=1 throttles.TableWriteKeyRangeThroughputExceeded=1 "
+        "requests=6 throttles=1 vector_search_request_bytes=4096.0 vector_write_request_bytes=1536.0 "
+        "throttles.TableWriteKeyRangeThroughputExceeded=1 "
         "retries.TableWriteKeyRangeThroughputExceeded=1 retries.InternalServerError=1 "
         'hottest_keys=[{"table":"T","key":{"S":"a"},"units":6.5},'
         '{"table":"T","key":{"S":"b"},"units":2.5}]'

@@ -77,6 +77,8 @@ def test_as_openmetrics_with_units(busy: Busy) -> None:
     assert samples(families, "counter") == ROWS
     assert {family.unit for family in families if "capacity" in family.name} == {"capacity_units"}
     assert {family.name: family.unit for family in families if "capacity" not in family.name} == {
+        f"{PREFIX}vector_search_request_bytes": "bytes",
+        f"{PREFIX}vector_write_request_bytes": "bytes",
         f"{PREFIX}requests": "requests",
         f"{PREFIX}throttled_attempts": "attempts",
         f"{PREFIX}throttles": "",

@@ -94,7 +94,7 @@ def test_as_plain_values(used: Scope) -> None:
     expected = {
         "name": "import",
         "tags": {"tenant": "acme"},
-        "total": whole,
+        "total": {**whole, "vector_search_request_bytes": 0, "vector_write_request_bytes": 0},
         "rates": {
             "seconds": 4.0,
             "read_units": 0.125,
@@ -104,7 +104,7 @@ def test_as_plain_values(used: Scope) -> None:
             "requests": 1.0,
             "throttles": 0.25,
         },
-        "tables": {"T": {**whole, "indexes": {"by-day": usage(write=2)}}},
+        "tables": {"T": {**whole, "indexes": {"by-day": usage(write=2)}, "vector_indexes": {}}},
         "operations": {"PutItem": usage(write=1002), "GetItem": usage(0.5, 0, 1, 3, 1)},
         "by_tag": [{"tag": "tenant", "value": "acme", **usage(0.5, 1002, 1, 4)}],
         "throttles": {"ThrottlingException": 1},
@@ -119,7 +119,11 @@ def test_as_plain_values(used: Scope) -> None:
     assert used.to_dict() == expected
     assert json.loads(used.to_json()) == expected
     assert used.to_dict(hottest=1)["hottest_keys"] == expected["hottest_keys"][:1]
-    assert json.loads(CapacityMeter().to_json(hottest=0))["total"] == usage(requests=0)
+    assert json.loads(CapacityMeter().to_json(hottest=0))["total"] == {
+        **usage(requests=0),
+        "vector_search_request_bytes": 0,
+        "vector_write_request_bytes": 0,
+    }
 
 
 def test_names_that_are_no_plain_text() -> None:

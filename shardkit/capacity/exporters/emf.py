@@ -39,6 +39,7 @@ _DIMENSIONS: Mapping[str, str] = {
 }
 # ConsumedReadCapacityUnits and the like: CloudWatch's own names for DynamoDB's metrics, as far as it has one.
 _NAMES = {metric: "".join(map(str.capitalize, metric.name.split("_"))) for metric in METRICS}
+_UNITS = {_NAMES[metric]: "Bytes" for metric in METRICS if metric.unit == "byte"}
 _MOST_DIMENSIONS = 30 - 3  # of the set with a table, an index and an operation
 _NAME_LENGTH = 255
 _VALUE_LENGTH = 1024
@@ -153,7 +154,7 @@ class EmbeddedMetrics(ContextDecorator):
                         {
                             "Namespace": self._namespace,
                             "Dimensions": sets,
-                            "Metrics": [{"Name": name, "Unit": "Count"} for name in numbers_of],
+                            "Metrics": [{"Name": name, "Unit": _UNITS.get(name, "Count")} for name in numbers_of],
                         }
                     ],
                 },

@@ -59,7 +59,8 @@ def log_capacity(
 def _pairs(figures: dict[str, Any]) -> Iterator[str]:
     yield f"name={_value(figures['name'])}"
     for name, number in figures["total"].items():
-        yield f"{name}={number}"
+        if number or not name.endswith("_bytes"):  # most tables have no vector index
+            yield f"{name}={number}"
     for kind in ("throttles", "retries"):
         for reason, count in figures[kind].items():
             yield f"{kind}.{reason}={count}"

@@ -84,6 +84,15 @@ _CALLS = {
         ("table", "operation"),
     ),
 }
+_BYTES = {
+    f"vector_{side}_request_bytes": Metric(
+        f"vector_{side}_request_bytes",
+        "byte",
+        f"Bytes of vector indexes that {what} consumed, as the service reported; they are no capacity units.",
+        _PLACE,
+    )
+    for side, what in (("search", "searches"), ("write", "writes"))
+}
 _THROTTLES = Metric(
     "throttles",
     "attempt",
@@ -91,7 +100,7 @@ _THROTTLES = Metric(
     ("reason",),
 )
 _RETRIES = Metric("retries", "attempt", "botocore's retries, by what the attempt before met.", ("reason",))
-METRICS = (*_UNITS.values(), *_CALLS.values(), _THROTTLES, _RETRIES)
+METRICS = (*_UNITS.values(), *_BYTES.values(), *_CALLS.values(), _THROTTLES, _RETRIES)
 """What only grows."""
 
 _HOT = {
@@ -126,10 +135,15 @@ def measure(totals: Measured, *, top: int = 0) -> Measurements:
     """
     with totals.recorder as tally:
         tables, indexes = tally.by_table_and_operation, tally.by_index_and_operation
+        vectors = dict(tally.by_vector_index_and_operation)
         throttles, retries = dict(tally.throttles), dict(tally.retries)
         hottest = tally.keys.hottest(top) if top else []
     return {
         **{metric: _apart(figure, tables, indexes) for figure, metric in _UNITS.items()},
+        **{
+            metric: {place: number for place, taken in vectors.items() if (number := getattr(taken, figure))}
+            for figure, metric in _BYTES.items()
+        },
         **{
             metric: {place: getattr(usage, figure) for place, usage in tables.items()}
             for figure, metric in _CALLS.items()

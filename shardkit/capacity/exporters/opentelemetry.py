@@ -34,6 +34,7 @@ _ATTRIBUTES: Mapping[str, str] = {
     "reason": "error.type",
     "key": "shardkit.key",
 }
+_UNITS = {"byte": "By"}  # UCUM's own; what it has none for stands in braces
 _SYSTEM = {"db.system.name": "aws.dynamodb"}
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
@@ -81,8 +82,9 @@ class CapacityInstruments:
         ConfigurationError: ``opentelemetry-api`` is not installed; or ``totals`` or ``top`` is something else.
 
     Cost:
-        No request. A collection: four data points for each table, index and operation, two for each table and
-        operation, one for each reason, four for each of the ``top`` keys (a pass over all keys that the meter holds).
+        No request. A collection: four data points for each table, index and operation, two for each vector index and
+        operation, two for each table and operation, one for each reason, four for each of the ``top`` keys (a pass over
+        all keys that the meter holds).
 
     Source:
         OpenTelemetry semantic conventions 1.44.0, "Database client metrics" and "AWS DynamoDB".
@@ -105,7 +107,7 @@ class CapacityInstruments:
             create(
                 f"shardkit.dynamodb.{metric.name}",
                 callbacks=[self._callback(metric, reading)],
-                unit=f"{{{metric.unit}}}",
+                unit=_UNITS.get(metric.unit, f"{{{metric.unit}}}"),
                 description=metric.description,
             )
 

@@ -32,8 +32,9 @@ class CapacityCollector:
         ConfigurationError: ``prometheus_client`` is not installed; or ``totals`` or ``top`` is something else.
 
     Cost:
-        No request. A scrape: four series for each table, index and operation, two for each table and operation, one
-        for each reason, four for each of the ``top`` keys (a pass over all keys that the meter holds).
+        No request. A scrape: four series for each table, index and operation, two for each vector index and operation,
+        two for each table and operation, one for each reason, four for each of the ``top`` keys (a pass over all keys
+        that the meter holds).
 
     Source:
         Prometheus, "Writing exporters" and "Metric and label naming".
