@@ -28,7 +28,7 @@ moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
 pytest.importorskip("flask")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-zstandard = pytest.importorskip("zstandard")
+zstd: Any = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 ROWS = 1500
 
@@ -106,7 +106,7 @@ def as_dynamodb(items: list[dict[str, Any]]) -> bytes:
 FORMATS: dict[str, Any] = {
     "flights.csv": as_csv,
     "flights.csv.gz": lambda items: gzip.compress(as_csv(items)),
-    "flights.csv.zst": lambda items: zstandard.compress(as_csv(items)),
+    "flights.csv.zst": lambda items: zstd.compress(as_csv(items)),
     "flights.jsonl": as_json,
     "export.json.gz": lambda items: gzip.compress(as_dynamodb(items)),
     "flights.parquet": as_parquet,

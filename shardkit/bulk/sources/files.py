@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Protocol, cast
 from urllib.parse import urlsplit
@@ -191,20 +192,15 @@ def compression(file: File) -> str | None:
     """Say how a file is compressed, by its first bytes: ``gzip``, ``zstd`` or None."""
     with file.look() as stream:
         start = stream.read(4)
-    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+    # A file that is cut off within its first bytes is not a plain one.
+    return next((name for magic, name in _MAGIC.items() if start and magic.startswith(start[: len(magic)])), None)
 
 
 def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
-    """Give the stream of what a compressed stream holds; closing that is the caller's."""
+    """Return a stream of the decompressed bytes; the caller closes the stream given."""
     if method is None:
         return stream
-    if method == "gzip":
-        return cast("IO[bytes]", gzip.open(stream))
-    zstd = _zstd()
-    if sys.version_info >= (3, 14):
-        return cast("IO[bytes]", zstd.open(stream))
-    reader = zstd.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
-    return cast("IO[bytes]", io.BufferedReader(reader, BLOCK))
+    return cast("IO[bytes]", gzip.open(stream) if method == "gzip" else _zstd().open(stream))
 
 
 def damaged(method: str | None) -> tuple[type[Exception], ...]:
@@ -215,15 +211,12 @@ def damaged(method: str | None) -> tuple[type[Exception], ...]:
 
 
 def _zstd() -> Any:
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415
-
-        return zstd
     try:
-        import zstandard  # noqa: PLC0415 - of the load extra
+        return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ModuleNotFoundError as error:
-        raise ConfigurationError('reading zstd needs the package zstandard: pip install "shardkit[load]"') from error
-    return zstandard
+        raise ConfigurationError(
+            'source: zstd needs the package backports.zstd, which is not installed; pip install "shardkit[load]"'
+        ) from error
 
 
 def find_files(where: str, s3: Any = None) -> list[File]:

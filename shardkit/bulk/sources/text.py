@@ -54,14 +54,21 @@ class _Lines:
         return self
 
     def __next__(self) -> bytes:
-        line = b"" if self._end is not None and self.at >= self._end else self._stream.readline(_LINE_BYTES)
-        if not line:
+        if self._end is not None and self.at >= self._end:
             raise StopIteration
+        line = self._stream.readline(_LINE_BYTES)
         if len(line) == _LINE_BYTES and not line.endswith(b"\n"):
             raise ConfigurationError(
                 f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}; an item has "
                 "400 KB at the most: give one record a line"
             )
+        if self._end is not None and self.at + len(line) < self._end and not line.endswith(b"\n"):
+            raise ConfigurationError(
+                f"{self._name} ends after byte {self.at + len(line):,} and had {self._end:,} bytes when it was opened: "
+                "it became shorter, or its transfer broke off; load the whole file"
+            )
+        if not line:
+            raise StopIteration
         first = not self.at
         self.at += len(line)
         self.taken += 1
