@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import operator
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -223,3 +224,18 @@ def test_a_resumed_load_reads_what_is_left(tmp_path: Path, table: ShardedTable) 
     assert first.written == 60
     again = bulk_load(table, open_source(path, table=table, cursors=4), journal=journal)
     assert (again.items, again.resumed) == (0, 60)
+
+
+def test_another_file_under_the_same_name_is_not_resumed(tmp_path: Path, table: ShardedTable) -> None:
+    """It has the size and the time of the one that the journal was begun with."""
+    path, journal = tmp_path / "flights.jsonl", tmp_path / "journal"
+    for flight in ("f", "g"):
+        path.write_bytes(
+            b"".join(json.dumps({"Date": "d", "Flight": f"{flight}{n}"}).encode() + b"\n" for n in range(9))
+        )
+        os.utime(path, ns=(0, 0))
+        if flight == "f":
+            bulk_load(table, open_source(path), journal=journal)
+    with pytest.raises(ConfigurationError, match=r"is of another load: source.files\[0\].content was '.*' and is '"):
+        bulk_load(table, open_source(path), journal=journal)
+    assert {item["Flight"][0] for item in table.scan_items()} == {"f"}

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.bulk.sources import BadRecord, IterableSource, Place, Source, as_source, open_source
+from shardkit.bulk.sources.files import StandardInput
 from shardkit.bulk.sources.sections import is_clustered
 
 SCHEMA: dict[str, Any] = {
@@ -214,3 +216,44 @@ def test_where_in_json_lines_counts_blank_lines(tmp_path: Path) -> None:
     path = wrote(tmp_path, "a.jsonl", '{"a": 1}\n\n\n{"a": 2}\n[]\n')
     source = open_source(path)
     assert [source.where(place) for place, _ in source.read()] == [f"{path}, line {line}" for line in (1, 4, 5)]
+
+
+# -- which file it is --------------------------------------------------------------------------------------------------
+
+LARGE = [{"Date": f"{number // 1000:03}", "OrderId": f"{number:06}"} for number in range(10_000)]
+
+
+@pytest.mark.parametrize("changed", [0, -1], ids=["first", "last"])
+@pytest.mark.parametrize("name", ["orders.jsonl", "orders.jsonl.gz", "orders.parquet"])
+def test_another_file_of_the_same_name_size_and_time_is_another_source(
+    name: str, changed: int, tmp_path: Path, orders: ShardedTable
+) -> None:
+    """As a backup that is put back, or an archive without times, makes it."""
+    path = tmp_path / name
+
+    def identity(items: list[dict[str, str]]) -> Any:
+        if name.endswith("parquet"):
+            pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            pq.write_table(pa.Table.from_pylist(items), path, compression="none", use_dictionary=False)
+        else:
+            raw = b"".join(json.dumps(item).encode() + b"\n" for item in items)
+            path.write_bytes(gzip.compress(raw, compresslevel=0, mtime=0) if name.endswith("gz") else raw)
+        os.utime(path, ns=(0, 1_700_000_000_000_000_000))
+        return open_source(path, table=orders, cursors=1).identity()
+
+    one = identity(LARGE)
+    assert one == identity(LARGE)
+    items = [dict(item) for item in LARGE]
+    items[changed]["OrderId"] = "other!"
+    other = identity(items)
+    assert other != one
+    digests = [of["files"][0].pop("content") for of in (one, other)]
+    assert digests[0] != digests[1]
+    assert other == one  # by nothing else could they be told apart
+
+
+def test_what_is_piped_in_is_told_apart_by_its_first_megabyte() -> None:
+    whole = bytes(2_000_000)
+    one = StandardInput(io.BytesIO(whole)).identity()
+    assert StandardInput(io.BytesIO(whole)).identity() == one
+    assert StandardInput(io.BytesIO(whole[:900_000] + b"x" + whole[900_000:])).identity() != one
