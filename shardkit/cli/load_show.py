@@ -142,8 +142,8 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
         )
 
 
-def show_report(console: Console, report: BulkReport, dead_letters: str | None) -> None:
-    """Say what became of it."""
+def show_report(console: Console, report: BulkReport, dead_letters: str | None, *, complete: bool = True) -> None:
+    """Say what became of it; the dead letters are not ``complete`` where their disk was full."""
     console.print(str(report), markup=False, soft_wrap=True)
     if report.per_shard:
         console.print(_heat(report.per_shard, console.encoding))
@@ -163,7 +163,8 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None) 
     shown = report.failures[: min(failed, MOST_FAILURES)]
     _show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
     if failed:
-        kept = f"all of them are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
+        which = "all of them" if complete else "those that were kept"
+        kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
         console.print(kept, markup=False, soft_wrap=True)
 
 
