@@ -257,3 +257,75 @@ def test_what_is_piped_in_is_told_apart_by_its_first_megabyte() -> None:
     one = StandardInput(io.BytesIO(whole)).identity()
     assert StandardInput(io.BytesIO(whole)).identity() == one
     assert StandardInput(io.BytesIO(whole[:900_000] + b"x" + whole[900_000:])).identity() != one
+
+
+# -- which files are found ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Folders of files, each with its own path in it; with links to files, to folders, and in circles."""
+    for name in ("a.jsonl", "x/b.jsonl", "x/y/c.jsonl", "x/.hidden/d.jsonl", ".e.jsonl", "z/deep/er/f.jsonl"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"file": name}) + "\n", encoding="utf-8")
+    (tmp_path / "elsewhere" / "sub").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "sub" / "g.jsonl").write_text('{"file": "g"}\n', encoding="utf-8")
+    data = tmp_path / "data"
+    links = {
+        "again.jsonl": data / "x" / "b.jsonl",
+        "x/up": data,
+        "x/y/round": data / "x",
+        "z/deep/here": data / "z",
+        "a-first": data / "x" / "y",  # before x by name
+        "linked": tmp_path / "elsewhere",
+        "gone": tmp_path / "nowhere",
+    }
+    for name, target in links.items():
+        (data / name).symlink_to(target)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**/**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**/y/*.jsonl", ["x/y/c.jsonl"]),
+        ("**/sub/**/*.jsonl", ["g"]),
+        ("x/**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),  # by way of x/up
+        ("z/**/f.*", ["z/deep/er/f.jsonl"]),
+        ("*/*.jsonl", ["x/b.jsonl", "x/y/c.jsonl"]),
+        ("*.jsonl", ["a.jsonl", "x/b.jsonl"]),
+        ("", ["a.jsonl", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+    ],
+)
+def test_each_file_is_read_once(pattern: str, found: list[str], tree: Path) -> None:
+    """However many names it has. A pattern follows links to other folders; a folder means what lies below it."""
+    source = open_source(tree / pattern, format="jsonl")
+    assert sorted(record["file"] for record in items_of(source)) == found
+
+
+@pytest.mark.parametrize("pattern", ["**/*.jsonl", "**"])
+def test_links_in_circles_take_no_time(pattern: str, tree: Path) -> None:
+    """Each more would double the ways to every file: of forty levels, 2 ** 40."""
+    for number in range(10):
+        (tree / f"circle-{number}").symlink_to(tree)
+    assert len(open_source(tree / pattern, format="jsonl").sections) == 5
+
+
+def test_a_file_is_called_by_its_own_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree.parent)
+    source = open_source("data/**/*.jsonl")
+    names = [str(source.where(place)).rpartition(",")[0] for place, _ in source.read()]
+    own = ("a.jsonl", "linked/sub/g.jsonl", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl")
+    assert names == [f"data/{name}" for name in own]
+    assert [entry["name"] for entry in source.identity()["files"]] == [str(Path(name).resolve()) for name in names]
+
+
+def test_names_with_characters_of_patterns(tmp_path: Path) -> None:
+    folder = tmp_path / "[a]*" / "sub"
+    folder.mkdir(parents=True)
+    (folder / "b.jsonl").write_text('{"n": 1}\n', encoding="utf-8")
+    assert items_of(open_source(tmp_path / "**" / "*.jsonl")) == [{"n": 1}]

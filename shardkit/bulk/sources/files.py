@@ -5,15 +5,19 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import os
 import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
 from importlib import import_module
-from pathlib import Path
+from itertools import dropwhile
+from pathlib import Path, PurePath
 from typing import IO, Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -258,8 +262,43 @@ def _on_disk(where: str) -> Iterator[LocalFile]:
     if path.is_file():
         return iter([LocalFile(where)])
     found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
-    names = map(str, found) if path.is_dir() else glob.iglob(where, recursive=True)  # noqa: PTH207 - absolute patterns
-    return (LocalFile(name) for name in sorted(names) if Path(name).is_file())
+    names = map(str, found) if path.is_dir() else _matching(where)
+    chosen: dict[str, str] = {}  # of the names of one file its own, or else the first
+    for name in sorted(name for name in names if Path(name).is_file()):
+        real = os.path.realpath(name)
+        if real not in chosen or real == os.path.abspath(name):  # noqa: PTH100 - links are not to be resolved
+            chosen[real] = name
+    return map(LocalFile, sorted(chosen.values()))
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """List what ``glob`` does, but enter each folder once: through links in circles it would do so 40 times and more."""
+    parts = PurePath(pattern).parts
+    if "**" not in parts:
+        yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
+        return
+    at = parts.index("**")
+    rest = list(dropwhile("**".__eq__, parts[at:])) or ["*"]
+    for top in glob.iglob(str(PurePath(*parts[:at]))):  # noqa: PTH207 - absolute patterns
+        for folder in _folders(top):
+            yield from _matching(str(PurePath(glob.escape(folder), *rest)))
+
+
+def _folders(top: str) -> Iterator[str]:
+    """List a folder and those below it, each once; through links only those that are not reached without."""
+    seen: set[str] = set()
+    waiting = deque([top])
+    while waiting:
+        folder = waiting.popleft()
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        yield folder
+        with suppress(OSError):  # one that may not be read is left out, as by ``glob``
+            for entry in sorted(Path(folder).iterdir()):
+                if entry.is_dir() and not entry.name.startswith("."):
+                    (waiting.append if entry.is_symlink() else waiting.appendleft)(str(entry))
 
 
 def _in_s3(where: str, client: Any) -> Iterator[S3File]:
