@@ -272,7 +272,7 @@ def _on_disk(where: str) -> Iterator[LocalFile]:
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """List what ``glob`` does, but enter each folder once: through links in circles it would do so 40 times and more."""
+    """List what ``glob`` does, but enter each folder once, where it follows links in circles 40 times and more."""
     parts = PurePath(pattern).parts
     if "**" not in parts:
         yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
