@@ -88,7 +88,9 @@ def test_bulk_load(orders: ShardedTable, table: Table, options: dict[str, Any]) 
 
 def test_streaming_bulk(orders: ShardedTable, table: Table, options: dict[str, Any]) -> None:
     """What was in flight has its results: each item that was taken, once."""
-    room, results, read = options.pop("room"), [], []
+    room = options.pop("room")
+    results: list[BulkResult] = []
+    read: list[int] = []
 
     def items() -> Any:
         for item in ITEMS:
@@ -97,9 +99,8 @@ def test_streaming_bulk(orders: ShardedTable, table: Table, options: dict[str, A
 
     with full_disk(room), pytest.raises(BulkLoadError):
         results.extend(streaming_bulk(orders, items(), on_error="collect", **options))
-    ordinals: list[BulkResult] = results
-    assert sorted(result.place for result in ordinals) == read
-    assert sorted(result.place for result in ordinals if result.ok) == stored(table)
+    assert sorted(result.place for result in results) == read
+    assert sorted(result.place for result in results if result.ok) == stored(table)
     resumed(orders, table, options, iter(ITEMS))
 
 
