@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from shardkit.bulk.durable import open_alone, replace, write
+from shardkit.bulk.durable import open_alone, replace, write, writing
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.codec import to_wire_item
@@ -42,7 +42,8 @@ class DeadLetters:
     Cost: an fsync for each ``add`` that adds: what a journal then says is done is in this file, whatever happens.
     """
 
-    def __init__(self, file: FileIO, load: str, where: Callable[[Place], str | int]) -> None:
+    def __init__(self, path: Path, file: FileIO, load: str, where: Callable[[Place], str | int]) -> None:
+        self._path = path
         self._file = file
         self._load = load
         self._where = where
@@ -70,6 +71,7 @@ class DeadLetters:
 
         Raises:
             ConfigurationError: The file holds something else, is in use, or cannot be opened.
+            ShardkitError: It cannot be written.
 
         Cost: the file is read; where letters are taken out, written anew.
         """
@@ -82,11 +84,12 @@ class DeadLetters:
         try:
             if not all(letter is not None and keep(letter) for _, letter in _letters(resolved)):
                 kept = (line for line, letter in _letters(resolved) if letter is not None and keep(letter))
-                file = replace(resolved, file, kept)
+                with writing("dead_letters", resolved, file):
+                    file = replace(resolved, file, kept)
         except BaseException:
             file.close()
             raise
-        return cls(file, load, where)
+        return cls(resolved, file, load, where)
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
         """Write the items that failed, and make them safe.
@@ -95,18 +98,14 @@ class DeadLetters:
             failed: Each item's place, as its source gave it, and its result.
 
         Raises:
-            OSError: The file cannot be written; it is closed.
+            ShardkitError: The file cannot be written; it is closed.
         """
         lines = b"".join(self._line(place, result) for place, result in failed)
         if not lines:
             return
-        try:
+        with writing("dead_letters", self._path, self._file):
             write(self._file, lines)
             os.fsync(self._file.fileno())
-        except OSError:
-            # Nothing may follow half a letter.
-            self._file.close()
-            raise
 
     def close(self) -> None:
         """Let others open the file; a second time, do nothing."""

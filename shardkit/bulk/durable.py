@@ -1,20 +1,26 @@
-"""Files that outlast a kill and lost power: opened by one load at a time, replaced as a whole or not at all."""
+"""Files that outlast a kill and lost power: opened by one load at a time, replaced as a whole or not at all.
+
+They hold users' items. A new one can be read and written by its owner alone; one that is replaced keeps its mode, and
+its owner and group as far as the system lets this process give them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
+from stat import S_IMODE
 
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["open_alone", "replace", "write"]
+__all__ = ["open_alone", "replace", "write", "writing"]
 
 
 def open_alone(path: Path, option: str) -> FileIO:
@@ -34,28 +40,26 @@ def open_alone(path: Path, option: str) -> FileIO:
     Cost: three system calls.
     """
     if fcntl is None:
-        raise ConfigurationError(f"{option}= needs the file locks of Linux or macOS; on Windows, load under WSL")
+        raise ConfigurationError(
+            f"{option}: {str(path)!r} needs the file locks of Linux or macOS, which this system does not have; on "
+            "Windows, load under WSL"
+        )
     if path.exists() and not path.is_file():
         raise ConfigurationError(f"{option}={str(path)!r} is a folder, a device or a pipe; give the path of a file")
     while True:
         try:
-            file = _opened(path)
+            file = _locked(path)
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"{option}={str(path)!r} is in use by another load; wait for its end, or give another path"
+            ) from error
         except OSError as error:
             raise ConfigurationError(
                 f"{option}={str(path)!r} cannot be opened: {error}; give a path in a folder that can be written"
             ) from error
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno())):
+        with suppress(FileNotFoundError):
+            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file
-        except BlockingIOError as error:
-            file.close()
-            raise ConfigurationError(
-                f"{option}={str(path)!r} is in use by another load; wait for its end, or give another path"
-            ) from error
-        except BaseException:
-            file.close()
-            raise
         # Its owner put another file in its place before this one was locked.
         file.close()
 
@@ -76,39 +80,69 @@ def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
 
     Cost: writing it, and two fsyncs.
     """
-    new = path.with_name(path.name + ".new")
-    file = _opened(new, os.O_TRUNC, name=path)
     try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for piece in pieces:
-            write(file, piece)
-        os.fsync(file.fileno())
-        new.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
-        file.close()
-        raise
+        status = os.fstat(old.fileno())
+        # The old file's lock makes this name ours alone: what is there was left by a rewrite that was killed.
+        new = path.with_name(f".{path.name}.{status.st_ino}.new")
+        new.unlink(missing_ok=True)
+        file = _locked(new, os.O_EXCL)
+        try:
+            _keep_access(file, status)
+            for piece in pieces:
+                write(file, piece)
+            os.fsync(file.fileno())
+            new.replace(path)
+            _sync_folder(path.parent)
+        except BaseException:
+            file.close()
+            new.unlink(missing_ok=True)
+            raise
     finally:
         old.close()
     return file
 
 
 def write(file: FileIO, content: bytes) -> None:
-    """Write all of it: a disk that is filling up takes a part, and refuses the rest; the error names the file."""
+    """Write all of it: a disk that is filling up takes a part, and refuses the rest."""
     left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
+@contextmanager
+def writing(option: str, path: Path, file: FileIO) -> Iterator[None]:
+    """Make an error of ours of what a file cannot be written for (a full disk), and close it.
+
+    Nothing may follow half a record: it would be lost with it.
+    """
     try:
-        while left:
-            left = left[file.write(left) :]
+        yield
     except OSError as error:
-        error.filename = file.name
-        raise
+        file.close()
+        raise ShardkitError(
+            f"{option}: {str(path)!r} cannot be written ({error}); make room on its disk, or move it to another one"
+        ) from error
 
 
-def _opened(path: Path, flags: int = 0, name: Path | None = None) -> FileIO:
+def _locked(path: Path, flags: int = 0) -> FileIO:
     def opener(*_: object) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | flags, 0o666)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | flags, 0o600)
 
-    return FileIO(str(name or path), "a+", opener=opener)
+    file = FileIO(str(path), "a+", opener=opener)
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _keep_access(file: FileIO, status: os.stat_result) -> None:
+    for user in (status.st_uid, -1):  # -1: the group alone, which needs no privilege where this process is in it
+        with suppress(PermissionError):
+            os.fchown(file.fileno(), user, status.st_gid)
+            break
+    os.fchmod(file.fileno(), S_IMODE(status.st_mode))
 
 
 def _sync_folder(folder: Path) -> None:

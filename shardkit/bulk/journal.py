@@ -27,7 +27,7 @@ from zlib import crc32
 
 import orjson
 
-from shardkit.bulk.durable import open_alone, replace, write
+from shardkit.bulk.durable import open_alone, replace, write, writing
 from shardkit.bulk.sources.base import Place
 from shardkit.errors import ConfigurationError
 
@@ -123,6 +123,7 @@ class Journal:
         Raises:
             ConfigurationError: The file is of another load (the message names what differs), no journal, in use, or
                 cannot be opened.
+            ShardkitError: It cannot be written.
 
         Cost: the file is read and rewritten: about 0.1 s where it is largest.
         """
@@ -130,7 +131,8 @@ class Journal:
         journal = cls(file, open_alone(file, "journal"), clock, appended_bytes)
         try:
             journal._restore(orjson.loads(orjson.dumps(dict(header))))
-            journal._rewrite()
+            with writing("journal", file, journal._file):
+                journal._rewrite()
         except BaseException:
             journal._file.close()
             raise
@@ -154,16 +156,14 @@ class Journal:
             failed: Their items failed.
 
         Raises:
-            OSError: The file cannot be written; the journal is closed, and holds what was recorded before.
+            ShardkitError: The file cannot be written; the journal is closed, and holds what was recorded before.
         """
         pairs = list(map(tuple, places))  # orjson writes no subclass of tuple
         if not pairs:
             return
-        try:
-            record = (
-                {"failed": sum(not self.done(Place(*pair)) for pair in pairs), "places": pairs} if failed else pairs
-            )
-            line = self._line(record)
+        record = {"failed": sum(not self.done(Place(*pair)) for pair in pairs), "places": pairs} if failed else pairs
+        line = self._line(record)
+        with writing("journal", self._path, self._file):
             write(self._file, line)
             self._take(record)
             self._appended += len(line)
@@ -172,22 +172,22 @@ class Journal:
             elif (now := self._clock()) - self._synced >= _SYNC_SECONDS:
                 os.fsync(self._file.fileno())
                 self._synced = now
-        except OSError:
-            # Nothing may follow half a record: it would be lost with it.
-            self._file.close()
-            raise
 
     def close(self, *, ended: bool = False) -> None:
         """Make safe what is recorded, and let others open the file; a second time, do nothing.
 
         Args:
             ended: Whether the load has come to its end: every item of its source is recorded.
+
+        Raises:
+            ShardkitError: The file cannot be written; it is closed, and holds what was recorded.
         """
         if self._file.closed:
             return
         try:
             self.ended = self.ended or ended
-            self._rewrite()
+            with writing("journal", self._path, self._file):
+                self._rewrite()
         finally:
             self._file.close()
 

@@ -18,9 +18,9 @@ from shardkit.bulk.finish import log_end, raise_failures
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.options import check_choice, check_load
 from shardkit.bulk.processes import Connect
-from shardkit.bulk.report import BulkReport
+from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.sharding import Sharding
 
 __all__ = ["Loading", "OnError", "Options", "Path", "Progress", "check_items"]
@@ -175,8 +175,18 @@ class Loading:
             raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
 
     def keep(self) -> None:
-        """Keep what was settled: failures first, so that what the journal holds is written or in the dead letters."""
-        done, failed = self.load.settled()
+        """Keep what was settled; where a file cannot be written, stop the load.
+
+        What is in flight is still finished, and has its results. It is not kept: a resumed load sends it again.
+        """
+        try:
+            self._keep(*self.load.settled())
+        except ShardkitError as error:
+            self._letters = self._journal = None
+            self.load.stop(error)
+
+    def _keep(self, done: list[Place], failed: list[tuple[Place, BulkResult]]) -> None:
+        # Failures first, so that what the journal holds is written or in the dead letters.
         if self._letters is not None and failed:
             self._letters.add(failed)
         if self._journal is None:
@@ -209,7 +219,10 @@ class Loading:
     def _close_journal(self, journal: Journal) -> None:
         load = self.load
         kept = self._letters is not None or not load.report.failures
-        journal.close(ended=load.ended and load.fatal is None and load.broken is None and kept)
+        try:
+            journal.close(ended=load.ended and load.fatal is None and load.broken is None and kept)
+        except ShardkitError as error:
+            load.stop(error)
 
     def _skipped(self, done: Callable[[Place], bool]) -> Callable[[Place], bool]:
         def skipped(place: Place) -> bool:

@@ -167,7 +167,7 @@ def load(
     if as_json:
         print(json.dumps(to_json(report, code)))
     else:
-        show_report(Console(highlight=False), report, dead_letters)
+        show_report(Console(highlight=False), report, dead_letters, complete=problem is None)
     if code == STOPPED:
         again = f"the same command goes on from {journal}" if journal else "with --journal it could be resumed"
         told.print(f"stopped before its end: {again}", markup=False, soft_wrap=True)
@@ -189,7 +189,7 @@ def _load(
             return STOPPED, error.report or shown.report, None
         except KeyboardInterrupt:  # the second one
             return STOPPED, shown.report, None
-        except OSError as error:  # the journal or the dead letters cannot be written
+        except OSError as error:  # standard error cannot be written
             return STOPPED, shown.report, error
     return (FAILED if report.failed or report.failed_before else 0), report, None
 

@@ -63,43 +63,54 @@ class Progress:
         if self._console is None or now - self._shown < (LINE_SECONDS if self._live is None else LIVE_SECONDS):
             return
         self._shown = now
-        self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [(self._began, 0, 0.0)]
+        self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [
+            (now - report.seconds, 0, 0.0)
+        ]
         since, items, units = self._before[0]
         self._before.append((now, report.written, report.write_units))
         seconds = now - since
         items, units = report.written - items, report.write_units - units
-        rates = f"{items / seconds:,.0f} items/s, {units / seconds:,.0f} units/s"
+        written = [f"{report.written:,} written"]
+        if seconds:
+            written += [f"{items / seconds:,.0f} items/s", f"{units / seconds:,.0f} units/s"]
         if self._live is None:
-            parts = [f"{report.written:,} written", rates, *_troubles(report), *self._left(now)]
+            parts = [*written, *_troubles(report), *self._left()]
             self._console.print(", ".join(parts), markup=False, soft_wrap=True)
         else:
-            self._live.update(self._display(report, rates, now), refresh=True)
+            self._live.update(self._display(report, ", ".join(written), now), refresh=True)
 
     def _share(self) -> float | None:
         """How much of the source has its result; what waits was read, and counts for nothing yet."""
         report, source = self.report, self._source
-        settled = report.written + report.failed + report.duplicates + report.resumed
+        settled = _settled(report) + report.resumed
         if source.total:
             return settled / source.total
         taken = report.items + report.resumed
         return source.bytes_read / source.bytes_total * settled / taken if source.bytes_total and taken else None
 
-    def _left(self, now: float) -> list[str]:
-        share = self._share()
+    def _left(self) -> list[str]:
+        share, report = self._share(), self.report
         if not share:
             return []
-        return [f"{share:.0%}", f"about {duration((now - self._began) * (1 - share) / share)} left"]
+        # What a resumed load passes over was not done at its rate, nor in the time since its first request.
+        here = share * _settled(report) / (_settled(report) + report.resumed)
+        left = [f"about {duration(report.seconds * (1 - share) / here)} left"] if here and report.seconds else []
+        return [f"{share:.0%}", *left]
 
-    def _display(self, report: BulkReport, rates: str, now: float) -> RenderableType:
+    def _display(self, report: BulkReport, written: str, now: float) -> RenderableType:
         share = self._share()
         top = Grid.grid(padding=(0, 1))
-        left = ", ".join(self._left(now)) or f"{duration(now - self._began)} so far"
+        left = ", ".join(self._left()) or f"{duration(now - self._began)} so far"
         top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
-        lines: list[RenderableType] = [top, Text(f"{report.written:,} written, {rates}")]
+        lines: list[RenderableType] = [top, Text(written)]
         if troubles := _troubles(report):
             lines.append(Text(", ".join(troubles), style="yellow"))
         lines.append(_heat(report.per_shard, self._console.encoding if self._console else "utf-8"))
         return Group(*lines)
+
+
+def _settled(report: BulkReport) -> int:
+    return report.written + report.failed + report.duplicates
 
 
 def _troubles(report: BulkReport) -> list[str]:
@@ -142,8 +153,8 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
         )
 
 
-def show_report(console: Console, report: BulkReport, dead_letters: str | None) -> None:
-    """Say what became of it."""
+def show_report(console: Console, report: BulkReport, dead_letters: str | None, *, complete: bool = True) -> None:
+    """Say what became of it; the dead letters are not ``complete`` where their disk was full."""
     console.print(str(report), markup=False, soft_wrap=True)
     if report.per_shard:
         console.print(_heat(report.per_shard, console.encoding))
@@ -163,7 +174,8 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None) 
     shown = report.failures[: min(failed, MOST_FAILURES)]
     _show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
     if failed:
-        kept = f"all of them are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
+        which = "all of them" if complete else "those that were kept"
+        kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
         console.print(kept, markup=False, soft_wrap=True)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
 from shardkit.bulk.sources import open_source
+from tests.disks import full_disk
 from tests.fakes import Clock
 from tests.proxy import Fault, Proxy
 from tests.tables import make_table
@@ -107,6 +108,20 @@ def test_dead_letters(moto_endpoint: str, table: Any, tmp_path: Path) -> None:
     path.write_text(json.dumps(letter) + "\n", "utf-8")
     load(moto_endpoint, table, open_source(str(path), format="dynamodb"))
     assert stored(table) == [-1, *range(60)]
+
+
+@pytest.mark.parametrize("items", [ITEMS, one_by_one], ids=["iterable", "async iterable"])
+def test_a_disk_that_is_full(moto_endpoint: str, table: Any, tmp_path: Path, items: Any) -> None:
+    """The load stops, what is in flight has its results, and the next load goes on."""
+    options: Any = {"journal": tmp_path / "journal", "workers": 2, "window": 50}
+    with full_disk(1_000), pytest.raises(BulkLoadError, match=r"the load stopped: journal: .*too large") as raised:
+        load(moto_endpoint, table, items, **options)
+    report = raised.value.report
+    assert report is not None
+    assert report.items == report.written + report.failed
+    assert 0 < report.written == len(stored(table)) < COUNT
+    assert 0 < load(moto_endpoint, table, items, **options).resumed < COUNT
+    assert stored(table) == list(range(COUNT))
 
 
 def test_failures_beyond_what_is_allowed(moto_endpoint: str, table: Any) -> None:

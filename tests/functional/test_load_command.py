@@ -10,6 +10,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -377,6 +378,7 @@ REPORT = BulkReport(
     throttles=5,
     throttles_by_reason={"TableWriteKeyRangeThroughputExceeded": 5},
     write_units=2000.0,
+    seconds=10.0,
     per_shard=PER_SHARD,
 )
 
@@ -410,6 +412,43 @@ def test_progress(terminal: bool, half_read: Any) -> None:
         assert text in shown
     assert ("write units" in shown) is terminal
     assert progress.report is REPORT
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("by", ["total", "bytes"])
+def test_the_progress_of_a_resumed_load(by: str, terminal: bool, folder: Path) -> None:
+    """The rate and the time that is left are those of this run: 60 s of looking past what is done count for neither."""
+    (folder / "orders.jsonl").write_text('{"n": 1}\n' * 9, encoding="utf-8")
+    source: Any = open_source("orders.jsonl")
+    if by == "total":
+        source.total = 10_000
+    else:
+        # Nine tenths are read; a tenth of the records that were read waits.
+        source.bytes_total = 1_000_000
+        source.sections = [SimpleNamespace(bytes_read=900_000)]
+    file = io.StringIO()
+    console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
+    now = [0.0]
+    with show.Progress(console, source, clock=lambda: now[0]) as progress:
+        now[0] = 70.0
+        items = 200 if by == "total" else 1_100
+        progress.update(BulkReport(items=items, written=200, resumed=7_900, failed=0, write_units=400.0, seconds=10.0))
+    shown = file.getvalue()
+    assert "20 items/s, 40 units/s" in shown
+    # Of 10,000 items 8,100 are done, and 1,900 are left at 20 a second.
+    assert "81%, about 1:35 min left" in shown
+
+
+def test_progress_before_the_first_request(half_read: Any) -> None:
+    """Items that cannot be read have failed, and nothing is sent: there is no rate yet."""
+    file = io.StringIO()
+    console = rich_console.Console(file=file, width=80, color_system=None)
+    now = [0.0]
+    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
+        now[0] = 10.0
+        progress.update(BulkReport(items=4, failed=4))
+    assert "4 failed" in file.getvalue()
+    assert "left" not in file.getvalue()
 
 
 def test_no_progress_without_a_console(half_read: Any) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import operator
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
 pytest.importorskip("flask")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-zstandard = pytest.importorskip("zstandard")
+zstd: Any = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 ROWS = 1500
 
@@ -106,7 +107,7 @@ def as_dynamodb(items: list[dict[str, Any]]) -> bytes:
 FORMATS: dict[str, Any] = {
     "flights.csv": as_csv,
     "flights.csv.gz": lambda items: gzip.compress(as_csv(items)),
-    "flights.csv.zst": lambda items: zstandard.compress(as_csv(items)),
+    "flights.csv.zst": lambda items: zstd.compress(as_csv(items)),
     "flights.jsonl": as_json,
     "export.json.gz": lambda items: gzip.compress(as_dynamodb(items)),
     "flights.parquet": as_parquet,
@@ -223,3 +224,18 @@ def test_a_resumed_load_reads_what_is_left(tmp_path: Path, table: ShardedTable) 
     assert first.written == 60
     again = bulk_load(table, open_source(path, table=table, cursors=4), journal=journal)
     assert (again.items, again.resumed) == (0, 60)
+
+
+def test_another_file_under_the_same_name_is_not_resumed(tmp_path: Path, table: ShardedTable) -> None:
+    """It has the size and the time of the one that the journal was begun with."""
+    path, journal = tmp_path / "flights.jsonl", tmp_path / "journal"
+    for flight in ("f", "g"):
+        path.write_bytes(
+            b"".join(json.dumps({"Date": "d", "Flight": f"{flight}{n}"}).encode() + b"\n" for n in range(9))
+        )
+        os.utime(path, ns=(0, 0))
+        if flight == "f":
+            bulk_load(table, open_source(path), journal=journal)
+    with pytest.raises(ConfigurationError, match=r"is of another load: source.files\[0\].content was '.*' and is '"):
+        bulk_load(table, open_source(path), journal=journal)
+    assert {item["Flight"][0] for item in table.scan_items()} == {"f"}

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, Strategy
+from tests.disks import full_disk
 from tests.engines import EngineName
 from tests.loading import Job, make_orders, stored, write_orders
 from tests.proxy import PASSING, Fault, Proxy, some_faults
@@ -101,15 +102,16 @@ def test_an_engine_that_is_gone(job: Job) -> None:
 @pytest.mark.parametrize(("full", "bad", "room"), [("dead letters", 0.3, 30_000), ("journal", 0.0, 4_000)])
 def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None:
     """The load ends there. What could not be kept is not held as done: the next load finds it."""
-    resource = pytest.importorskip("resource", reason="the platform has no limits on files")
     wanted, wrong = write_orders(job.folder / "orders.jsonl", 1000, bad=bad)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
-    try:
-        with pytest.raises(OSError, match="too large"):
-            job.run()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        full_disk(room),
+        pytest.raises(BulkLoadError, match=r"the load stopped: .* cannot be written .*too large") as end,
+    ):
+        job.run()
+    stopped = end.value.report
+    assert stopped is not None
+    assert stopped.items == stopped.written + stopped.failed
+    assert stopped.written == len(stored(job.endpoint, job.table, job.strategy))
     assert 0 < len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
     assert bool(job.dead) == (full == "dead letters")
     assert len(job.dead) < max(1, len(wrong))

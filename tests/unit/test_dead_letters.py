@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import BulkResult, ConfigurationError, RandomSuffix
+from shardkit import BulkResult, ConfigurationError, RandomSuffix, ShardkitError
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.codec import from_wire_item
+from tests.disks import full_disk
 from tests.fakes import Fault, Service, a_load, client_error, drive, sharding, some
 
 LOAD = "4f0c"
@@ -146,16 +147,13 @@ def test_one_load_at_a_time(path: Path) -> None:
 
 def test_a_full_disk(path: Path) -> None:
     """The error is raised, nothing is added behind half a letter, and the letters before stay."""
-    resource = pytest.importorskip("resource", reason="the platform has no limits on files")
     letters = opened(path)
     letters.add([failed(0)])
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 30, limits[1]))
-    try:
-        with pytest.raises(OSError, match=rf"too large: .*{path.name}'$"):
-            letters.add([failed(1)])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with (
+        full_disk(path.stat().st_size + 30),
+        pytest.raises(ShardkitError, match=rf"^dead_letters: '.*{path.name}' cannot be written \(.*too large"),
+    ):
+        letters.add([failed(1)])
     with pytest.raises(ValueError, match="closed"):
         letters.add([failed(2)])
     opened(path).close()

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.bulk.sources import BadRecord, IterableSource, Place, Source, as_source, open_source
+from shardkit.bulk.sources.files import StandardInput
 from shardkit.bulk.sources.sections import is_clustered
 
 SCHEMA: dict[str, Any] = {
@@ -214,3 +216,116 @@ def test_where_in_json_lines_counts_blank_lines(tmp_path: Path) -> None:
     path = wrote(tmp_path, "a.jsonl", '{"a": 1}\n\n\n{"a": 2}\n[]\n')
     source = open_source(path)
     assert [source.where(place) for place, _ in source.read()] == [f"{path}, line {line}" for line in (1, 4, 5)]
+
+
+# -- which file it is --------------------------------------------------------------------------------------------------
+
+LARGE = [{"Date": f"{number // 1000:03}", "OrderId": f"{number:06}"} for number in range(10_000)]
+
+
+@pytest.mark.parametrize("changed", [0, -1], ids=["first", "last"])
+@pytest.mark.parametrize("name", ["orders.jsonl", "orders.jsonl.gz", "orders.parquet"])
+def test_another_file_of_the_same_name_size_and_time_is_another_source(
+    name: str, changed: int, tmp_path: Path, orders: ShardedTable
+) -> None:
+    """As a backup that is put back, or an archive without times, makes it."""
+    path = tmp_path / name
+
+    def identity(items: list[dict[str, str]]) -> Any:
+        if name.endswith("parquet"):
+            pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+            pq.write_table(pa.Table.from_pylist(items), path, compression="none", use_dictionary=False)
+        else:
+            raw = b"".join(json.dumps(item).encode() + b"\n" for item in items)
+            path.write_bytes(gzip.compress(raw, compresslevel=0, mtime=0) if name.endswith("gz") else raw)
+        os.utime(path, ns=(0, 1_700_000_000_000_000_000))
+        return open_source(path, table=orders, cursors=1).identity()
+
+    one = identity(LARGE)
+    assert one == identity(LARGE)
+    items = [dict(item) for item in LARGE]
+    items[changed]["OrderId"] = "other!"
+    other = identity(items)
+    assert other != one
+    digests = [of["files"][0].pop("content") for of in (one, other)]
+    assert digests[0] != digests[1]
+    assert other == one  # by nothing else could they be told apart
+
+
+def test_what_is_piped_in_is_told_apart_by_its_first_megabyte() -> None:
+    whole = bytes(2_000_000)
+    one = StandardInput(io.BytesIO(whole)).identity()
+    assert StandardInput(io.BytesIO(whole)).identity() == one
+    assert StandardInput(io.BytesIO(whole[:900_000] + b"x" + whole[900_000:])).identity() != one
+
+
+# -- which files are found ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Folders of files, each with its own path in it; with links to files, to folders, and in circles."""
+    for name in ("a.jsonl", "x/b.jsonl", "x/y/c.jsonl", "x/.hidden/d.jsonl", ".e.jsonl", "z/deep/er/f.jsonl"):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"file": name}) + "\n", encoding="utf-8")
+    (tmp_path / "elsewhere" / "sub").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "sub" / "g.jsonl").write_text('{"file": "g"}\n', encoding="utf-8")
+    data = tmp_path / "data"
+    links = {
+        "again.jsonl": data / "x" / "b.jsonl",
+        "x/up": data,
+        "x/y/round": data / "x",
+        "z/deep/here": data / "z",
+        "a-first": data / "x" / "y",  # before x by name
+        "linked": tmp_path / "elsewhere",
+        "gone": tmp_path / "nowhere",
+    }
+    for name, target in links.items():
+        (data / name).symlink_to(target)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**/**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+        ("**/y/*.jsonl", ["x/y/c.jsonl"]),
+        ("**/sub/**/*.jsonl", ["g"]),
+        ("x/**/*.jsonl", ["a.jsonl", "g", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),  # by way of x/up
+        ("z/**/f.*", ["z/deep/er/f.jsonl"]),
+        ("*/*.jsonl", ["x/b.jsonl", "x/y/c.jsonl"]),
+        ("*.jsonl", ["a.jsonl", "x/b.jsonl"]),
+        ("", ["a.jsonl", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl"]),
+    ],
+)
+def test_each_file_is_read_once(pattern: str, found: list[str], tree: Path) -> None:
+    """However many names it has. A pattern follows links to other folders; a folder means what lies below it."""
+    source = open_source(tree / pattern, format="jsonl")
+    assert sorted(record["file"] for record in items_of(source)) == found
+
+
+@pytest.mark.parametrize("pattern", ["**/*.jsonl", "**"])
+def test_links_in_circles_take_no_time(pattern: str, tree: Path) -> None:
+    """Each more would double the ways to every file: of forty levels, 2 ** 40."""
+    for number in range(10):
+        (tree / f"circle-{number}").symlink_to(tree)
+    assert len(open_source(tree / pattern, format="jsonl").sections) == 5
+
+
+def test_a_file_is_called_by_its_own_name(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree.parent)
+    source = open_source("data/**/*.jsonl")
+    names = [str(source.where(place)).rpartition(",")[0] for place, _ in source.read()]
+    own = ("a.jsonl", "linked/sub/g.jsonl", "x/b.jsonl", "x/y/c.jsonl", "z/deep/er/f.jsonl")
+    assert names == [f"data/{name}" for name in own]
+    assert [entry["name"] for entry in source.identity()["files"]] == [str(Path(name).resolve()) for name in names]
+
+
+def test_names_with_characters_of_patterns(tmp_path: Path) -> None:
+    folder = tmp_path / "[a]*" / "sub"
+    folder.mkdir(parents=True)
+    (folder / "b.jsonl").write_text('{"n": 1}\n', encoding="utf-8")
+    assert items_of(open_source(tmp_path / "**" / "*.jsonl")) == [{"n": 1}]

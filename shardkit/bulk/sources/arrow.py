@@ -33,6 +33,7 @@ __all__ = ["Frame", "ParquetFile", "RowSection", "divided", "keys_apart"]
 
 _ROWS = 256  # of a batch: what a cursor holds as values
 _PAGE_BYTES = 1024 * 1024
+_FOOTER_BYTES = 8  # its length, and the magic at the file's end
 _APART = 500
 _SAMPLED_GROUPS = 16
 _UNNAMED_INDEX = re.compile(r"__index_level_[0-9]+__").fullmatch
@@ -77,7 +78,15 @@ class ParquetFile:
     def metadata(self) -> Any:
         """What its footer says."""
         with self._opened() as stream:
-            return pq.read_metadata(stream)
+            metadata = pq.read_metadata(stream)
+            # The footer is found from the file's end, the pages from its beginning: where bytes are missing between
+            # them, the pages would reach into the footer, and those without compression be read shifted.
+            if metadata.num_row_groups:
+                group = metadata.row_group(metadata.num_row_groups - 1)
+                end = max(map(_chunk_end, map(group.column, range(group.num_columns))), default=0)
+                if end + metadata.serialized_size + _FOOTER_BYTES > self.size:
+                    raise OSError("bytes are missing between its beginning and its footer")
+            return metadata
 
     @cached_property
     def cursor_bytes(self) -> int:
@@ -129,6 +138,11 @@ class ParquetFile:
     def identity(self) -> dict[str, Any]:
         """The file's."""
         return self.file.identity()
+
+
+def _chunk_end(column: Any) -> int:
+    """Return the first byte after a column chunk."""
+    return int((column.dictionary_page_offset or column.data_page_offset) + column.total_compressed_size)
 
 
 @dataclass(eq=False)

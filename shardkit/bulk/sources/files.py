@@ -5,13 +5,19 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import os
 import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from pathlib import Path
+from hashlib import sha256
+from importlib import import_module
+from itertools import dropwhile
+from pathlib import Path, PurePath
 from typing import IO, Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -84,9 +90,18 @@ class LocalFile:
         return self.open(offset)
 
     def identity(self) -> dict[str, Any]:
-        """Name, size and time of its last change."""
+        """Name, size, time of its last change, and a hash of its first and last 64 KB."""
         stat = Path(self.name).stat()
-        return {"name": str(Path(self.name).resolve()), "size": stat.st_size, "changed": stat.st_mtime_ns}
+        with self.open() as stream:
+            ends = stream.read(BLOCK)
+            stream.seek(max(0, stat.st_size - BLOCK))
+            ends += stream.read(BLOCK)
+        return {
+            "name": str(Path(self.name).resolve()),
+            "size": stat.st_size,
+            "changed": stat.st_mtime_ns,
+            "content": _hash(ends),
+        }
 
 
 @dataclass(frozen=True)
@@ -161,8 +176,8 @@ class StandardInput:
         return io.BytesIO(self._head[offset:])
 
     def identity(self) -> dict[str, Any]:
-        """Its first bytes stand for it: who resumes a load pipes the same in again."""
-        return {"name": self.name, "begins": self._head[:1024].hex()}
+        """Name, and a hash of the first megabyte: who resumes a load pipes the same in again."""
+        return {"name": self.name, "content": _hash(self._head)}
 
 
 class _Joined(io.RawIOBase):
@@ -187,24 +202,23 @@ class _Joined(io.RawIOBase):
         return self._at
 
 
+def _hash(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
+
+
 def compression(file: File) -> str | None:
     """Say how a file is compressed, by its first bytes: ``gzip``, ``zstd`` or None."""
     with file.look() as stream:
         start = stream.read(4)
-    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+    # A file that is cut off within its first bytes is not a plain one.
+    return next((name for magic, name in _MAGIC.items() if start and magic.startswith(start[: len(magic)])), None)
 
 
 def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
-    """Give the stream of what a compressed stream holds; closing that is the caller's."""
+    """Return a stream of the decompressed bytes; the caller closes the stream given."""
     if method is None:
         return stream
-    if method == "gzip":
-        return cast("IO[bytes]", gzip.open(stream))
-    zstd = _zstd()
-    if sys.version_info >= (3, 14):
-        return cast("IO[bytes]", zstd.open(stream))
-    reader = zstd.ZstdDecompressor().stream_reader(stream, read_across_frames=True, closefd=False)
-    return cast("IO[bytes]", io.BufferedReader(reader, BLOCK))
+    return cast("IO[bytes]", gzip.open(stream) if method == "gzip" else _zstd().open(stream))
 
 
 def damaged(method: str | None) -> tuple[type[Exception], ...]:
@@ -215,15 +229,12 @@ def damaged(method: str | None) -> tuple[type[Exception], ...]:
 
 
 def _zstd() -> Any:
-    if sys.version_info >= (3, 14):
-        from compression import zstd  # noqa: PLC0415
-
-        return zstd
     try:
-        import zstandard  # noqa: PLC0415 - of the load extra
+        return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ModuleNotFoundError as error:
-        raise ConfigurationError('reading zstd needs the package zstandard: pip install "shardkit[load]"') from error
-    return zstandard
+        raise ConfigurationError(
+            'source: zstd needs the package backports.zstd, which is not installed; pip install "shardkit[load]"'
+        ) from error
 
 
 def find_files(where: str, s3: Any = None) -> list[File]:
@@ -251,8 +262,43 @@ def _on_disk(where: str) -> Iterator[LocalFile]:
     if path.is_file():
         return iter([LocalFile(where)])
     found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
-    names = map(str, found) if path.is_dir() else glob.iglob(where, recursive=True)  # noqa: PTH207 - absolute patterns
-    return (LocalFile(name) for name in sorted(names) if Path(name).is_file())
+    names = map(str, found) if path.is_dir() else _matching(where)
+    chosen: dict[str, str] = {}  # of the names of one file its own, or else the first
+    for name in sorted(name for name in names if Path(name).is_file()):
+        real = os.path.realpath(name)
+        if real not in chosen or real == os.path.abspath(name):  # noqa: PTH100 - links are not to be resolved
+            chosen[real] = name
+    return map(LocalFile, sorted(chosen.values()))
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """List what ``glob`` does, but enter each folder once, where it follows links in circles 40 times and more."""
+    parts = PurePath(pattern).parts
+    if "**" not in parts:
+        yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
+        return
+    at = parts.index("**")
+    rest = list(dropwhile("**".__eq__, parts[at:])) or ["*"]
+    for top in glob.iglob(str(PurePath(*parts[:at]))):  # noqa: PTH207 - absolute patterns
+        for folder in _folders(top):
+            yield from _matching(str(PurePath(glob.escape(folder), *rest)))
+
+
+def _folders(top: str) -> Iterator[str]:
+    """List a folder and those below it, each once; through links only those that are not reached without."""
+    seen: set[str] = set()
+    waiting = deque([top])
+    while waiting:
+        folder = waiting.popleft()
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        yield folder
+        with suppress(OSError):  # one that may not be read is left out, as by ``glob``
+            for entry in sorted(Path(folder).iterdir()):
+                if entry.is_dir() and not entry.name.startswith("."):
+                    (waiting.append if entry.is_symlink() else waiting.appendleft)(str(entry))
 
 
 def _in_s3(where: str, client: Any) -> Iterator[S3File]:

@@ -76,7 +76,8 @@ def open_source(
         s3: A boto3 S3 client; made from the environment where it is needed and not given.
 
     Returns:
-        A source. Its ``identity`` holds names, sizes and changes of the files and how they are read.
+        A source. Its ``identity`` says which files these are (name, size, time, and a hash of the first and last 64 KB;
+            in S3 the ETag) and how they are read.
 
     Raises:
         ConfigurationError: There is no such file, or it is not of its format, or an option cannot work.

@@ -19,6 +19,7 @@ from shardkit.errors import ConfigurationError
 __all__ = ["Layout", "TextFile", "TextSection", "sample"]
 
 _LINE_BYTES = 8 * 1024 * 1024  # an item of 400 KB whose every character is escaped has 2.4 MB
+_NEWLINE = ord("\n")
 _COUNT_BYTES = 1024 * 1024
 _SHIFTS = 100_000  # more than a window holds: what settles is still known
 _APART = 500
@@ -54,18 +55,30 @@ class _Lines:
         return self
 
     def __next__(self) -> bytes:
-        line = b"" if self._end is not None and self.at >= self._end else self._stream.readline(_LINE_BYTES)
-        if not line:
+        if self._end is not None and self.at >= self._end:
             raise StopIteration
-        if len(line) == _LINE_BYTES and not line.endswith(b"\n"):
-            raise ConfigurationError(
-                f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}; an item has "
-                "400 KB at the most: give one record a line"
-            )
+        line = self._stream.readline(_LINE_BYTES)
+        if not line or line[-1] != _NEWLINE:
+            self._check_unended(line)
+            if not line:
+                raise StopIteration
         first = not self.at
         self.at += len(line)
         self.taken += 1
         return line.removeprefix(b"\xef\xbb\xbf") if first else line
+
+    def _check_unended(self, line: bytes) -> None:
+        if len(line) == _LINE_BYTES:
+            raise ConfigurationError(
+                f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}; an item has "
+                "400 KB at the most: give one record a line"
+            )
+        end = self.at + len(line)
+        if self._end is not None and end < self._end:
+            raise ConfigurationError(
+                f"{self._name} ends after byte {end:,} and had {self._end:,} bytes when it was opened: it became "
+                "shorter, or its transfer broke off; load the whole file"
+            )
 
 
 class TextFile:

@@ -17,6 +17,7 @@ from shardkit import (
     ShardedTable,
     bulk_load,
 )
+from tests.disks import full_disk
 from tests.loading import WORKERS, Job, connected, stored, write_orders
 from tests.processes import linux, some, soon
 from tests.proxy import Proxy, Stage
@@ -58,6 +59,21 @@ def test_when_all_are_killed_the_load_stops_and_can_be_resumed(job: Job) -> None
     assert job.dead == bad
     assert report.items + report.resumed == LINES
     assert sent + report.written <= LINES + (1 + WORKERS) * 25
+
+
+@pytest.mark.parametrize(("full", "bad", "room"), [("dead_letters", 0.3, 30_000), ("journal", 0.0, 2_000)])
+def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None:
+    """The processes finish what they carry; it has its results, and what could not be kept comes again."""
+    wanted, wrong = write_orders(job.folder / "orders.jsonl", LINES, bad=bad)
+    with full_disk(room), pytest.raises(BulkLoadError, match=rf"the load stopped: {full}: .*too large") as raised:
+        job.run(processes=2)
+    report = raised.value.report
+    assert report is not None
+    assert report.items == report.written + report.failed
+    assert 0 < report.written == len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
+    assert 0 < job.run(processes=2).resumed < LINES
+    assert stored(job.endpoint, job.table, job.strategy) == wanted
+    assert job.dead == wrong
 
 
 # -- the caller's process ends -----------------------------------------------------------------------------------------

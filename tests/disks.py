@@ -1,0 +1,25 @@
+"""A disk that is full, as far as a test can make one: no file of this process may become larger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+@contextmanager
+def full_disk(room: int | None = 0) -> Iterator[Callable[[int], None]]:
+    """Let no file become larger than ``room`` bytes; None: not yet. Gives what sets it."""
+    resource = pytest.importorskip("resource", reason="the platform has no limits on files")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(room: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+
+    if room is not None:
+        fill(room)
+    try:
+        yield fill
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
