@@ -118,9 +118,13 @@ class Advice:
             else ""
         )
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
-        needed = "no number of shards is enough" if self.shards_needed is None else f"{self.shards_needed:,} shards"
+        needed = (
+            "no number of shards is enough, and it has"
+            if self.shards_needed is None
+            else f"{self.shards_needed:,} shards instead of"
+        )
         return (
-            f"{self.table} {self.key!r:.60}: {needed} instead of {self.shards:,}: {self.reason}. The busiest "
+            f"{self.table} {self.key!r:.60}: {needed} {self.shards:,}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "

@@ -108,7 +108,8 @@ class ShardsNeeded:
             )
         taken = partitions_taken(worst.read_units, worst.write_units)
         if taken > worst.partitions * (1 - self.headroom):
-            return f"with {self.headroom:.0%} left free {on} serve less than the load: more partitions are needed"
+            serve = "serves" if worst.partitions == 1 else "serve"
+            return f"with {self.headroom:.0%} left free {on} {serve} less than the load: more partitions are needed"
         return (
             f"on {on}, one is asked for more than {serves} with a probability above "
             f"{100 - 100 * self.probability:.6g}%, with any number of shards up to {MOST_SHARDS:,}: more partitions "

@@ -16,6 +16,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, Strategy
 from shardkit.capacity.candidates import Candidate
+from shardkit.capacity.shards import shards_for
 from shardkit.capacity.uniformity import KeyUniformity
 from shardkit.cli import build_app, flights
 
@@ -77,10 +78,11 @@ def test_json(orders: list[dict[str, Any]]) -> None:
         ({"Status": {"S": "paid"}}, 30, 30.0),
     ]
     assert status["writes"] == {
-        "rate": 5000, "hottest_share": 0.5, "hottest": 2500, "limit": 1000, "shards_needed": 3, "a_shard": 2500 / 3,
+        "rate": 5000, "hottest_share": 0.5, "hottest": 2500, "limit": 1000, "a_shard": 2500 / 125,
     }  # fmt: skip
     assert status["reads"] is None
-    assert (status["shards_needed"], status["shards"], status["calculated"]) == (3, 3, None)
+    assert (status["shards_needed"], status["shards"], status["calculated"]) == (125, 125, None)
+    assert status["shards_reason"] == shards_for(write_units=2500).reason
 
 
 def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
@@ -94,7 +96,8 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     assert f"Date: bad at {rate}" in lines
     assert "  Date says when: all of a time goes to one key" in lines
     assert "  the hottest of a time takes 40,000 write units a second (100%), a partition serves 1,000" in lines
-    assert any(line.startswith("  40 shards (needed), by RandomSuffix(40)") for line in lines)
+    assert any(line.startswith("  3,350 shards (needed), by RandomSuffix(3350)") for line in lines)
+    assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none is") for line in lines)
     assert f"OrderId: good at {rate}" in lines
     assert f"Date,Status: bad at {rate}" in lines
     assert "  Date says when: all of a time goes to few keys, 50.0% of it to the hottest" in lines
@@ -104,8 +107,8 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
 def test_times_can_be_said_or_denied(orders: list[dict[str, Any]]) -> None:
     rate = ("--write-units", "10000")
     days, statuses = judged("orders.jsonl", "--key", "Date", "--key", "Status", "--time", "Status", *rate)["keys"]
-    assert (days["times"], days["shards_needed"]) == ([], 1)
-    assert (statuses["times"], statuses["shards_needed"]) == (["Status"], 10)
+    assert (days["times"], days["shards_needed"]) == ([], shards_for(write_units=1000).shards)
+    assert (statuses["times"], statuses["shards_needed"]) == (["Status"], shards_for(write_units=10_000).shards)
     (birthdays,) = judged("orders.jsonl", "--key", "Date", "--no-time", *rate)["keys"]
     assert birthdays["times"] == []
     assert birthdays["good"]

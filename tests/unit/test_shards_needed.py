@@ -104,3 +104,8 @@ def test_a_day_at_4000_write_units_is_written_whole() -> None:
         assert shards is not None
         assert served(shards, 4000, 8) == 1
     assert served(4, 4000, 8) < 0.5
+
+
+def test_a_floats_rounding_is_no_shard() -> None:
+    assert 1 / (1 - 0.8) > 5
+    assert shards_for(write_units=1000, partitions=100, headroom=0.8).least_shards == 5
