@@ -110,8 +110,7 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
     line(f"  throttled requests: {reasons(outcome)}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):
         line(
-            f"  units/s and shares are over {duration(outcome.counted_seconds)}, which the throughput takes to give these "
-            "units: every partition begins with those of one second"
+            f"  units/s and shares are over {duration(outcome.counted_seconds)}: partitions begin with a second's units"
         )
     if outcome.stopped is not None:
         line(f"  not all was written: {outcome.stopped}", "bold red")

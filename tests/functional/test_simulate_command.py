@@ -135,10 +135,7 @@ def test_a_burst_is_explained(folder: Path) -> None:
     assert way["seconds"] == pytest.approx(7, abs=0.2)
     assert (way["units_a_second"], way["share"], way["ceiling"]) == (1000, 0.5, 0.5)
     assert way["hottest_partition"]["units_a_second"] == 1000
-    said = (
-        "  units/s and shares are over 8.0 s, which the throughput takes to give these units: every partition begins "
-        "with those of one second"
-    )
+    said = "  units/s and shares are over 8.0 s: partitions begin with a second's units"
     assert said in invoke("burst.toml").stdout.splitlines()
     assert "units/s and shares are over" not in invoke("small.toml").stdout.partition("\nput\n")[2]
 
