@@ -118,11 +118,8 @@ class Advice:
             else ""
         )
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
-        needed = (
-            "no number of shards is enough, and it has"
-            if self.shards_needed is None
-            else f"{self.shards_needed:,} shards instead of"
-        )
+        known = self.shards_needed is not None
+        needed = f"{self.shards_needed:,} shards instead of" if known else "no number of shards is enough, and it has"
         return (
             f"{self.table} {self.key!r:.60}: {needed} {self.shards:,}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
@@ -163,8 +160,7 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
             continue
         shards = _shards(tally, table, key)
         # As if each shard were as hot as the hottest. Where it was throttled, it asks for more than was seen.
-        units = {"read_units": read * shards, "write_units": write * shards}
-        needed = shards_for(**units, headroom=headroom, more_than=shards)
+        needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
         advice.append(
             Advice(
                 table=table,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import attrgetter
+from typing import Any
 
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.shards import shards_for
@@ -146,7 +147,7 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         asked = table.asked[kind].held[key].peak
         serves = table.serves[index][kind]
         # A partition that has less than partitions can serve is filled by so much less.
-        units = {f"{kind}_units": asked * LIMITS[kind] / serves}
+        units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
         partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)
         if needed.shards == 1:
