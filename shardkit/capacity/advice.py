@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from shardkit.arguments import check_headroom
 from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.shards import shards_for
 from shardkit.capacity.tally import KeyOfTable, Tally
-from shardkit.capacity.units import (
-    PARTITION_READ_UNITS,
-    PARTITION_WRITE_UNITS,
-    partitions_taken,
-    rounded_up,
-)
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 from shardkit.capacity.usage import Usage, figure
 
 __all__ = ["Advice", "Skew", "advice_of", "skew_of"]
 
 _SKEWED = 2.0  # times the fair share
+_THROTTLED = "more than it has, because it was throttled, and what it asks for is not known"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,8 @@ class Advice:
         table: the table's name.
         key: the logical key.
         shards: how many shards it has now.
-        shards_needed: how many it needs.
+        shards_needed: how many it needs; None: no number is enough.
+        reason: why so many, and what is assumed of the table's partitions.
         peak_read_units: read units in the busiest second of its hottest shard (of itself, where it has no shards),
             estimates counted.
         peak_write_units: write units in the busiest second of its hottest shard, estimates counted.
@@ -91,7 +90,8 @@ class Advice:
     table: str
     key: KeyValue
     shards: int
-    shards_needed: int
+    shards_needed: int | None
+    reason: str
     peak_read_units: float
     peak_write_units: float
     throttles: int
@@ -118,8 +118,10 @@ class Advice:
             else ""
         )
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
+        known = self.shards_needed is not None
+        needed = f"{self.shards_needed:,} shards instead of" if known else "no number of shards is enough, and it has"
         return (
-            f"{self.table} {self.key!r:.60}: {self.shards_needed:,} shards instead of {self.shards:,}. The busiest "
+            f"{self.table} {self.key!r:.60}: {needed} {self.shards:,}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
@@ -143,12 +145,12 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     """Name the keys that are above what a partition serves, those that need most shards first."""
     check_headroom(headroom)
     hottest: dict[KeyOfTable, tuple[float, float]] = {}
-    units: defaultdict[KeyOfTable, list[float]] = defaultdict(list)
+    of_shards: defaultdict[KeyOfTable, list[float]] = defaultdict(list)
     for table, logical, physical in tally.physical_keys:
         peaks = tally.physical_keys.peaks((table, logical, physical))
         known = hottest.get((table, logical), peaks)
         hottest[table, logical] = max(known, peaks, key=lambda pair: partitions_taken(*pair))
-        units[table, logical].append(tally.physical_keys.usage((table, logical, physical)).units_with_estimates)
+        of_shards[table, logical].append(tally.physical_keys.usage((table, logical, physical)).units_with_estimates)
     advice = []
     for table, key in tally.keys:
         read, write = hottest.get((table, key)) or tally.keys.peaks((table, key))
@@ -157,21 +159,23 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
         if partitions <= 1 - headroom and not throttles:
             continue
         shards = _shards(tally, table, key)
-        needed = max(rounded_up(shards * partitions / (1 - headroom)), shards + 1)
+        # As if each shard were as hot as the hottest. Where it was throttled, it asks for more than was seen.
+        needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
         advice.append(
             Advice(
                 table=table,
                 key=key,
                 shards=shards,
-                shards_needed=needed,
+                shards_needed=needed.shards,
+                reason=needed.reason if partitions > 1 - headroom else _THROTTLED,
                 peak_read_units=read,
                 peak_write_units=write,
                 throttles=throttles,
                 headroom=headroom,
-                times_fair=_times_fair(units[table, key], shards),
+                times_fair=_times_fair(of_shards[table, key], shards),
             )
         )
-    return sorted(advice, key=lambda one: -one.shards_needed)
+    return sorted(advice, key=lambda one: -(one.shards_needed or inf))
 
 
 def _times_fair(units: Sequence[float], shards: int) -> float:

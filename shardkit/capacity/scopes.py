@@ -11,6 +11,7 @@ from shardkit.arguments import check_count, check_key
 from shardkit.capacity import advice, show
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.shards import HEADROOM
 from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Usage, VectorBytes
 from shardkit.capacity.window import Rates
@@ -224,17 +225,18 @@ class Totals:
         with self.recorder as tally:
             return advice.skew_of(tally, table or tables[0], key)
 
-    def advise(self, *, headroom: float = 0.2) -> list[advice.Advice]:
+    def advise(self, *, headroom: float = HEADROOM) -> list[advice.Advice]:
         """Name the keys that are above what a partition serves, and how many shards each needs.
 
         Example:
             >>> for advice in meter.advise():  # doctest: +SKIP
             ...     print(advice)
-            Orders '2014-07-09': 3 shards instead of 1. The busiest second of its hottest shard took ...
+            Orders '2014-07-09': 190 shards instead of 1: on 8 partitions (assumed: ...
 
         A partition serves 3,000 read units and 1,000 write units a second, each by itself. Looked at is the busiest
-        second of a key's hottest shard; a key that was throttled for the sake of its partition gets one shard more at
-        least. Keys of indexes are not seen.
+        second of a key's hottest shard; a key that was throttled for the sake of its partition needs more than
+        it has. The table's partitions are not known: they are assumed to serve twice the load. Keys of indexes are not
+        seen.
 
         Args:
             headroom: the part of a partition's throughput to leave free, from 0 to below 1.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shardkit.arguments import check_number
+from shardkit.capacity.shards import HEADROOM, ShardsNeeded, shards_for
 from shardkit.capacity.uniformity import Uniformity
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
+from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
 __all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "check_rate", "judge"]
 
@@ -34,37 +35,37 @@ class KeyHeat:
         """Units a second of the hottest key."""
         return self.rate * self.share
 
-    @property
-    def shards(self) -> int:
-        """How many shards the hottest key needs: each takes no more than a partition serves."""
-        return max(1, rounded_up(self.units / self.limit))
-
 
 @dataclass(frozen=True)
 class Verdict:
     """Whether a candidate is a good partition key at a rate.
 
     Attributes:
-        good: whether a partition can serve the hottest key.
+        good: whether a partition can serve the hottest key, with 20% of its throughput left free.
         reason: why, in a sentence.
         writes: what the hottest key takes of the writes; None: the load has none.
         reads: what the hottest key takes of the reads; None: the load has none.
-        shards: how many shards the hottest key needs for both; 1 where the candidate is good.
+        needed: how many shards the hottest key needs for both, why, and what is assumed of the partitions.
     """
 
     good: bool
     reason: str
     writes: KeyHeat | None
     reads: KeyHeat | None
-    shards: int
+    needed: ShardsNeeded
+
+    @property
+    def shards(self) -> int | None:
+        """How many shards the hottest key needs; 1 where the candidate is good. None: no number is enough."""
+        return self.needed.shards
 
 
 def judge(found: Uniformity, *, write_units: float | None = None, read_units: float | None = None) -> Verdict:
     """Say whether a candidate is a good partition key.
 
     It is good if one partition can serve its hottest key: 1,000 write units and 3,000 read units a second, each counted
-    by itself. The hottest key takes the same share of the load as it has of the data; where the key says when an item
-    is written, its share of what is written at that time.
+    by itself, with 20% left free. The hottest key takes the same share of the load as it has of the data; where the key
+    says when an item is written, its share of what is written at that time.
 
     Example:
         >>> from shardkit.capacity.uniformity import KeyUniformity
@@ -73,7 +74,7 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
         ...     days.add((f"2014-07-{day:02}",), 350, 1.0, 0.5)
         >>> verdict = judge(days.result(), write_units=5000)
         >>> verdict.good, verdict.shards
-        (False, 5)
+        (False, 263)
 
     Args:
         found: what was counted.
@@ -97,8 +98,9 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
     writes = _heat("write_units", write_units, found.write_share, PARTITION_WRITE_UNITS)
     reads = _heat("read_units", read_units, found.read_share, PARTITION_READ_UNITS)
     worst = max((heat for heat in (writes, reads) if heat), key=lambda heat: heat.units / heat.limit)
-    good = worst.shards == 1
-    return Verdict(good, _good(found) if good else _bad(found, worst), writes, reads, worst.shards)
+    needed = shards_for(read_units=reads.units if reads else 0.0, write_units=writes.units if writes else 0.0)
+    good = needed.shards == 1
+    return Verdict(good, _good(found) if good else _bad(found, worst), writes, reads, needed)
 
 
 def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | None:
@@ -129,7 +131,7 @@ def _bad(found: Uniformity, worst: KeyHeat) -> str:
         names = " and ".join(found.times)
         one = "one key" if worst.share > _WHOLE else f"few keys, {worst.share:.1%} of it to the hottest"
         return f"{names} say{'' if len(found.times) > 1 else 's'} when: all of a time goes to {one}"
-    if worst.rate / found.distinct > worst.limit:
+    if worst.rate / found.distinct > worst.limit * (1 - HEADROOM):
         return f"it has too few different values, {_about(found)}: evenly spread, each would take too much"
     times = worst.share * found.distinct
     return f"one of its {_about(found)} values takes {worst.share:.1%}, {times:,.0f} times its even share"

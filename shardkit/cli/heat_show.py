@@ -106,12 +106,16 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
 
 
 def _shards(one: Judged) -> list[str]:
+    needs, reason = one.verdict.shards, one.verdict.needed.reason
     if one.shards == 1:
-        return []
-    needed = "needed" if one.shards == one.verdict.shards else f"asked for, {one.verdict.shards:,} needed"
+        return [f"no number of shards is enough: {reason}"] if needs is None else []
+    if one.shards == needs:
+        needed = "needed"
+    else:
+        needed = f"asked for, {'no number is enough' if needs is None else f'{needs:,} needed'}"
     suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", read_units(0) * one.shards
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
-    texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}"]
+    texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
     if one.spread is not None:
         spread, key = one.spread, clipped(key_text(one.found.hottest[0].key))
         over = any(heat.units * spread.share > heat.limit for _, heat in one.heats)
@@ -170,6 +174,7 @@ def to_json(one: Judged) -> dict[str, Any]:
         "writes": _heat(verdict.writes, one.shards),
         "reads": _heat(verdict.reads, one.shards),
         "shards_needed": verdict.shards,
+        "shards_reason": verdict.needed.reason,
         "shards": one.shards,
         "calculated": None
         if spread is None
@@ -195,6 +200,5 @@ def _heat(heat: KeyHeat | None, shards: int) -> dict[str, float] | None:
         "hottest_share": heat.share,
         "hottest": heat.units,
         "limit": heat.limit,
-        "shards_needed": heat.shards,
         "a_shard": heat.units / shards,
     }

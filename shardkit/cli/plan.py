@@ -102,7 +102,7 @@ def shards(
         int | None,
         typer.Option(
             rich_help_panel=TABLE,
-            help="Partitions of the table (shardkit plan table); for twice the load if not given.",
+            help="Partitions of the table (shardkit plan table); assumed for twice the load if not given.",
         ),
     ] = None,
     headroom: Annotated[

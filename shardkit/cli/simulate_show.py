@@ -108,6 +108,10 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
         line(f"  {outcome.reads:,} reads{failed}, {outcome.read_units:,.0f} read units")
     line(f"  throttled requests: {reasons(outcome)}")
+    if duration(outcome.counted_seconds) != duration(outcome.seconds):
+        line(
+            f"  units/s and shares are over {duration(outcome.counted_seconds)}: partitions begin with a second's units"
+        )
     if outcome.stopped is not None:
         line(f"  not all was written: {outcome.stopped}", "bold red")
     for index, kind in pictures(outcome):

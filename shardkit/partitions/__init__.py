@@ -3,6 +3,8 @@
 Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* an assumption of ours.
 """
 
+from shardkit.capacity.hottest import probability_within
+from shardkit.capacity.shards import Fit
 from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
 from shardkit.partitions.estimate import (
     BURST_SECONDS,
@@ -13,9 +15,7 @@ from shardkit.partitions.estimate import (
     partitions_by_older_rule,
     partitions_for_size,
 )
-from shardkit.partitions.hottest import probability_within
 from shardkit.partitions.index_writes import IndexWrites
-from shardkit.partitions.key_load import Fit
 from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, plan_bulk_load
 from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards

@@ -28,7 +28,8 @@ class IndexWrites:
             it has a partition key of its own; None: its partition key is the table's, so that it is sharded too.
         moves: whether a write changes the key of an entry that is there: one write deletes it, another puts it.
         share: the part of the table's writes that write an entry, above 0 and at most 1 (a sparse index has few).
-        partitions: how many a global index has; None: as many as twice its load needs.
+        partitions: how many a global index has; None: not known, twice what its load takes is
+            assumed.
 
     Raises:
         ConfigurationError: a size or a share is none.

@@ -1,42 +1,19 @@
-"""The load of one hot key over its shards: what a shard takes, and whether partitions can serve what falls on them."""
+"""The load of one hot key over its shards: what they take of the table and of its indexes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from shardkit.capacity.units import partitions_taken, read_units, write_units
-from shardkit.partitions.estimate import initial_partitions
-from shardkit.partitions.hottest import probability_bound, probability_within
+from shardkit.capacity.shards import Fit
+from shardkit.capacity.units import read_units, write_units
 from shardkit.partitions.index_writes import IndexWrites
 
-__all__ = ["MOST_SHARDS", "Fit", "KeyLoad", "judged", "least_shards"]
+__all__ = ["KeyLoad"]
 
-MOST_SHARDS = 10_000
-"""Where the search for a number of shards ends: a Query of that many takes 5,000 read units at least."""
 PAGE_BYTES = 1024 * 1024  # of a Query
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How the shards of a key fall on the partitions of a table, or of an index that has the table's partition key.
-
-    Args:
-        index: the index's name; None: the table.
-        read_units: read units a second that all shards take.
-        write_units: write units a second that all shards take.
-        partitions: how many there are.
-        most: how many shards a partition can serve, with the headroom kept free.
-        probability: that no partition gets more.
-    """
-
-    index: str | None
-    read_units: float
-    write_units: float
-    partitions: int
-    most: int
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -52,7 +29,7 @@ class KeyLoad:
         consistent: whether reads are strongly consistent.
         indexes: the table's secondary indexes.
         headroom: the part of a partition's throughput that is left free.
-        partitions: how many the table has; None: as many as twice the load needs.
+        partitions: how many the table has; None: not known.
         times: how many times as many partitions the table and its indexes have.
     """
 
@@ -109,38 +86,10 @@ class KeyLoad:
 
     def fits(self, shards: int) -> Iterator[Fit]:
         """Give how the shards fit the table and each index that is sharded with it."""
-        yield self._fit(shards, None, self.partitions, self.read_units(shards), self.write_units(shards))
+        options: dict[str, Any] = {"headroom": self.headroom, "times": self.times}
+        units = self.read_units(shards), self.write_units(shards)
+        yield Fit.of(shards, *units, partitions=self.partitions, **options)
         for index in self.indexes:
             if not index.local and index.hottest_share is None:
-                yield self._fit(shards, index.name, index.partitions, 0.0, self.index_write_units(index, shards))
-
-    def _fit(self, shards: int, index: str | None, has: int | None, read: float, write: float) -> Fit:
-        partitions = self.times * (has or initial_partitions(read_units=2 * read, write_units=2 * write))
-        taken = partitions_taken(read, write)
-        most = math.floor(min(shards, round(shards * self.limit / taken, 9))) if taken else shards
-        return Fit(index, read, write, partitions, most, 0.0)
-
-
-def least_shards(load: KeyLoad, probability: float) -> tuple[int, tuple[Fit, ...]] | None:
-    """Find the least number of shards with which no partition gets too many, at this probability or a higher one.
-
-    The table and each index are looked at for themselves. None: there is no such number up to MOST_SHARDS.
-    """
-    failed: list[tuple[int, int]] = []
-    for shards in range(1, MOST_SHARDS + 1):
-        fits = tuple(load.fits(shards))
-        tried = [(fit.most, fit.partitions) for fit in fits]
-        # One shard more, and no more of them on a partition: less probable than what has failed.
-        if tried == failed:
-            continue
-        if all(probability_bound(shards, fit.partitions, fit.most) >= probability for fit in fits):
-            known = judged(shards, fits)
-            if all(fit.probability >= probability for fit in known):
-                return shards, known
-        failed = tried
-    return None
-
-
-def judged(shards: int, fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
-    """Give them with their probabilities, which take time to find."""
-    return tuple(replace(fit, probability=probability_within(shards, fit.partitions, fit.most)) for fit in fits)
+                units = 0.0, self.index_write_units(index, shards)
+                yield Fit.of(shards, *units, partitions=index.partitions, index=index.name, **options)

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardkit.arguments import check_count, check_headroom, check_number
+from shardkit.capacity.shards import HEADROOM, PROBABILITY, Fit, shards_needed
 from shardkit.capacity.sizes import ITEM_BYTES
 from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.index_writes import IndexWrites
-from shardkit.partitions.key_load import MOST_SHARDS, Fit, KeyLoad, judged, least_shards
+from shardkit.partitions.key_load import KeyLoad
 from shardkit.partitions.shard_reasoning import shard_reasoning, shard_warnings
 from shardkit.partitions.statements import Statement, counted, number, percent, show
 
@@ -68,32 +69,32 @@ class ShardPlan:
     """How many shards a key needs, and what that costs.
 
     Args:
-        shards: how many; 1: no sharding.
-        least_shards: how many the limits of a partition ask for, were each shard on a partition of its own.
-        reached: whether ``shards`` reaches the probability that was asked for.
+        shards: how many; 1: no sharding. None: no number is enough; what else depends on it is of ``least_shards``.
+        least_shards: how many would do if each shard were on a partition of its own; None: no number would.
+        reason: why so many, or why there is no number, in a sentence.
         asked_probability: the probability that was asked for.
         headroom: the part of a partition's throughput that is left free.
         item_size: bytes of an item, without a suffix.
         stored_size: bytes of an item with the longest suffix.
         item_write_units: write units of a write, on the table and its local indexes.
         fits: how the shards fall on the table's partitions, then on those of each index that is sharded with it.
-        empty_query: what a Query costs that finds nothing.
-        query: what a Query costs that evaluates as many items as was said; None: it was not said.
+        empty_query: what a Query costs that finds nothing; None: there is no number of shards.
+        query: what a Query costs that evaluates as many items as was said; None: it was not said, or likewise.
         alternatives: with more partitions.
         reasoning: the rules and the models that the figures come from.
         warnings: where sharding does not help, or costs more than it brings.
     """
 
-    shards: int
-    least_shards: int
-    reached: bool
+    shards: int | None
+    least_shards: int | None
+    reason: str
     asked_probability: float
     headroom: float
     item_size: int
     stored_size: int
     item_write_units: float
     fits: tuple[Fit, ...]
-    empty_query: FanOut
+    empty_query: FanOut | None
     query: FanOut | None
     alternatives: tuple[Alternative, ...]
     reasoning: tuple[Statement, ...]
@@ -124,13 +125,15 @@ class ShardPlan:
                 if fit.index is None
                 else f"index {fit.index} ({counted(fit.write_units, 'write unit')} a second)"
             )
-            figures.append(
-                f"{where} has {counted(fit.partitions, 'partition')}, each serves {fit.most:,} of the shards; none "
-                f"gets more with a probability of {percent(fit.probability)}"
+            serves = (
+                ""
+                if self.shards is None
+                else f", each serves {fit.most:,} of the shards; none gets more with a probability of "
+                f"{percent(fit.probability)}"
             )
-        figures.append(str(self.empty_query))
-        if self.query is not None:
-            figures.append(str(self.query))
+            assumed = " (assumed)" if fit.assumed else ""
+            figures.append(f"{where} has {counted(fit.partitions, 'partition')}{assumed}{serves}")
+        figures += [str(query) for query in (self.empty_query, self.query) if query is not None]
         for other in self.alternatives:
             shards = "no number of shards is enough" if other.shards is None else counted(other.shards, "shard")
             cost = (
@@ -139,10 +142,10 @@ class ShardPlan:
                 else f", an empty Query {number(other.query_read_units)} read units"
             )
             figures.append(f"or with {counted(other.partitions, 'partition')}: {shards}{cost}")
-        if self.reached:
-            title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
-        else:
+        if self.shards is None:
             title = "No number of shards serves this load"
+        else:
+            title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
         return show(title, figures, self.reasoning, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,8 +163,8 @@ def plan_shards(
     consistent: bool = False,
     indexes: Iterable[IndexWrites] = (),
     partitions: int | None = None,
-    headroom: float = 0.2,
-    probability: float = 0.99,
+    headroom: float = HEADROOM,
+    probability: float = PROBABILITY,
 ) -> ShardPlan:
     """Say how many shards a partition key value needs.
 
@@ -183,7 +186,8 @@ def plan_shards(
         items_per_query: how many items each of them evaluates.
         consistent: whether reads are strongly consistent.
         indexes: the table's secondary indexes.
-        partitions: how many the table has (``shardkit plan table``); None: as many as twice the load needs.
+        partitions: how many the table has (``shardkit plan table``); None: not known, twice what the load takes
+            is assumed.
         headroom: the part of a partition's throughput to leave free, from 0 to below 1.
         probability: with which no partition may get more than it serves, above 0 and below 1: on the table, and on
             each index by itself.
@@ -226,27 +230,27 @@ def plan_shards(
 
 
 def _planned(load: KeyLoad, probability: float) -> ShardPlan:
-    least = next((n for n in range(1, MOST_SHARDS + 1) if all(fit.most for fit in load.fits(n))), 1)
-    found = least_shards(load, probability)
-    shards, fits = found or (least, judged(least, tuple(load.fits(least))))
+    needed = shards_needed(load.fits, headroom=load.headroom, probability=probability)
+    shards = needed.shards
+    looked_at = shards or needed.least_shards or 1
     alternatives = (
-        tuple(_alternative(replace(load, times=times), probability) for times in _TIMES) if shards > 1 else ()
+        () if shards == 1 else tuple(_alternative(replace(load, times=times), probability) for times in _TIMES)
     )
     return ShardPlan(
         shards=shards,
-        least_shards=least,
-        reached=found is not None,
+        least_shards=needed.least_shards,
+        reason=needed.reason,
         asked_probability=probability,
         headroom=load.headroom,
         item_size=load.item_size,
-        stored_size=load.stored_size(shards),
-        item_write_units=load.item_write_units(shards),
-        fits=fits,
-        empty_query=_fan_out(load, shards, 0),
-        query=_fan_out(load, shards, load.items_of_query) if load.items_of_query else None,
+        stored_size=load.stored_size(looked_at),
+        item_write_units=load.item_write_units(looked_at),
+        fits=needed.fits,
+        empty_query=_fan_out(load, shards, 0) if shards else None,
+        query=_fan_out(load, shards, load.items_of_query) if shards and load.items_of_query else None,
         alternatives=alternatives,
-        reasoning=tuple(shard_reasoning(load, shards, least, fits[0])),
-        warnings=tuple(shard_warnings(load, shards, fits, probability)),
+        reasoning=tuple(shard_reasoning(load, looked_at, needed)),
+        warnings=tuple(shard_warnings(load, looked_at, needed)),
     )
 
 
@@ -261,8 +265,7 @@ def _fan_out(load: KeyLoad, shards: int, items: int) -> FanOut:
 
 
 def _alternative(load: KeyLoad, probability: float) -> Alternative:
-    found = least_shards(load, probability)
-    shards = None if found is None else found[0]
-    partitions = next(load.fits(shards or 1)).partitions
+    needed = shards_needed(load.fits, headroom=load.headroom, probability=probability)
+    shards, partitions = needed.shards, needed.fits[0].partitions
     units = None if shards is None else load.query_read_units(shards, 0)
     return Alternative(partitions, partitions * PARTITION_WRITE_UNITS, shards, units)

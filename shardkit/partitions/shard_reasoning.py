@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from shardkit.capacity.shards import ShardsNeeded
 from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
-from shardkit.partitions.key_load import MOST_SHARDS, Fit, KeyLoad
-from shardkit.partitions.statements import Statement, counted, model, number, percent, rule
+from shardkit.partitions.key_load import KeyLoad
+from shardkit.partitions.statements import Statement, counted, model, number, rule
 
 __all__ = ["shard_reasoning", "shard_warnings"]
 
@@ -15,7 +16,7 @@ _PARTITIONS_PAGE = "Partitions and data distribution"
 _UNITS = "Item Size Calculations"
 
 
-def shard_reasoning(load: KeyLoad, shards: int, least: int, table: Fit) -> Iterator[Statement]:
+def shard_reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
     """State the rules and the models that a number of shards comes from."""
     yield rule(
         f"a write of {load.stored_size(shards):,} bytes takes {counted(load.item_write_units(shards), 'write unit')}, "
@@ -34,24 +35,12 @@ def shard_reasoning(load: KeyLoad, shards: int, least: int, table: Fit) -> Itera
     )
     yield model(
         f"{load.headroom:.0%} of it is left free, reads and writes are counted each by itself"
-        + (f": at least {counted(least, 'shard')}" if table.most else "")
+        + ("" if needed.least_shards is None else f": at least {counted(needed.least_shards, 'shard')}")
     )
-    if shards == 1:
+    if needed.shards == 1:
         return
-    yield model(
-        "each shard is on any partition with the same probability, all partitions have equal parts of the keys, and "
-        f"all shards are equally hot: {table.partitions:,} partitions get "
-        f"{counted(shards / table.partitions, 'shard')} on average, and the fullest at most {table.most:,} with a "
-        f"probability of {percent(table.probability)} (exact)"
-    )
-    yield model(
-        "a hot partition takes up to what a partition serves, also where its part of the provisioned throughput is "
-        "less, as long as the table has units left: by adaptive capacity, which the guide calls best effort"
-    )
-    if load.partitions is None:
-        yield model(
-            "the table has as many partitions as twice the load needs, as an on-demand table has for its earlier peak"
-        )
+    yield model(needed.reason)
+    yield from map(model, needed.assumptions)
     yield rule(
         f"more partitions take fewer shards: a table that is set once to {PARTITION_WRITE_UNITS:,} write units a "
         "second for each keeps them when it is set lower",
@@ -74,11 +63,17 @@ def shard_reasoning(load: KeyLoad, shards: int, least: int, table: Fit) -> Itera
     )
 
 
-def shard_warnings(load: KeyLoad, shards: int, fits: Iterable[Fit], probability: float) -> Iterator[Statement]:
+def shard_warnings(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
     """State what stands against it."""
-    for fit in fits:
-        if fit.probability < probability:
-            yield _unreached(load, shards, fit)
+    asked = load.queries * load.query_read_units(1, 0)
+    if asked > load.limit * PARTITION_READ_UNITS:
+        yield model(
+            f"no number of shards serves this load: every Query asks every shard, and {number(load.queries)} of them a "
+            f"second take {number(asked)} read units a second of each at least; query less often, or keep a copy of "
+            "what is read"
+        )
+    elif needed.shards is None:
+        yield model(f"no number of shards is enough: {needed.reason}")
     if load.writes and load.item_write_units(shards) > load.item_write_units(1):
         yield rule(
             f"the suffix makes an item of {load.item_size:,} bytes one of {load.stored_size(shards):,}: "
@@ -87,7 +82,7 @@ def shard_warnings(load: KeyLoad, shards: int, fits: Iterable[Fit], probability:
             _UNITS_PAGE,
         )
     yield from _hot_indexes(load, shards)
-    if shards == 1:
+    if needed.shards is None or shards == 1:
         return
     if load.write_units(1) <= load.limit * PARTITION_WRITE_UNITS:
         yield rule(
@@ -105,22 +100,6 @@ def shard_warnings(load: KeyLoad, shards: int, fits: Iterable[Fit], probability:
             f"throughput of {counted(extra / PARTITION_READ_UNITS, 'partition')}, for {number(gained)} write units a "
             f"second that one partition does not serve, the throughput of {number(gained / PARTITION_WRITE_UNITS)}"
         )
-
-
-def _unreached(load: KeyLoad, shards: int, fit: Fit) -> Statement:
-    where = "the table's" if fit.index is None else f"index {fit.index}'s"
-    asked = load.queries * load.query_read_units(1, 0)
-    if fit.index is None and asked > load.limit * PARTITION_READ_UNITS:
-        return model(
-            f"no number of shards serves this load on {where} partitions: every Query asks every shard, and "
-            f"{number(load.queries)} of them a second take {number(asked)} read "
-            "units a second of each at least; query less often, or keep a copy of what is read"
-        )
-    return model(
-        f"with {shards:,} shards the fullest of {where} {fit.partitions:,} partitions is asked for too much with a "
-        f"probability of {percent(1 - fit.probability)}, and no number of shards up to {MOST_SHARDS:,} is enough: more "
-        "partitions are needed"
-    )
 
 
 def _hot_indexes(load: KeyLoad, shards: int) -> Iterator[Statement]:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import attrgetter
+from typing import Any
 
 from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.shards import shards_for
 from shardkit.capacity.show import Grid, plain
-from shardkit.capacity.units import rounded_up
 from shardkit.capacity.usage import figure
+from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.throttle import Kind
 from shardkit.testing.partitioned import Key, PartitionedTable
 
@@ -144,10 +146,21 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
         serves = table.serves[index][kind]
-        shards = max(2, rounded_up(asked / serves))
+        # A partition that has less than partitions can serve is filled by so much less.
+        units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
+        partitions = len(table.partitions[index])
+        needed = shards_for(**units, partitions=partitions)
+        if needed.shards == 1:
+            advice = (
+                "That alone it would serve, but other keys are on it too: shardkit.partitions.plan_shards says how "
+                f"many shards a whole key needs on {partitions:,} partitions."
+            )
+        elif needed.shards is None:
+            advice = f"No number of shards is enough for that: {needed.reason}."
+        else:
+            advice = f"Spread it over {needed.shards:,} shards, as ShardedTable does: {needed.reason}."
         yield (
             f"Key {value!r:.60} of {table.name if index is None else f'{table.name} {index}'} was refused most: it was "
             f"asked for up to {figure(asked)} {kind} units a second (each attempt counted), and its partition serves "
-            f"{figure(serves)}. Spread it over {shards:,} shards or more, as ShardedTable does; "
-            "shardkit.partitions.plan_shards says how many."
+            f"{figure(serves)}. {advice}"
         )

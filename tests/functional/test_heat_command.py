@@ -16,6 +16,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, Strategy
 from shardkit.capacity.candidates import Candidate
+from shardkit.capacity.shards import shards_for
 from shardkit.capacity.uniformity import KeyUniformity
 from shardkit.cli import build_app, flights
 
@@ -77,10 +78,11 @@ def test_json(orders: list[dict[str, Any]]) -> None:
         ({"Status": {"S": "paid"}}, 30, 30.0),
     ]
     assert status["writes"] == {
-        "rate": 5000, "hottest_share": 0.5, "hottest": 2500, "limit": 1000, "shards_needed": 3, "a_shard": 2500 / 3,
+        "rate": 5000, "hottest_share": 0.5, "hottest": 2500, "limit": 1000, "a_shard": 2500 / 97,
     }  # fmt: skip
     assert status["reads"] is None
-    assert (status["shards_needed"], status["shards"], status["calculated"]) == (3, 3, None)
+    assert (status["shards_needed"], status["shards"], status["calculated"]) == (97, 97, None)
+    assert status["shards_reason"] == shards_for(write_units=2500).reason
 
 
 def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
@@ -94,7 +96,8 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     assert f"Date: bad at {rate}" in lines
     assert "  Date says when: all of a time goes to one key" in lines
     assert "  the hottest of a time takes 40,000 write units a second (100%), a partition serves 1,000" in lines
-    assert any(line.startswith("  40 shards (needed), by RandomSuffix(40)") for line in lines)
+    assert any(line.startswith("  3,350 shards (needed), by RandomSuffix(3350)") for line in lines)
+    assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none is") for line in lines)
     assert f"OrderId: good at {rate}" in lines
     assert f"Date,Status: bad at {rate}" in lines
     assert "  Date says when: all of a time goes to few keys, 50.0% of it to the hottest" in lines
@@ -104,11 +107,12 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
 def test_times_can_be_said_or_denied(orders: list[dict[str, Any]]) -> None:
     rate = ("--write-units", "10000")
     days, statuses = judged("orders.jsonl", "--key", "Date", "--key", "Status", "--time", "Status", *rate)["keys"]
-    assert (days["times"], days["shards_needed"]) == ([], 1)
-    assert (statuses["times"], statuses["shards_needed"]) == (["Status"], 10)
+    assert (days["times"], days["shards_needed"]) == ([], shards_for(write_units=1000).shards)
+    assert (statuses["times"], statuses["shards_needed"]) == (["Status"], shards_for(write_units=10_000).shards)
     (birthdays,) = judged("orders.jsonl", "--key", "Date", "--no-time", *rate)["keys"]
     assert birthdays["times"] == []
-    assert birthdays["good"]
+    assert not birthdays["good"]  # a tenth is 1,000, and 20% of what a partition serves is left free
+    assert judged("orders.jsonl", "--key", "Date", "--no-time", "--write-units", "8000")["keys"][0]["good"]
 
 
 @pytest.mark.parametrize(
@@ -130,22 +134,22 @@ def test_a_constant_by_is_told(by: str, count: int, told: bool) -> None:
 def test_a_calculated_suffix_is_measured(orders: list[dict[str, Any]]) -> None:
     arguments = ("orders.jsonl", "--key", "Status", "--write-units", "8000")
     (status,) = judged(*arguments, "--by", "OrderId")["keys"]
-    strategy = CalculatedSuffix("OrderId", shards=4)
+    strategy = CalculatedSuffix("OrderId", shards=190)
     new = [item for item in orders if item["Status"] == "new"]
     shards = Counter(strategy.shard_of("new", item) for item in new)
     assert Strategy.from_dict(status["calculated"]["strategy"]) == strategy
     assert status["calculated"]["hottest_share"] == max(shards.values()) / 50
-    assert (status["calculated"]["shards_used"], status["calculated"]["items_without"]) == (4, 0)
+    assert (status["calculated"]["shards_used"], status["calculated"]["items_without"]) == (len(shards), 0)
     # By what all of them share nothing is spread; and the number of shards can be given.
     (bad,) = judged(*arguments, "--by", "Status,Ratio", "--shards", "9")["keys"]
-    assert (bad["shards"], bad["shards_needed"]) == (9, 4)
+    assert (bad["shards"], bad["shards_needed"]) == (9, 190)
     assert (bad["calculated"]["shards_used"], bad["calculated"]["hottest_share"]) == (1, 1.0)
     (lacking,) = judged(*arguments, "--by", "Coupon")["keys"]
     assert lacking["calculated"]["items_without"] == sum("Coupon" not in item for item in new)
     assert "too much for a partition" in invoke(*arguments, "--by", "Ratio").stdout
     shown = invoke(*arguments, "--by", "OrderId", "--shards", "9").stdout
     assert "too much for a partition" not in shown
-    assert "9 shards (asked for, 4 needed), by RandomSuffix(9)" in shown
+    assert "9 shards (asked for, 190 needed), by RandomSuffix(9)" in shown
     assert "CalculatedSuffix(by='OrderId', shards=9) puts new on 9 of them, the hottest with" in shown
 
 
@@ -321,7 +325,7 @@ def test_all_flights() -> None:
             f"{found.effective_keys:,.0f}",
             f"{counts.most_common(1)[0][1] / counts.total():.2%}",
             f"{verdict.writes.units:,.0f}",
-            "good" if verdict.good else f"bad, {verdict.shards} shards",
+            "good" if verdict.good else f"bad, {verdict.shards:,} shards",
         ]
     # The same by a tenth of the memory.
     estimated, real = sketched.result(20), exact["tailnum"]

@@ -120,8 +120,24 @@ def test_json() -> None:
     assert put["reads"] == pytest.approx(40, abs=3)
     taken = [partition["taken"]["write"] for partition in loaded["heat"][0]["partitions"]]
     assert sum(map(sum, taken)) == loaded["write_units"] == 2000
-    assert loaded["hottest_partition"]["units_a_second"] == pytest.approx(max(map(sum, taken)) / loaded["seconds"])
+    assert loaded["hottest_partition"]["units_a_second"] == pytest.approx(
+        max(map(sum, taken)) / loaded["counted_seconds"]
+    )
     assert simulated("small.toml") == found
+
+
+def test_a_burst_is_explained(folder: Path) -> None:
+    """8,000 units on one partition: it has 1,000 at the start, and is through after 7 seconds."""
+    hot = SMALL.partition('[[way]]\nname = "put"')[0].replace("number = 2000", "number = 8000")
+    hot = hot.replace('distribution = "zipf", values = 50', 'distribution = "uniform", values = 1')
+    (folder / "burst.toml").write_text(hot, encoding="utf-8")
+    (way,) = simulated("burst.toml")["ways"]
+    assert way["seconds"] == pytest.approx(7, abs=0.2)
+    assert (way["units_a_second"], way["share"], way["ceiling"]) == (1000, 0.5, 0.5)
+    assert way["hottest_partition"]["units_a_second"] == 1000
+    said = "  units/s and shares are over 8.0 s: partitions begin with a second's units"
+    assert said in invoke("burst.toml").stdout.splitlines()
+    assert "units/s and shares are over" not in invoke("small.toml").stdout.partition("\nput\n")[2]
 
 
 def test_what_could_not_be_written_is_said(folder: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import stable_hash
+from shardkit.capacity.hottest import probability_bound, probability_within
 from shardkit.errors import ConfigurationError
-from shardkit.partitions.hottest import probability_bound, probability_within
 
 
 @pytest.mark.parametrize(

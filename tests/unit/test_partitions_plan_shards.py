@@ -31,7 +31,7 @@ def test_one_partition_is_enough() -> None:
 
 
 def test_beyond_the_headroom_it_is_not() -> None:
-    assert plan_shards(350, 801).shards > 1
+    assert (plan_shards(350, 801).shards or 0) > 1
     assert plan_shards(350, 801, headroom=0).shards == 1
 
 
@@ -72,13 +72,15 @@ def test_no_smaller_number_serves_the_table_and_its_index(
 
 def test_the_probability_is_the_exact_one_not_its_bound() -> None:
     # Five shards on five partitions: 3.8%, which the bound takes for 22%.
-    assert not plan_shards(350, 4000, partitions=5, probability=0.1).reached
+    assert plan_shards(350, 4000, partitions=5, probability=0.1).shards is None
     assert plan_shards(350, 4000, partitions=5, probability=0.03).shards == 5
 
 
 def test_the_hottest_partition_of_a_simulation_stays_under_its_limit() -> None:
     plan = plan_shards(350, 3000, partitions=9, probability=0.9)
     rounds, draw = 2000, random.Random(4)
+    assert plan.shards is not None
+    assert plan.least_shards is not None
     each = plan.table.write_units / plan.shards
     under = sum(
         max(Counter(draw.choices(range(9), k=plan.shards)).values()) * each <= 800 + 1e-9 for _ in range(rounds)
@@ -106,13 +108,13 @@ def test_reads_ask_for_shards_too() -> None:
 
 def test_where_the_partitions_are_too_few_it_says_so() -> None:
     plan = plan_shards(350, 4000, partitions=5)
-    assert not plan.reached
-    assert plan.shards == plan.least_shards == 5
+    assert (plan.shards, plan.least_shards, plan.empty_query, plan.query) == (None, 5, None, None)
     assert plan.probability == pytest.approx(5 * 4 * 3 * 2 / 5**5)
-    assert (
-        "with 5 shards the fullest of the table's 5 partitions is asked for too much with a probability of 96.16%"
-        in (warned(plan))
+    assert plan.reason == (
+        "on 5 partitions, one is asked for more than 0.8 of what a partition serves (20% is left free) with a "
+        "probability above 1%, with any number of shards up to 10,000: more partitions are needed"
     )
+    assert plan.reason in warned(plan)
     assert plan.alternatives[0].shards == 100
 
 
@@ -127,6 +129,8 @@ def test_where_a_doubled_table_is_too_small_as_well() -> None:
 
 def test_200_empty_shards_cost_100_read_units() -> None:
     plan = plan_shards(350, 4000, items_per_query=1000)
+    assert plan.shards is not None
+    assert plan.empty_query is not None
     assert plan.empty_query.requests == plan.shards
     assert plan.empty_query.read_units == 0.5 * plan.shards
     assert (plan.empty_query.plain_requests, plan.empty_query.plain_read_units) == (1, 0.5)
@@ -142,7 +146,9 @@ def test_pages_of_1_mb_are_requests() -> None:
 
 
 def test_strongly_consistent_reads_cost_twice() -> None:
-    assert plan_shards(350, 4000, consistent=True).empty_query.read_units == 190
+    query = plan_shards(350, 4000, consistent=True).empty_query
+    assert query is not None
+    assert query.read_units == 190
 
 
 def test_a_suffix_may_cost_a_write_unit() -> None:
@@ -164,16 +170,19 @@ def test_an_index_with_the_tables_partition_key_is_sharded_with_it() -> None:
     assert (index.index, index.write_units, index.partitions) == ("ByTotal", 4000, 8)
     assert plan.probability == index.probability < table.probability
     assert plan.least_shards == 5
-    assert plan.shards > plan_shards(350, 2000, partitions=64).shards
+    without = plan_shards(350, 2000, partitions=64)
+    assert (plan.shards or 0) > (without.shards or 0) > 1
     wide = plan_shards(350, 2000, partitions=64, indexes=[IndexWrites("ByTotal", 2000, partitions=64)])
     assert wide.fits[1].partitions == 64
+    assert wide.shards is not None
+    assert plan.shards is not None
     assert wide.shards < plan.shards
 
 
 def test_a_local_index_takes_the_tables_partitions() -> None:
     plan = plan_shards(350, 500, indexes=[IndexWrites("ByTotal", 100, local=True)])
     assert (plan.item_write_units, plan.table.write_units, len(plan.fits)) == (2, 1000, 1)
-    assert plan.shards > 1
+    assert (plan.shards or 0) > 1
 
 
 def test_an_index_with_a_hot_key_of_its_own_throttles_the_table() -> None:
@@ -189,7 +198,7 @@ def test_an_index_with_a_hot_key_of_its_own_throttles_the_table() -> None:
 
 def test_fan_out_reads_that_cost_more_than_the_writes_bring() -> None:
     few = plan_shards(350, 1200, queries_per_second=10, partitions=16)
-    assert few.shards > 1
+    assert (few.shards or 0) > 1
     assert "costs more than it brings" not in warned(few)
     many = plan_shards(350, 1200, queries_per_second=2000, partitions=16)
     assert "sharding costs more than it brings: queries take" in warned(many)
@@ -199,7 +208,7 @@ def test_fan_out_reads_that_cost_more_than_the_writes_bring() -> None:
 
 def test_reads_that_ask_for_shards_are_better_cached() -> None:
     plan = plan_shards(350, 100, 12_000)
-    assert plan.shards > 1
+    assert (plan.shards or 0) > 1
     (said,) = [one for one in plan.warnings if "cache" in one.text]
     assert (said.kind, said.page) == ("rule", "Best Practices for Tables, Cache Popular Items")
     for writes in (4000, 900):
@@ -208,14 +217,15 @@ def test_reads_that_ask_for_shards_are_better_cached() -> None:
 
 def test_partitions_that_are_too_few_for_any_number_of_shards() -> None:
     plan = plan_shards(350, 4000, partitions=1)
-    assert (plan.shards, plan.least_shards, plan.reached) == (5, 5, False)
+    assert (plan.shards, plan.least_shards) == (None, 5)
+    assert plan.reason == "with 20% left free 1 partition serves less than the load: more partitions are needed"
     assert str(plan).startswith("No number of shards serves this load\n")
     assert "more partitions are needed" in warned(plan)
 
 
 def test_queries_that_no_number_of_shards_serves() -> None:
     plan = plan_shards(350, 400, queries_per_second=6000)
-    assert (plan.shards, plan.reached, plan.probability) == (1, False, 0.0)
+    assert (plan.shards, plan.least_shards, plan.probability) == (None, None, 0.0)
     assert str(plan).startswith("No number of shards serves this load\n")
     assert "at least 1 shard" not in str(plan)
     assert "at least 1 shard" in str(plan_shards(350, 400))
@@ -226,8 +236,8 @@ def test_queries_that_no_number_of_shards_serves() -> None:
 
 def test_a_load_beyond_all_bounds() -> None:
     plan = plan_shards(350, 1e9)
-    assert (plan.shards, plan.reached) == (1, False)
-    assert "no number of shards up to 10,000 is enough: more partitions are needed" in warned(plan)
+    assert (plan.shards, plan.least_shards) == (None, None)
+    assert "with up to 10,000 shards each of them is asked for more than 0.8 of what a partition serves" in warned(plan)
 
 
 @pytest.mark.parametrize("rate", [1e-310, 5e-324])
@@ -260,8 +270,9 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
     plan = plan_shards(
         item_size, writes, reads, queries_per_second=queries, partitions=partitions, headroom=headroom, probability=0.9
     )
-    assert plan.shards >= plan.least_shards
-    if plan.reached:
+    if plan.shards is not None:
+        assert plan.least_shards is not None
+        assert plan.shards >= plan.least_shards
         assert plan.probability >= 0.9
         assert plan.table.write_units / min(plan.shards, partitions) <= 1000 * (1 - headroom) + 1e-6
         assert plan.table.read_units / min(plan.shards, partitions) <= 3000 * (1 - headroom) + 1e-6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
 from random import Random
@@ -17,7 +16,6 @@ from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.capacity import CapacityEstimator, item_size
 from shardkit.codec import from_wire, from_wire_item
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
-from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, Weighted
 from shardkit.partitions.scenarios.items import FILLER, Items, Kept, generated
 from shardkit.partitions.scenarios.running import in_turn
@@ -170,7 +168,7 @@ def test_where_items_are_stored_and_what_their_keys_take(strategy: Strategy) -> 
     sharding = Sharding.described("T", strategy, DESCRIPTION)
     spread = SpreadItems(items, sharding, seed=3)
     estimator = CapacityEstimator(DESCRIPTION)
-    expected: dict[str | None, Counter[Any]] = {None: Counter(), "All": Counter(), "Keys": Counter()}
+    expected: Counter[Any] = Counter()
     for place in range(len(items)):
         stored = spread[place]
         assert spread[place] == stored
@@ -178,28 +176,10 @@ def test_where_items_are_stored_and_what_their_keys_take(strategy: Strategy) -> 
         logical, shard = strategy.split(from_wire(stored["Key"]))
         assert {**from_wire_item(stored), "Key": logical} == items[place]
         assert shard in strategy.shards_for(logical)
-        units = estimator.put_item(stored)
-        expected[None][stored["Key"]["S"]] += int(units.table)
-        for index, taken in units.global_indexes.items():
-            expected[index][stored["User"]["S"]] += int(taken)
-    found = spread.key_units(DESCRIPTION)
-    assert {index: Counter({key[0][1]: units for key, units in one.units.items()}) for index, one in found.items()} == (
-        expected
-    )
-    assert found[None].total == expected[None].total()
-    assert found[None].hottest == pytest.approx(expected[None].most_common(1)[0])
+        expected[stored["Key"]["S"]] += int(estimator.put_item(stored).table)
+    found = spread.key_units()
+    assert Counter({key[0][1]: units for key, units in found.units.items()}) == expected
+    assert found.total == expected.total()
+    assert found.hottest == pytest.approx(expected.most_common(1)[0])
     if isinstance(strategy, RandomSuffix) and strategy.shards == 7:
-        assert len(expected[None]) == 14
-
-
-def busiest(keys: Sequence[str], partitions: Partitions) -> float:
-    places = Counter(partitions.place(hash_of({"S": key})) for key in keys)
-    return max(places.values()) / len(keys)
-
-
-def test_the_busiest_partitions_share() -> None:
-    values = [f"key-{number}" for number in range(50)]
-    items = made(EachValue(values, (2, 2)))
-    spread = SpreadItems(items, Sharding.described("T", Unsharded(), DESCRIPTION), seed=1)
-    partitions = Partitions(read_units=0, write_units=11_000, count=11)
-    assert spread.key_units(DESCRIPTION)[None].busiest_share(partitions) == busiest(values, partitions)
+        assert len(expected) == 14

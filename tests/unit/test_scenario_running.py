@@ -6,6 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardkit.partitions.scenarios.items import Items, generated
 from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
@@ -64,7 +66,7 @@ def test_a_days_key_is_throttled_and_its_shards_are_not() -> None:
     assert unsharded.throttled == {HOT: 7500 - unsharded.written}
     assert unsharded.seconds == pytest.approx(5, abs=0.01)
     assert not unsharded.complete
-    assert unsharded.busiest[1] == pytest.approx(1200, rel=0.001)
+    assert unsharded.busiest[1] == 1000
     assert (unsharded.hottest_key, unsharded.hottest_key_share) == ("2014-07-09", 1.0)
 
     sharded = simulated(items=day, load=puts(1500, attempts=1), sharding={"shards": 50, "by": "OrderId"})
@@ -87,7 +89,8 @@ def test_the_tables_throughput_is_a_reason_too() -> None:
     outcome = simulated(table={"write_units": 400}, items={"number": 6000}, load=puts(600, attempts=1))
     assert outcome.throttled == {"TableWriteProvisionedThroughputExceeded": 6000 - outcome.written}
     assert outcome.written == pytest.approx(400 * (10 + 1), rel=0.01)
-    assert outcome.share == pytest.approx(1.1, rel=0.01)
+    assert (outcome.units_a_second, outcome.share) == (400, 1)
+    assert outcome.counted_seconds == pytest.approx(outcome.seconds + 1, abs=0.1)  # what the table began with
 
 
 def test_without_adaptive_capacity_a_partition_has_its_share() -> None:
@@ -151,6 +154,29 @@ def test_the_ceiling_is_what_the_busiest_partition_leaves() -> None:
     assert small.ceiling == pytest.approx(1.0)  # each partition could serve what all have
     alone = simulated(items={"number": 2000}, load={"with": "bulk_load"}, table={"write_units": 400, "adaptive": False})
     assert alone.ceiling == pytest.approx(loaded.ceiling)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.integers(1, 1500),
+    st.integers(1, 8),
+    st.integers(100, 6000),
+    st.sampled_from([0, 1, 300]),
+    st.sampled_from([{"adaptive": True}, {"adaptive": False}, {"on_demand": True}, {"split_for_heat": 0.5}]),
+    st.sampled_from([{"with": "bulk_load"}, {"with": "batch_writer", "attempts": 1}, puts(3000)]),
+    st.sampled_from([MANY, DAY, {"distribution": "zipf", "values": 20}]),
+)
+def test_no_share_is_above_its_ceiling_and_no_partition_above_what_it_serves(
+    number: int, partitions: int, units: int, burst: int, table: dict[str, Any], load: dict[str, Any], keys: Any
+) -> None:
+    table = {**table, "write_units": units, "partitions": partitions, "burst_seconds": burst}
+    outcome = simulated(table=table, items={"number": number, "keys": keys, "size": [100, 3000]}, load=load)
+    assert (outcome.ceiling is None) == (load["with"] == "put_item")
+    assert outcome.share <= (1 if outcome.ceiling is None else outcome.ceiling) * (1 + 1e-9)
+    assert (outcome.ceiling or 0) <= 1 + 1e-9
+    assert outcome.busiest[1] <= 1000 * (1 + 1e-9)
+    # Nothing is served sooner than that: all begin with one second's units, and nobody gets more in advance.
+    assert outcome.seconds >= outcome.least_seconds - 1 - 1e-6
 
 
 @pytest.mark.parametrize("tool", ["bulk_load", "batch_writer"])

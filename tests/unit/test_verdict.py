@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.capacity.shards import shards_for
 from shardkit.capacity.uniformity import KeyUniformity, Uniformity
 from shardkit.capacity.verdict import TABLE_UNITS, Verdict, judge
 from shardkit.errors import ConfigurationError
@@ -33,7 +34,7 @@ def test_status_code_where_there_are_only_a_few_is_bad() -> None:
     verdict = judge(found_in("Status", {"200": 900, "301": 50, "404": 40, "500": 10}))
     assert not verdict.good
     assert verdict.reason == "it has too few different values, 4: evenly spread, each would take too much"
-    assert verdict.shards == 36  # 90% of 40,000
+    assert verdict.needed == shards_for(read_units=36_000, write_units=36_000)  # 90% of 40,000
 
 
 MINUTES = [f"2014-07-09T{hour:02}:{minute:02}" for hour in range(24) for minute in range(60)]
@@ -49,7 +50,7 @@ def test_creation_date_rounded_to_day_hour_or_minute_is_bad(values: list[str]) -
     verdict = judge(found)
     assert not verdict.good
     assert verdict.reason == "Created says when: all of a time goes to one key"
-    assert verdict.shards == 40
+    assert verdict.needed == shards_for(read_units=40_000, write_units=40_000)
 
 
 def test_device_id_where_each_is_accessed_alike_is_good() -> None:
@@ -60,22 +61,23 @@ def test_device_id_where_one_is_by_far_more_popular_is_bad() -> None:
     verdict = judge(found_in("DeviceId", {"popular": 5000, **{f"device{number}": 20 for number in range(500)}}))
     assert not verdict.good
     assert verdict.reason == "one of its 501 values takes 33.3%, 167 times its even share"
-    assert verdict.shards == 14  # a third of 40,000
+    assert verdict.shards == shards_for(write_units=40_000 / 3).shards
 
 
 def test_what_fits_into_a_single_partition_is_good() -> None:
     # "If ... requirements do not exceed the read and write capabilities of a single partition ..."
     days = found_in("Date", {"2014-07-09": 10})
-    verdict = judge(days, write_units=1000, read_units=3000)
+    verdict = judge(days, write_units=800, read_units=2400)  # 20% is left free
     assert verdict.good
     assert verdict.reason == "it has one value only, but one partition can serve that at this rate"
-    assert not judge(days, write_units=1000.5).good
-    assert not judge(days, read_units=3001).good
+    assert not judge(days, write_units=800.5).good
+    assert not judge(days, read_units=2401).good
 
 
-def test_the_guides_day_needs_as_many_shards_as_partitions() -> None:
-    days = found_in("Date", {"2014-07-09": 10, "2014-07-10": 10})
-    assert judge(days, write_units=200_000).shards == 200
+def test_a_day_beyond_what_shards_can_serve_has_no_number() -> None:
+    verdict = judge(found_in("Date", {"2014-07-09": 10, "2014-07-10": 10}), write_units=200_000)
+    assert (verdict.good, verdict.shards) == (False, None)
+    assert "on 400 partitions (assumed: twice what the load takes), one is asked for more" in verdict.needed.reason
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------
@@ -89,19 +91,19 @@ def test_reads_and_writes_are_judged_apart() -> None:
     verdict = judge(uniformity.result(), write_units=9000, read_units=15_000)
     assert verdict.writes is not None
     assert verdict.reads is not None
-    assert (verdict.writes.share, verdict.writes.units, verdict.writes.shards) == (10 / 18, 5000, 5)
-    assert (verdict.reads.share, verdict.reads.units, verdict.reads.shards) == (0.6, 9000, 3)
-    assert verdict.shards == 5
+    assert (verdict.writes.share, verdict.writes.units) == (10 / 18, 5000)
+    assert (verdict.reads.share, verdict.reads.units) == (0.6, 9000)
+    assert verdict.needed == shards_for(write_units=5000, read_units=9000)
     only_reads = judge(uniformity.result(), read_units=15_000)
     assert only_reads.writes is None
-    assert only_reads.shards == 3
+    assert only_reads.shards == shards_for(read_units=9000).shards
 
 
 def test_without_a_rate_it_is_what_a_table_gets() -> None:
-    found = found_in("k", {f"{number}": 1 for number in range(40)})
+    found = found_in("k", {f"{number}": 1 for number in range(50)})
     assert judge(found) == judge(found, write_units=TABLE_UNITS, read_units=TABLE_UNITS)
     assert judge(found).good
-    assert not judge(found_in("k", {f"{number}": 1 for number in range(39)})).good
+    assert not judge(found_in("k", {f"{number}": 1 for number in range(49)})).good
 
 
 def test_a_composite_key_with_a_date_is_judged_by_its_keys_of_a_date() -> None:
@@ -112,22 +114,23 @@ def test_a_composite_key_with_a_date_is_judged_by_its_keys_of_a_date() -> None:
                 uniformity.add((f"2013-02-{day:02}", origin), 350, 1.0, 0.5)
     verdict = judge(uniformity.result(), write_units=4000)
     assert verdict.reason == "Date says when: all of a time goes to few keys, 50.0% of it to the hottest"
-    assert verdict.shards == 2
+    assert verdict.shards == shards_for(write_units=2000).shards
 
 
 @given(
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 30), min_size=1),
-    st.floats(1, 10**6),
-    st.floats(1, 10**6),
+    st.floats(1, 10_000),
+    st.floats(1, 30_000),
 )
-def test_shards_are_as_many_as_a_partition_needs_and_no_more(
+def test_shards_are_those_that_the_hottest_key_needs(
     counts: dict[str, int], write_units: float, read_units: float
 ) -> None:
     verdict: Verdict = judge(found_in("k", counts), write_units=write_units, read_units=read_units)
     heats = [heat for heat in (verdict.writes, verdict.reads) if heat is not None]
     assert verdict.good == (verdict.shards == 1)
-    assert all(heat.units / verdict.shards <= heat.limit * (1 + 1e-8) for heat in heats)
-    assert verdict.shards == 1 or any(heat.units / (verdict.shards - 1) > heat.limit for heat in heats)
+    assert verdict.good == all(heat.units <= heat.limit * 0.8 * (1 + 1e-8) for heat in heats)
+    writes, reads = (max(counts.values()) / sum(counts.values()) * rate for rate in (write_units, read_units))
+    assert verdict.shards == shards_for(write_units=writes, read_units=reads).shards
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])

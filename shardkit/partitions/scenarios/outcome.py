@@ -25,8 +25,9 @@ class Outcome:
         written: items that were.
         provisioned: units a second that the table has of the kind that matters (``kind``): what is provisioned, or all
             that its partitions serve.
-        ceiling: the share of them that hashing allows: the busiest partition (of the table or of an index) cannot be
-            faster; None where the scenario sets the rate.
+        least_seconds: in how many seconds the busiest partition (of the table or of an index), or the table as a whole,
+            is given by its rate what it served. A run can be one second shorter: each begins with a second's units.
+        limited: whether the scenario leaves it to the partitions how fast it goes.
         requests: requests, each retry counted.
         throttled: requests that were throttled, by the service's reason; a batch of which a part came back says none.
         reads: reads that were begun.
@@ -42,7 +43,8 @@ class Outcome:
     items: int = 0
     written: int = 0
     provisioned: float = 0.0
-    ceiling: float | None = None
+    least_seconds: float = 0.0
+    limited: bool = False
     requests: int = 0
     throttled: Mapping[str, int] = field(default_factory=dict)
     reads: int = 0
@@ -68,14 +70,26 @@ class Outcome:
         return "read" if self.way.load is None else "write"
 
     @property
+    def counted_seconds(self) -> float:
+        """The seconds that rates and shares are over: until all that was served is given by the rates too."""
+        return max(self.seconds, self.least_seconds)
+
+    @property
     def units_a_second(self) -> float:
         """Units a second of that kind, over the whole time."""
-        return self._served(self.kind) / self.seconds if self.seconds else 0.0
+        return self._served(self.kind) / self.counted_seconds if self.counted_seconds else 0.0
 
     @property
     def share(self) -> float:
         """The share of the units that there were, over the whole time."""
         return self.units_a_second / self.provisioned if self.provisioned else 0.0
+
+    @property
+    def ceiling(self) -> float | None:
+        """The share that hashing allows: that of ``least_seconds``; None where the scenario sets the rate."""
+        if not (self.limited and self.least_seconds and self.provisioned):
+            return None
+        return self._served(self.kind) / (self.least_seconds * self.provisioned)
 
     @property
     def complete(self) -> bool:
@@ -85,7 +99,7 @@ class Outcome:
     @property
     def busiest(self) -> tuple[int, float]:
         """The table's partition that served the most: its number from 1, and its units a second."""
-        seconds = self.seconds or 1.0
+        seconds = self.counted_seconds or 1.0
         served = [sum(one.taken[self.kind]) / seconds for one in self.heat[None].by_range]
         number = max(range(len(served)), key=served.__getitem__)
         return number + 1, served[number]
@@ -100,6 +114,7 @@ class Outcome:
             "name": self.way.name,
             "strategy": self.way.strategy.to_dict(),
             "seconds": self.seconds,
+            "counted_seconds": self.counted_seconds,
             "items": self.items,
             "written": self.written,
             "write_units": self.write_units,

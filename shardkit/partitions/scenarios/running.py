@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 from shardkit.capacity.units import rounded_up
@@ -16,7 +17,7 @@ from shardkit.partitions.scenarios.items import Items
 from shardkit.partitions.scenarios.outcome import Outcome
 from shardkit.partitions.scenarios.retries import Retries
 from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throughput, Way
-from shardkit.partitions.scenarios.spread import KeyUnits, SpreadItems
+from shardkit.partitions.scenarios.spread import SpreadItems
 from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.partitions.throttle import Kind
@@ -59,7 +60,7 @@ class _Run:
         description = way.table.description(items.types)
         sharding = Sharding.described(way.table.name, way.strategy, description)
         self._spread = SpreadItems(items, sharding, scenario.seed)
-        self._key_units = self._spread.key_units(description)
+        self._key_units = self._spread.key_units()
         self._throughputs: dict[str | None, Throughput] = {None: way.table.throughput}
         self._throughputs |= {index.name: index.throughput for index in way.table.indexes}
         resource = f"table/{way.table.name}"
@@ -67,7 +68,7 @@ class _Run:
             index: _partitions(throughput, resource if index is None else f"{resource}/index/{index}")
             for index, throughput in self._throughputs.items()
         }
-        self._ceiling = self._ceiling_of_hashing()
+        self._alone = {index: self._serves_alone(index) for index in self._partitions}
         self._table = WatchedTable(
             description,
             self._partitions[None],
@@ -106,7 +107,7 @@ class _Run:
         if reads is not None:
             machines.append(reads)
         self._simulator.run_all(machines)
-        key, units = self._key_units[None].hottest
+        key, units = self._key_units.hottest
         kind: Kind = "read" if load is None else "write"
         return Outcome(
             way=way,
@@ -114,32 +115,32 @@ class _Run:
             items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,
             provisioned=self._provisioned(None, kind),
-            ceiling=self._ceiling,
+            least_seconds=max(self._least_seconds(index, kind) for index in self._partitions),
+            limited=way.load is not None and way.load.tool != "put_item",
             requests=table.requests,
             throttled=dict(table.throttled.most_common()),
             reads=0 if reads is None else reads.begun,
             failed_reads=0 if reads is None else reads.failed,
             hottest_key=key,
-            hottest_key_share=units / (self._key_units[None].total or 1.0),
+            hottest_key_share=units / (self._key_units.total or 1.0),
             heat={index: partitions.heat for index, partitions in self._partitions.items()},
             stopped=None if load is None else _stopped(load),
         )
 
     # -- what hashing allows
 
-    def _ceiling_of_hashing(self) -> float | None:
-        """Give the share of the provisioned throughput at which the busiest partition of all has no rest."""
-        if self._way.load is None or self._way.load.tool == "put_item":
-            return None
-        seconds = max(self._least_seconds(index, units) for index, units in self._key_units.items())
-        return self._key_units[None].total / (self._provisioned(None, "write") * seconds)
+    def _serves_alone(self, index: str | None) -> dict[Kind, float]:
+        """Give the units a second that a partition serves; after a split it is no more."""
+        throughput, partitions = self._throughputs[index], len(self._partitions[index])
+        shared = throughput.adaptive_seconds is None and not throughput.on_demand
+        return {
+            kind: min(limit, self._provisioned(index, kind) / partitions) if shared else limit
+            for kind, limit in LIMITS.items()
+        }
 
-    def _least_seconds(self, index: str | None, units: KeyUnits) -> float:
-        partitions, provisioned = self._partitions[index], self._provisioned(index, "write")
-        alone = LIMITS["write"]
-        if self._throughputs[index].adaptive_seconds is None:
-            alone = min(alone, provisioned / len(partitions))
-        return max(units.total / provisioned, units.total * units.busiest_share(partitions) / alone)
+    def _least_seconds(self, index: str | None, kind: Kind) -> float:
+        taken = [sum(one.taken[kind]) for one in self._partitions[index].heat.partitions]
+        return max(sum(taken) / (self._provisioned(index, kind) or inf), max(taken) / (self._alone[index][kind] or inf))
 
     def _provisioned(self, index: str | None, kind: Kind) -> float:
         throughput = self._throughputs[index]

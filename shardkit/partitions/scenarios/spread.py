@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.capacity.indexes import indexes_of
-from shardkit.capacity.sizes import item_size
 from shardkit.capacity.units import write_units
 from shardkit.codec import WireItem, WireValue, from_wire, to_wire_item
 from shardkit.hashing import stable_hash
 from shardkit.operations.items import drawn_shard
-from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.scenarios.items import Items
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
@@ -25,7 +22,7 @@ Key = tuple[tuple[str, Any], ...]  # of each attribute of a partition key its ty
 
 @dataclass(frozen=True)
 class KeyUnits:
-    """The write units that each partition key of a table, or of a global index, takes when every item is written once.
+    """The write units that each partition key of a table takes when every item is written once.
 
     Args:
         units: by the partition key's wire values.
@@ -43,13 +40,6 @@ class KeyUnits:
         """The partition key that takes the most, as text, and its write units."""
         ((key, units),) = self.units.most_common(1) or [((), 0)]
         return "#".join(str(from_wire({letter: content})) for letter, content in key), float(units)
-
-    def busiest_share(self, partitions: Partitions) -> float:
-        """Give the part of the write units that falls on the partition that gets the most."""
-        places: Counter[int] = Counter()
-        for key, units in self.units.items():
-            places[partitions.place(hash_of(*({letter: content} for letter, content in key)))] += units
-        return max(places.values(), default=0) / (self.total or 1.0)
 
 
 class SpreadItems:
@@ -79,26 +69,14 @@ class SpreadItems:
         stored, _ = self._stored(number, self.items.attributes(number))
         return {name: stored[name] for name in self.sharding.keys.names}
 
-    def key_units(self, description: Mapping[str, Any]) -> dict[str | None, KeyUnits]:
-        """Give what the keys of the table (None), and of each global index by its name, take.
-
-        Args:
-            description: the table's, as CreateTable takes it.
-        """
-        indexes = [one for one in indexes_of(description, self.sharding.keys) if not one.local]
-        units: dict[str | None, Counter[Key]] = {name: Counter() for name in (None, *(one.name for one in indexes))}
+    def key_units(self) -> KeyUnits:
+        """Give what the table's partition keys take."""
+        units: Counter[Key] = Counter()
         for number, size in enumerate(self.items.sizes):
             stored, shard = self._stored(number, self.items.attributes(number))
-            size += self.sharding.suffix_bytes(shard)  # noqa: PLW2901 - it is stored with its suffix
-            units[None][_key(stored, self.sharding.keys.partition)] += int(write_units(size))
-            for index in indexes:
-                if not all(name in stored for name in index.keys.names):
-                    continue
-                held = size
-                if index.projected is not None:
-                    held = item_size({name: value for name, value in stored.items() if name in index.projected})
-                units[index.name][_key(stored, index.keys.partition)] += int(write_units(held))
-        return {name: KeyUnits(counted) for name, counted in units.items()}
+            suffix = self.sharding.suffix_bytes(shard)
+            units[_key(stored, self.sharding.keys.partition)] += int(write_units(size + suffix))
+        return KeyUnits(units)
 
     def _stored(self, number: int, item: Mapping[str, Any]) -> tuple[WireItem, int | None]:
         wire = to_wire_item(item)

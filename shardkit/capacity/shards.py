@@ -1,0 +1,213 @@
+"""How many shards a hot key needs: the one answer, wherever it is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from shardkit.capacity.hottest import probability_bound, probability_within
+from shardkit.capacity.units import partitions_taken, rounded_up
+
+__all__ = [
+    "HEADROOM",
+    "MOST_SHARDS",
+    "PROBABILITY",
+    "Fit",
+    "ShardsNeeded",
+    "shards_for",
+    "shards_needed",
+]
+
+HEADROOM = 0.2
+"""The part of a partition's throughput that is left free."""
+PROBABILITY = 0.99
+"""With which no partition is asked for more than that."""
+MOST_SHARDS = 10_000
+"""Where the search for a number of shards ends: a Query of that many takes 5,000 read units at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How the shards of a key fall on the partitions of a table, or of an index that has the table's partition key.
+
+    Args:
+        index: the index's name; None: the table.
+        read_units: read units a second that all shards take.
+        write_units: write units a second that all shards take.
+        partitions: how many there are.
+        assumed: whether their number is not known, and twice what the load takes is assumed.
+        most: how many shards a partition can serve, with the headroom kept free.
+        probability: that no partition gets more.
+    """
+
+    index: str | None
+    read_units: float
+    write_units: float
+    partitions: int
+    assumed: bool
+    most: int
+    probability: float
+
+    @classmethod
+    def of(
+        cls,
+        shards: int,
+        read_units: float,
+        write_units: float,
+        *,
+        partitions: int | None,
+        headroom: float,
+        index: str | None = None,
+        times: int = 1,
+    ) -> Fit:
+        """Give how so many shards fit, without the probability, which takes time to find.
+
+        ``partitions`` are None where nobody knows; ``times`` as many are looked at.
+        """
+        taken = partitions_taken(read_units, write_units)
+        most = math.floor(min(shards, round(shards * (1 - headroom) / taken, 9))) if taken else shards
+        has = times * (partitions or max(1, rounded_up(2 * taken)))
+        return cls(index, read_units, write_units, has, partitions is None, most, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsNeeded:
+    """How many shards a key needs, and why.
+
+    Args:
+        shards: the least number that is enough; 1: no sharding. None: no number is.
+        least_shards: how many would do if each shard were on a partition of its own; None: no number would.
+        fits: how ``shards`` (or ``least_shards``) fall on the table's partitions, and on those of sharded indexes.
+        headroom: the part of a partition's throughput that is left free.
+        probability: with which no partition is to be asked for more.
+    """
+
+    shards: int | None
+    least_shards: int | None
+    fits: tuple[Fit, ...]
+    headroom: float
+    probability: float
+
+    @property
+    def reason(self) -> str:
+        """Why so many, or why there is no number, in a sentence that says what is assumed of the partitions."""
+        worst = min(self.fits, key=lambda fit: fit.probability)
+        serves = f"{1 - self.headroom:.4g} of what a partition serves ({self.headroom:.0%} is left free)"
+        if self.shards == 1:
+            return f"the key takes no more than {serves}"
+        if self.least_shards is None:
+            return f"with up to {MOST_SHARDS:,} shards each of them is asked for more than {serves}"
+        assumed = " (assumed: twice what the load takes)" if worst.assumed else ""
+        where = "" if worst.index is None else f" of index {worst.index}"
+        on = f"{worst.partitions:,} partition{'' if worst.partitions == 1 else 's'}{where}{assumed}"
+        if self.shards is not None:
+            return (
+                f"on {on}, none is asked for more than {serves}, with a probability of at least "
+                f"{100 * self.probability:.6g}%"
+            )
+        taken = partitions_taken(worst.read_units, worst.write_units)
+        if taken > worst.partitions * (1 - self.headroom):
+            serve = "serves" if worst.partitions == 1 else "serve"
+            return f"with {self.headroom:.0%} left free {on} {serve} less than the load: more partitions are needed"
+        return (
+            f"on {on}, one is asked for more than {serves} with a probability above "
+            f"{100 - 100 * self.probability:.6g}%, with any number of shards up to {MOST_SHARDS:,}: more partitions "
+            "are needed"
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is assumed of the partitions, each in a sentence."""
+        return (*([_ASSUMED] if any(fit.assumed for fit in self.fits) else ()), _EVEN, _ADAPTIVE)
+
+
+_ASSUMED = (
+    "the number of partitions is not known, and assumed to serve twice the load, as those of an on-demand table that "
+    "has served it before"
+)
+_EVEN = (
+    "each shard is on any partition with the same probability, all partitions have equal parts of the keys, and all "
+    "shards are equally hot"
+)
+_ADAPTIVE = (
+    "a hot partition takes up to what a partition serves, also where its part of the provisioned throughput is less, "
+    "as long as the table has units left: by adaptive capacity, which the guide calls best effort"
+)
+
+
+def shards_for(
+    *,
+    read_units: float = 0.0,
+    write_units: float = 0.0,
+    partitions: int | None = None,
+    headroom: float = HEADROOM,
+    more_than: int = 0,
+) -> ShardsNeeded:
+    """Say how many shards a key needs that takes so many units a second.
+
+    Example:
+        >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards
+        (190, 45)
+        >>> print(shards_for(write_units=4000, partitions=4).reason)
+        with 20% left free 4 partitions serve less than the load: more partitions are needed
+
+    Args:
+        read_units: read units a second of the whole key, at its peak.
+        write_units: write units a second, likewise.
+        partitions: how many the table has; None: not known, twice what the load takes is assumed.
+        headroom: the part of a partition's throughput to leave free, from 0 to below 1.
+        more_than: so many shards are known not to be enough.
+    """
+    return shards_needed(
+        lambda shards: (Fit.of(shards, read_units, write_units, partitions=partitions, headroom=headroom),),
+        headroom=headroom,
+        more_than=more_than,
+    )
+
+
+def shards_needed(
+    fits: Callable[[int], Iterable[Fit]], *, headroom: float, probability: float = PROBABILITY, more_than: int = 0
+) -> ShardsNeeded:
+    """Find the least number of shards with which no partition gets too many, at this probability or a higher one.
+
+    Args:
+        fits: gives how a number of shards fits the table, and each index that is sharded with it, which are looked at
+            for themselves.
+        headroom: the part of a partition's throughput that ``fits`` leaves free.
+        probability: above 0 and below 1.
+        more_than: so many shards are known not to be enough.
+
+    Cost:
+        No request; up to some seconds of CPU for tens of thousands of writes a second.
+    """
+    least: int | None = None
+    found: int | None = None
+    known: tuple[Fit, ...] = ()
+    failed: list[tuple[int, int]] = []
+    for shards in range(more_than + 1, MOST_SHARDS + 1):
+        tries = tuple(fits(shards))
+        if least is None and all(fit.most for fit in tries):
+            least = shards
+        tried = [(fit.most, fit.partitions) for fit in tries]
+        # One shard more, and no more of them on a partition: less probable than what has failed.
+        if tried == failed:
+            continue
+        if all(probability_bound(shards, fit.partitions, fit.most) >= probability for fit in tries):
+            known = _judged(shards, tries)
+            if all(fit.probability >= probability for fit in known):
+                found = shards
+                break
+        failed = tried
+    return ShardsNeeded(
+        shards=found,
+        least_shards=least,
+        fits=known if found else _judged(least or 1, tuple(fits(least or 1))),
+        headroom=headroom,
+        probability=probability,
+    )
+
+
+def _judged(shards: int, fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
+    """Give them with their probabilities."""
+    return tuple(replace(fit, probability=probability_within(shards, fit.partitions, fit.most)) for fit in fits)
