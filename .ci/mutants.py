@@ -40,29 +40,18 @@ else:
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "mutants"
 LEVELS = ("tests/unit", "tests/functional")
-SWAPS: dict[type[ast.AST], tuple[type[Any], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Add: (ast.Sub,),
-    ast.Sub: (ast.Add,),
-    ast.Mult: (ast.Div,),
-    ast.Div: (ast.Mult,),
-    ast.FloorDiv: (ast.Mult,),
-    ast.Mod: (ast.Mult,),
-    ast.Pow: (ast.Mult,),
-    ast.And: (ast.Or,),
-    ast.Or: (ast.And,),
+# fmt: off
+SWAPS: dict[Any, tuple[type[Any], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,), ast.Is: (ast.IsNot,), ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,), ast.NotIn: (ast.In,), ast.And: (ast.Or,), ast.Or: (ast.And,),
+    ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Mult: (ast.Div,), ast.Div: (ast.Mult,),
+    ast.FloorDiv: (ast.Mult,), ast.Mod: (ast.Mult,), ast.Pow: (ast.Mult,),
 }
-NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "bisect_left": "bisect_right"}
-NAMES["bisect_right"] = "bisect_left"
+NAMES = {
+    "min": "max", "max": "min", "any": "all", "all": "any", "bisect_left": "bisect_right", "bisect_right": "bisect_left"
+}
+# fmt: on
 
 
 class Mutant(NamedTuple):
@@ -92,31 +81,36 @@ def changed(node: ast.AST, **fields: Any) -> Any:
 
 def changes(node: Any) -> Iterator[ast.AST]:
     """Give what a node (not its children) can be replaced by."""
+    others = SWAPS.get(type(getattr(node, "op", None)), ())
     if isinstance(node, ast.Compare):
         for place, operator in enumerate(node.ops):
             for other in SWAPS[type(operator)]:
                 yield changed(node, ops=[*node.ops[:place], other(), *node.ops[place + 1 :]])
     elif isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp):
-        yield from (changed(node, op=other()) for other in SWAPS.get(type(node.op), ()))
-        if isinstance(node, ast.BoolOp):
-            for place in range(len(node.values)):
-                yield changed(node, values=[*node.values[:place], *node.values[place + 1 :]])
+        yield from (changed(node, op=other()) for other in others)
+        for place in range(len(node.values) if isinstance(node, ast.BoolOp) else 0):
+            yield changed(node, values=[*node.values[:place], *node.values[place + 1 :]])  # type: ignore[union-attr]
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.USub):
         yield node.operand
-    elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield ast.Constant(not node.value)
     elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        yield from (ast.Constant(node.value + 1), ast.Constant(node.value - 1))
+        values = [not node.value] if isinstance(node.value, bool) else [node.value + 1, node.value - 1]
+        yield from map(ast.Constant, values)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NAMES:
         yield changed(node, func=ast.Name(NAMES[node.func.id]))
-    elif isinstance(node, ast.If | ast.IfExp | ast.While):
+    yield from changes_of_statement(node)
+
+
+def changes_of_statement(node: Any) -> Iterator[ast.AST]:
+    """Give other statements for one: a negated condition, no value, no effect."""
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
         if isinstance(node.test, ast.Name | ast.Attribute | ast.Call):
             yield changed(node, test=ast.UnaryOp(ast.Not(), node.test))
-    elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node.value) != "None":
-        yield ast.Return()
+    elif isinstance(node, ast.Return):
+        if node.value is not None and ast.unparse(node.value) != "None":
+            yield ast.Return()
     elif isinstance(node, ast.Break | ast.Continue):
         yield ast.Continue() if isinstance(node, ast.Break) else ast.Break()
-    if (
+    elif (
         isinstance(node, ast.AugAssign | ast.Delete | ast.Raise)
         or (isinstance(node, ast.Assign) and not any(isinstance(target, ast.Name) for target in node.targets))
         or (isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant))
@@ -152,7 +146,10 @@ def mutants(path: str) -> Iterator[Mutant]:
             statement = node
         for new in changes(node):
             # Of a condition that is negated only the condition is written anew.
-            old, fresh = (node.test, new.test) if isinstance(node, ast.If | ast.IfExp | ast.While) else (node, new)
+            old: Any = node
+            fresh: Any = new
+            if isinstance(node, ast.If | ast.IfExp | ast.While):
+                old, fresh = node.test, fresh.test
             text = ast.unparse(ast.fix_missing_locations(fresh))
             if not isinstance(fresh, ast.stmt | ast.Constant):
                 text = f"({text})"
@@ -192,9 +189,9 @@ class Tests:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
 
-    def pytest(self, *arguments: str, timeout: float | None = None, **variables: str) -> bool:
+    def run(self, *arguments: str, timeout: float | None = None, variables: dict[str, str] | None = None) -> bool:
         """Run tests; False if one failed, or it took too long."""
-        process = multiprocessing.get_context("fork").Process(target=self._child, args=(arguments, variables))
+        process = multiprocessing.get_context("fork").Process(target=self._child, args=(arguments, variables or {}))
         process.start()
         process.join(timeout)
         if process.exitcode is None:
@@ -222,7 +219,7 @@ class Tests:
             print("measuring which tests execute which lines", flush=True)
             coverage = ["--cov=shardkit", "--cov-context=test", "--cov-report="]
             variables = {"COVERAGE_FILE": str(CACHE / "coverage"), "MUTANTS_SECONDS": str(CACHE / "seconds.json")}
-            if not self.pytest(*LEVELS, *coverage, **variables):
+            if not self.run(*LEVELS, *coverage, variables=variables):
                 raise SystemExit(f"the tests fail without any change: {CACHE / 'output.txt'}")
             kept.write_text(json.dumps(self._contexts()), "utf-8")
         self.seconds: dict[str, float] = json.loads((CACHE / "seconds.json").read_text("utf-8"))
@@ -257,7 +254,8 @@ class Tests:
         slow = sorted(tests, key=lambda test: (not test.startswith(LEVELS[0]), self.seconds.get(test, 1.0)))
         arguments = CACHE / "arguments.txt"
         arguments.write_text("\n".join(slow), "utf-8")
-        return not slow or self.pytest("-x", f"@{arguments}", timeout=60 + 10 * sum(map(self.seconds.__getitem__, slow)))
+        seconds = sum(self.seconds.get(test, 1.0) for test in slow)
+        return not slow or self.run("-x", f"@{arguments}", timeout=120 + 10 * seconds)
 
 
 # As a plugin of the tests that it runs: it measures their time, and keeps hypothesis from looking for a small example.
@@ -316,6 +314,8 @@ def main() -> None:
                 kept.write_text(json.dumps([one.name for one in survivors]), "utf-8")
                 print(f"{number}/{len(chosen)} survived: {mutant.path}:{mutant.line} in {mutant.scope}")
                 print(f"  - {mutant.was}\n  + {mutant.now}", flush=True)
+            elif number % 10 == 0:
+                print(f"{number}/{len(chosen)}", flush=True)
     killed = len(chosen) - skipped - len(survivors)
     print(f"{len(chosen)} of {len(everything)} mutants: {killed} killed, {skipped} equivalent, {len(survivors)} left")
     raise SystemExit(bool(survivors))

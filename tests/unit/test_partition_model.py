@@ -225,7 +225,8 @@ def test_more_throughput_doubles_the_partitions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "write_units", "after"), [(1, 1001, 2), (1, 8000, 8), (2, 2001, 4), (2, 8000, 8), (3, 3001, 6), (3, 9000, 12)]
+    ("count", "write_units", "after"),
+    [(1, 1001, 2), (1, 8000, 8), (2, 2001, 4), (2, 8000, 8), (3, 3001, 6), (3, 9000, 12)],
 )
 def test_more_throughput_doubles_all_partitions_as_often_as_needed(count: int, write_units: int, after: int) -> None:
     """Each is split into equal ranges with equal shares; what they serve already splits none."""
