@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
 import json
 import multiprocessing
@@ -179,8 +180,9 @@ def pure_files() -> list[str]:
 class Tests:
     """Runs tests in a copy of the tree; knows which of them execute a line."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, levels: tuple[str, ...]) -> None:
         self.tree = tree
+        self.levels = levels
         names = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True, stdout=-1
         ).stdout.decode()
@@ -189,14 +191,13 @@ class Tests:
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
 
-    def run(self, *arguments: str, timeout: float | None = None, variables: dict[str, str] | None = None) -> bool:
-        """Run tests; False if one failed, or it took too long."""
+    def run(self, *arguments: str, variables: dict[str, str] | None = None) -> bool:
+        """Run tests; False if one failed, or took too long."""
         process = multiprocessing.get_context("fork").Process(target=self._child, args=(arguments, variables or {}))
         process.start()
-        process.join(timeout)
-        if process.exitcode is None:
-            os.killpg(process.pid or 0, signal.SIGKILL)  # with what its tests have started
-            process.join()
+        process.join()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid or 0, signal.SIGKILL)  # what its tests have started and left
         return process.exitcode == 0
 
     def _child(self, arguments: tuple[str, ...], variables: dict[str, str]) -> None:
@@ -223,6 +224,7 @@ class Tests:
                 raise SystemExit(f"the tests fail without any change: {CACHE / 'output.txt'}")
             kept.write_text(json.dumps(self._contexts()), "utf-8")
         self.seconds: dict[str, float] = json.loads((CACHE / "seconds.json").read_text("utf-8"))
+        _usual.update(self.seconds)
         self.by_line: dict[str, dict[str, list[str]]] = json.loads(kept.read_text("utf-8"))
 
     def _contexts(self) -> dict[str, dict[int, list[str]]]:
@@ -251,15 +253,17 @@ class Tests:
             path.write_bytes(before)
 
     def _pass(self, tests: set[str]) -> bool:
+        tests = {test for test in tests if test.startswith(self.levels)}
         slow = sorted(tests, key=lambda test: (not test.startswith(LEVELS[0]), self.seconds.get(test, 1.0)))
         arguments = CACHE / "arguments.txt"
         arguments.write_text("\n".join(slow), "utf-8")
-        seconds = sum(self.seconds.get(test, 1.0) for test in slow)
-        return not slow or self.run("-x", f"@{arguments}", timeout=120 + 10 * seconds)
+        return not slow or self.run("-x", f"@{arguments}")
 
 
-# As a plugin of the tests that it runs: it measures their time, and keeps hypothesis from looking for a small example.
+# As a plugin of the tests that it runs: it measures their time, ends those that hang, and keeps hypothesis from looking
+# for small examples.
 
+_usual: dict[str, float] = {}
 _seconds: defaultdict[str, float] = defaultdict(float)
 
 
@@ -268,6 +272,11 @@ def pytest_configure() -> None:
     phases = [Phase.explicit, Phase.generate]
     settings.register_profile("mutants", settings(), derandomize=True, database=None, phases=phases)
     settings.load_profile("mutants")
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Let a test that hangs end the process, by the signal."""
+    signal.alarm(30 + int(10 * _usual.get(nodeid, 60.0)))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -288,6 +297,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many mutants, drawn; all if not given")
     parser.add_argument("--seed", type=int, default=1, help="what they are drawn with (1)")
     parser.add_argument("--again", action="store_true", help="only those that survived the last time")
+    parser.add_argument("--unit", action="store_true", help="only with the unit tests: several times as fast")
     asked = parser.parse_args()
 
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -304,7 +314,7 @@ def main() -> None:
     survivors: list[Mutant] = []
     skipped = 0
     with tempfile.TemporaryDirectory() as folder:
-        tests = Tests(Path(folder))
+        tests = Tests(Path(folder), LEVELS[:1] if asked.unit else LEVELS)
         tests.measure()
         for number, mutant in enumerate(chosen, 1):
             if mutant.name in known:
