@@ -140,6 +140,8 @@ def test_statements() -> None:
     transaction = Call("ExecuteTransaction", {"TransactStatements": [{"Statement": SQL}]})
     assert list(actions_of(transaction, {"Responses": [{"Item": LARGE}]})) == [Action("Orders", {}, 4.0)]
     assert tables_of(transaction) == {"Orders"}
+    transaction = Call("ExecuteTransaction", {"TransactStatements": [{"Statement": write}, {"Statement": write}]})
+    assert list(actions_of(transaction, {})) == [Action("Orders", {}, 2.0)] * 2
 
 
 def test_a_type_that_is_added_later_costs_the_least() -> None:

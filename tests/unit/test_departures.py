@@ -14,8 +14,8 @@ def write(key: str, number: int) -> Write:
     return Write(b"", number, None, (key, number), (key, number), 1)
 
 
-def departures(*, cold: int, hot: int) -> tuple[Departures, KeyPace]:
-    """Give what goes of so many keys of one item, and of one key that rests."""
+def held(*, cold: int, hot: int) -> tuple[Window, KeyPace]:
+    """Give a window with so many keys of one item, and with one key that rests."""
     keys = KeyPace(lambda: 0.5)
     keys.throttled("hot", 0.0)
     window = Window(keys)
@@ -23,6 +23,12 @@ def departures(*, cold: int, hot: int) -> tuple[Departures, KeyPace]:
         window.add(write(f"cold{number}", number))
     for number in range(hot):
         window.add(write("hot", number))
+    return window, keys
+
+
+def departures(*, cold: int, hot: int) -> tuple[Departures, KeyPace]:
+    """Give what goes of such a window."""
+    window, keys = held(cold=cold, hot=hot)
     return Departures(window, 4), keys
 
 
@@ -48,6 +54,20 @@ def test_a_batch_that_is_not_full_waits_for_what_rests() -> None:
     assert len(batch.writes) == 3
     assert len(leaving) == 0
     assert leaving.alarm == inf
+
+
+def test_what_is_gathered_is_filled_up_and_no_further() -> None:
+    """The service takes 25 items: what has come meanwhile goes along as far as there is room."""
+    window, _ = held(cold=BATCH_ITEMS + 6, hot=1)
+    leaving = Departures(window, 4)
+    assert leaving.next(0.0, under_way=0, new=True) is not None
+    assert leaving.next(0.0, under_way=1, new=True) is None
+    for number in range(BATCH_ITEMS):
+        window.add(write(f"later{number}", number))
+    batch = leaving.next(0.01, under_way=1, new=True)
+    assert batch is not None
+    assert len(batch.writes) == BATCH_ITEMS == 25
+    assert [one.identity[0] for one in batch.writes[5:7]] == ["cold30", "later0"]
 
 
 def test_a_batch_that_is_not_full_goes_where_nothing_rests() -> None:

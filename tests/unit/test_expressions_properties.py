@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from itertools import product
 from typing import Any
 
-from hypothesis import assume, given
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardkit import expressions as ex
@@ -47,25 +49,33 @@ def after(x: Any, position: Any, descending: bool, exclusive: bool) -> bool:
     return (one < other) if descending else (one > other)  # type: ignore[operator]
 
 
-@given(cases(), st.booleans(), st.booleans())
-def test_nothing_after_a_position_is_missed(case: Any, descending: bool, exclusive: bool) -> None:
-    condition, position, keys = case
-    result = ex.from_position(condition, position, descending=descending, exclusive=exclusive)
-    for x in keys:
-        wanted = ex.matches(condition, x) and after(x, position, descending, exclusive)
-        got = result is not None and ex.matches(result, x)
-        if wanted:
-            assert got
-        elif got and condition is not None and condition.op != "=" and result != condition:
-            # Too much may come at the edges only: the position itself and the excluded ends.
-            edges = [ex.comparable(value) for value in (position, *condition.values)]
-            assert ex.comparable(x) in edges
-        elif got and condition is None:
-            assert ex.comparable(x) == ex.comparable(position)
-        elif got:
-            assert ex.matches(condition, x)
-    if result is not None and result.op == "BETWEEN":
-        assert ex.comparable(result.values[0]) <= ex.comparable(result.values[1])  # type: ignore[operator]
+def assert_narrowed(condition: SortCondition | None, position: Any, keys: list[Any]) -> None:
+    """No key after a position is missed, and no other is let in but those of the edges."""
+    edges = [ex.comparable(value) for value in (position, *(() if condition is None else condition.values))]
+    for descending, exclusive in product((False, True), repeat=2):
+        result = ex.from_position(condition, position, descending=descending, exclusive=exclusive)
+        for x in keys:
+            wanted = ex.matches(condition, x) and after(x, position, descending, exclusive)
+            got = result is not None and ex.matches(result, x)
+            assert got >= wanted
+            assert got == wanted or ex.comparable(x) in edges
+        if result is not None and result.op == "BETWEEN":
+            assert ex.comparable(result.values[0]) <= ex.comparable(result.values[1])  # type: ignore[operator]
+
+
+@settings(max_examples=10 * settings().max_examples)
+@given(cases())
+def test_nothing_after_a_position_is_missed(case: Any) -> None:
+    assert_narrowed(*case)
+
+
+@pytest.mark.parametrize("op", OPS[:-1])
+def test_nothing_after_any_small_number_is_missed(op: str) -> None:
+    """All conditions, positions and keys from 0 to 4."""
+    numbers = [{"N": str(number)} for number in range(5)]
+    for values in product(numbers, repeat=2 if op == "BETWEEN" else 1):
+        for position in numbers if values == tuple(sorted(values, key=str)) else ():
+            assert_narrowed(SortCondition(op, values), position, numbers)
 
 
 WIRE = st.one_of(STRINGS, NUMBERS, BINARY)

@@ -138,5 +138,10 @@ def test_a_merged_read_ends(
         assert found == wanted[: len(found)], "an item is missing"
         if streamed:
             assert len(found) == min(len(wanted), len(wanted) if max_items is None else max_items)
+        elif machine.last_evaluated_key is None:
+            assert found == wanted, "it ended before the last item"
+        elif not filtered:  # of a filter, nothing of a page may be left
+            assert found
+            assert limit is None or len(found) == limit
     else:
         assert kinds or timeout is not None, "it failed without a fault"

@@ -75,7 +75,9 @@ def test_an_item_is_removed() -> None:
     assert order.take(1, lambda _: False) == []
     order.remove("U2", ("U2", 9))  # while its key rests
     order.wake(["U2"])
-    assert order.drain() == []
+    assert order.take(1) == []
+    order.add("U3", ("U3", 1))
+    assert order.take(1) == [("U3", 1)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers())))

@@ -324,6 +324,19 @@ def test_duplicates(duplicates: Any, kept: int, failed: int) -> None:
     assert all("same primary key" in str(result.error) for result in results if not result.ok)
 
 
+@pytest.mark.parametrize("duplicates", ["last", "first", "error"])
+def test_a_write_of_a_key_that_is_done_is_no_duplicate(duplicates: Any) -> None:
+    """What was written, or has failed, is forgotten: the next write of its key is written."""
+    refused = {"pk": "U1", "sk": "no"}
+    for before, fails in (({"pk": "U1", "sk": "1"}, 0), (refused, 1)):
+        load = a_load(duplicates=duplicates, window=1)
+        service = Service(refuses=lambda item: item["sk"]["S"] == "no" and "n" not in item)
+        results = drive(load, [before, *some(3, pk="U2"), {**before, "n": 1}], service)
+        assert outcome(results) == [(0, not fails), *((place, True) for place in range(1, 5))]
+        assert service.items["U1", before["sk"]]["n"] == {"N": "1"}
+        assert (load.report.written, load.report.failed, load.report.duplicates) == (5 - fails, fails, 0)
+
+
 def test_too_many_failures_end_the_load() -> None:
     """Those beyond what was allowed are not waited for."""
     load = a_load(max_failures=2, window=10)

@@ -84,6 +84,22 @@ def test_a_hot_key_rests_and_the_others_go_on() -> None:
     assert any("'hot'" in advice and "more shards" in advice for advice in report.advice)
 
 
+def test_the_keys_of_a_batch_that_is_throttled_by_key_are_hot() -> None:
+    """Each once for each throttle; those of other reasons are not."""
+    load = a_load(workers=1)
+    for item in [*some(3, pk="U1"), *some(1, pk="U2")]:
+        load.put(item)
+    load.close()
+    now = 0.0
+    for limit in ("ProvisionedThroughput", "KeyRangeThroughput", "KeyRangeThroughput"):
+        while isinstance(step := load.next(now), Wait):
+            assert step.until is not None
+            now = step.until
+        assert isinstance(step, Send)
+        load.receive(step, throttled(limit), now)
+    assert load.report.hot_keys == {"U1": 2, "U2": 2}
+
+
 class Throttling(Service):
     """Refuses every batch and every single write from a time on, until another."""
 
@@ -195,6 +211,20 @@ def test_a_table_is_slowed_once_a_second() -> None:
     assert pace.rate < slowed
 
 
+def test_a_table_that_writes_between_two_throttles_is_slowed_once_a_second() -> None:
+    pace = TablePace(None, lambda: 0.5)
+    for tick in range(30):
+        pace.settled(0, 100, 100, tick / 10)
+    pace.throttled(3.0)
+    for now, cut in ((3.9, False), (4.0, True)):
+        pace.settled(0, 10, 10, now)
+        rate = pace.rate
+        assert pace.ready(now) <= now, "it rests: a throttle would say nothing new"
+        pace.throttled(now)
+        assert (pace.rate < rate) == cut
+        assert pace.ready(now) > now
+
+
 def test_a_table_s_throttle_asks_for_more_capacity() -> None:
     """All is written when it has passed, and the advice says what would help."""
     service = Service(["unprocessed"] * 3, alone=[throttled("ProvisionedThroughput")] * 2)
@@ -250,3 +280,14 @@ def test_a_key_gets_faster_again() -> None:
     for _ in range(20):
         keys.written(["hot"])
     assert keys.goes("hot", 1.0)
+
+
+def test_the_keys_that_are_remembered_are_bounded() -> None:
+    """The one that was throttled first is forgotten: it may go again as any other."""
+    keys = KeyPace(lambda: 0.5)
+    for number in range(10_001):
+        keys.throttled(number, 0.0)
+    assert [keys.resting(number, 0.0) for number in (0, 1, 10_000)] == [False, True, True]
+    assert [keys.goes(number, 0.0) for number in (0, 1, 10_000)] == [True, False, False]
+    keys.throttled(1, 0.0)  # it is known: nothing is forgotten for it
+    assert keys.resting(2, 0.0)

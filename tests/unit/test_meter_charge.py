@@ -13,10 +13,20 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix
 from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.charge import charge_of
+from shardkit.capacity.usage import Units
 from tests.metered import ARN, FakeCall, FakeClient, client, consumed, item, key, meter, put
 from tests.model import described
 
 __all__ = ["client", "meter"]
+
+ONE = Units(estimated_write=1.0)
+
+
+class Outlined(list[Any]):
+    """The requests of a batch of shardkit's own, which knows its keys' units."""
+
+    def outline(self) -> dict[tuple[str, str], tuple[float, int]]:
+        return {("S", "a"): (3.0, 2)}
 
 
 def test_indexes(client: FakeClient, meter: CapacityMeter) -> None:
@@ -48,6 +58,60 @@ def test_the_sides_that_the_service_tells_apart(client: FakeClient, meter: Capac
         TransactItems=[{"Put": {"TableName": "T", "Item": item("a")}}],
     )
     assert (meter.read_units, meter.write_units) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("report", "of_write", "of_read"),
+    [
+        ({"CapacityUnits": 5.0, "ReadCapacityUnits": 2.0, "WriteCapacityUnits": 3.0}, (2, 3), (2, 3)),
+        ({"CapacityUnits": 5.0, "ReadCapacityUnits": 2.0, "WriteCapacityUnits": 1.0}, (0, 5), (5, 0)),
+        ({"CapacityUnits": 5.0, "ReadCapacityUnits": 2.0}, (0, 5), (5, 0)),
+        ({"CapacityUnits": 5.0, "WriteCapacityUnits": 2.0}, (0, 5), (5, 0)),
+        ({"CapacityUnits": 5.0, "ReadCapacityUnits": 5.0}, (5, 0), (5, 0)),
+        ({"CapacityUnits": 5.0, "WriteCapacityUnits": 5.0}, (0, 5), (0, 5)),
+        ({"CapacityUnits": 5.0}, (0, 5), (5, 0)),
+        ({"ReadCapacityUnits": 2.0, "WriteCapacityUnits": 1.0}, (2, 1), (2, 1)),
+        ({"WriteCapacityUnits": 1.0}, (0, 1), (0, 1)),
+        ({"ReadCapacityUnits": 1.0}, (1, 0), (1, 0)),
+        ({}, (0, 0), (0, 0)),
+    ],
+)
+def test_sides_that_do_not_sum_to_the_total(
+    report: dict[str, Any], of_write: tuple[float, float], of_read: tuple[float, float]
+) -> None:
+    """The total counts then, on the side of the operation."""
+    writing = FakeCall("TransactWriteItems", {"TransactItems": [{"Put": {"TableName": "T", "Item": item("a")}}]})
+    reading = FakeCall("TransactGetItems", {"TransactItems": [{"Get": {"TableName": "T", "Key": key("a")}}]})
+    for call, sides in ((writing, of_write), (reading, of_read)):
+        charge = charge_of(call, [{"TableName": "T", **report}], {}, partition_keys={"T": "pk"})
+        assert charge.total == charge.tables["T"] == Units(*sides)
+        assert [(part.logical, part.units) for part in charge.keys] == [("a", Units(*sides))]
+
+
+def test_a_report_without_a_table_is_that_of_the_only_one() -> None:
+    """Of several tables it is nobody's, and the tables are estimated."""
+    for tables, wanted in (("T", {"T": Units(0, 3)}), ("TU", {"unknown": Units(0, 3), "T": ONE, "U": ONE})):
+        call = FakeCall("BatchWriteItem", {"RequestItems": {table: [put("a")] for table in tables}})
+        charge = charge_of(call, [{"CapacityUnits": 3.0}], {}, partition_keys={"T": "pk", "U": "pk"})
+        assert charge.tables == wanted
+        assert {(part.table, part.logical): part.units for part in charge.keys} == {
+            (table, None if table == "unknown" else "a"): units for table, units in wanted.items()
+        }
+
+
+@pytest.mark.parametrize("report", [None, []])
+@pytest.mark.parametrize("tables", ["T", "TU"])
+def test_a_batch_of_which_nothing_is_reported_is_estimated(report: Any, tables: str) -> None:
+    call = FakeCall("BatchWriteItem", {"RequestItems": {table: [put("a"), put("b")] for table in tables}})
+    charge = charge_of(call, report, {}, partition_keys={"T": "pk", "U": "pk"})
+    assert charge.tables == dict.fromkeys(tables, Units(estimated_write=2.0))
+    assert [(part.table, part.logical, part.units) for part in charge.keys] == [
+        (table, name, ONE) for table in tables for name in "ab"
+    ]
+    outlined = FakeCall("BatchWriteItem", {"RequestItems": {"T": Outlined()}})
+    charge = charge_of(outlined, report, {}, partition_keys={"T": "pk"})
+    assert charge.total == Units(estimated_write=3.0)
+    assert [part.units for part in charge.keys] == [charge.total]
 
 
 def test_parts_without_a_total(client: FakeClient, meter: CapacityMeter) -> None:
@@ -133,6 +197,14 @@ def test_keys_are_python_values(client: FakeClient) -> None:
         ("Scan", {}),
         ("GetItem", {"Key": {"other": {"S": "a"}}}),
         ("GetItem", {"Key": {"pk": {"VECTOR": [1]}}}),
+        ("GetItem", {"Key": {"pk": {"N": "one"}}}),
+        ("GetItem", {"Key": {"pk": {"N": "1E999999999"}}}),
+        ("GetItem", {"Key": {"pk": {"B": "no base64"}}}),
+        ("GetItem", {"Key": {"pk": {"S": b"bytes"}}}),
+        ("GetItem", {"Key": {"pk": {"S": 1}}}),
+        ("GetItem", {"Key": {"pk": {"S": "a", "N": "1"}}}),
+        ("GetItem", {"Key": {"pk": {}}}),
+        ("GetItem", {"Key": {"pk": "a"}}),
         ("BatchGetItem", {"RequestItems": {"T": {"Keys": [{"pk": {"VECTOR": [1]}}]}}}),
     ],
 )

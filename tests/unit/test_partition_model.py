@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit import stable_hash
 from shardkit.errors import ConfigurationError
+from shardkit.partitions import model
 from shardkit.partitions.heat import COLUMNS
 from shardkit.partitions.model import HASHES, Partitions, hash_of
 
@@ -19,7 +20,7 @@ TICK = 0.1  # seconds
 
 def of_partition(partitions: Partitions, place: int) -> int:
     """A hash in the middle of a partition's range."""
-    return partitions.ranges[place][len(partitions.ranges[place]) // 2]
+    return (partitions.ranges[place].start + partitions.ranges[place].stop) // 2
 
 
 def written(
@@ -223,6 +224,25 @@ def test_more_throughput_doubles_the_partitions() -> None:
     assert written(partitions, [1000.0], 20, since=200, units=1)[0] == pytest.approx(10, rel=0.06)
 
 
+@pytest.mark.parametrize(
+    ("count", "write_units", "after"),
+    [(1, 1001, 2), (1, 8000, 8), (2, 2001, 4), (2, 8000, 8), (3, 3001, 6), (3, 9000, 12)],
+)
+def test_more_throughput_doubles_all_partitions_as_often_as_needed(count: int, write_units: int, after: int) -> None:
+    """Each is split into equal ranges with equal shares; what they serve already splits none."""
+    partitions = Partitions(read_units=0, write_units=1, count=count, burst_seconds=0, adaptive_seconds=None)
+    partitions.change_throughput(write_units=count * 1000, now=0.0)
+    assert len(partitions) == count
+    partitions.change_throughput(write_units=write_units, now=0.0)
+    assert len(partitions) == after
+    assert_whole(partitions)
+    sizes = [owned.stop - owned.start for owned in partitions.ranges]
+    assert max(sizes) - min(sizes) <= 1
+    share = write_units / after
+    served = written(partitions, [0.0] * (after - 1) + [1000.0], 20, since=10, units=1)[-1]
+    assert served == pytest.approx(share, rel=0.06)
+
+
 def test_a_full_partition_is_split_and_its_throughput_divided() -> None:
     """The guide's: a partition of 1,250 and 500 splits, into two of 625 and 250."""
     partitions = Partitions(read_units=5000, write_units=2000, burst_seconds=0, adaptive_seconds=None)
@@ -255,6 +275,38 @@ def test_a_partition_that_is_full_is_split_for_heat(key: Callable[[float], int],
     assert_whole(partitions)
     after = sum(10 for now in taken if now >= 200) / 100
     assert after == pytest.approx(1000 if count == 1 else 1600, rel=0.02)
+
+
+def test_a_partition_is_split_for_heat_when_it_was_full_for_so_long() -> None:
+    """Not before; and not where it was not full for ten seconds in between."""
+    partitions = Partitions(read_units=None, write_units=None, count=1, on_demand=True, split_for_heat=60)
+
+    def fill(since: float, seconds: int) -> None:
+        for second in range(seconds):
+            now = since + second
+            for hashed in (5, 9):
+                partitions.take(hashed, "write", 600, now)
+            assert partitions.throttle(5, "write", now, units=1) is not None
+
+    fill(0.0, 60)
+    assert len(partitions) == 1
+    fill(75.0, 60)
+    assert len(partitions) == 1
+    fill(135.0, 1)
+    assert len(partitions) == 2
+    assert_whole(partitions)
+
+
+def test_a_partition_that_lacks_only_its_share_is_not_split_for_heat() -> None:
+    """Of the table's throughput: two halves would have no more."""
+    partitions = Partitions(
+        read_units=0, write_units=100, count=1, burst_seconds=0, adaptive_seconds=None, split_for_heat=0
+    )
+    for now in range(30):
+        for hashed in (5, 9):
+            partitions.take(hashed, "write", 60, float(now))
+        assert partitions.throttle(5, "write", float(now), units=1) is not None
+    assert len(partitions) == 1
 
 
 # Heat, throttles, arguments.
@@ -324,6 +376,26 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     (name,) = wrong
     with pytest.raises(ConfigurationError, match=name):
         Partitions(**{"read_units": 1, "write_units": 1, **wrong})
+
+
+def test_a_table_can_have_a_million_partitions_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not made here, for they take gigabytes."""
+    assert model.MOST_PARTITIONS == 1_000_000
+    monkeypatch.setattr(model, "MOST_PARTITIONS", 10)
+    assert len(Partitions(read_units=1, write_units=1, count=10)) == 10
+    for too_many in ({"count": 11}, {"write_units": 10_001}):
+        with pytest.raises(ConfigurationError, match="count"):
+            Partitions(**{"read_units": 1, "write_units": 1, **too_many})
+
+
+@pytest.mark.parametrize("adaptive_seconds", [None, 0, 300])
+def test_the_most_of_an_on_demand_table_is_not_shared_out(adaptive_seconds: float | None) -> None:
+    """One partition may take all of it; together they get no more."""
+    partitions = Partitions(
+        read_units=None, write_units=400, count=4, on_demand=True, burst_seconds=0, adaptive_seconds=adaptive_seconds
+    )
+    assert written(partitions, [400.0, 0, 0, 0], 30, since=0)[0] == pytest.approx(400, rel=0.05)
+    assert sum(written(partitions, [400.0] * 4, 30, since=30)) == pytest.approx(400, rel=0.05)
 
 
 def test_a_new_on_demand_table_has_four_partitions() -> None:

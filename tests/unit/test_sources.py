@@ -202,7 +202,9 @@ def test_where_names_the_line(made: list[Any], cursors: int, tmp_path: Path, ord
     path = wrote(tmp_path, "orders.csv", content)
     source = open_source(path, table=orders, cursors=cursors, types="Note:S")
     lines = content.split("\n")
-    for place, record in source.read():
+    records = list(source.read())
+    assert len(records) == len(made)
+    for place, record in records:
         assert not isinstance(record, BadRecord)
         where = str(source.where(place))
         assert where.startswith(f"{path}, line ")

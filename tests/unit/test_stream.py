@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
 from math import ceil
 from typing import Any
 
@@ -12,13 +14,14 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardkit.backoff import backoff_seconds
 from shardkit.capacity.sizes import item_size
 from shardkit.capacity.units import READ_UNIT_BYTES
 from shardkit.machine import Answer, Done, Send, Wait
 from shardkit.operations.query import Plan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
-from tests.machines import Timed, stream_machine
+from tests.machines import Timed, stream_machine, throttled
 from tests.model import Carrier, ModelTable, many
 
 K = Key("pk").eq("k")
@@ -77,16 +80,83 @@ class Shards(Timed):
         )
 
 
-def test_the_next_pages_are_asked_for_before_items_are_handed_out() -> None:
-    """While the caller works on what was handed out, requests are under way."""
-    service = Shards(4, 4000)
-    stream = service.stream()
-    while service.run(stream):
-        asked = len(service.sent)
-        step = stream.next(service.now)
-        assert isinstance(step, Wait | Done | Send)
-        if asked < 8:
-            assert isinstance(step, Wait), "the caller came back at once, and had to ask then"
+def numbered(shard: int, numbers: Iterable[int]) -> list[Any]:
+    """Items of a shard with these sort keys, of 300 bytes."""
+    stored = {"pk": {"S": f"k.{shard}"}, "note": {"S": "x" * 286}}
+    return [{**stored, "sk": {"N": str(number)}} for number in numbers]
+
+
+def shard_of(send: Send) -> int:
+    """The shard that a request asks."""
+    (stored,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
+    return int(stored.removeprefix("k."))
+
+
+@pytest.mark.parametrize(("in_order", "ahead"), [(31, False), (32, True), (63, True)])
+@pytest.mark.parametrize("max_items", [None, 5000])
+def test_the_next_pages_are_asked_for_before_items_are_handed_out(
+    in_order: int, max_items: int | None, *, ahead: bool
+) -> None:
+    """First that of a shard that ran dry, then those of shards that hold half a page or less; with an end, only it."""
+    service = Shards(2, 0)
+    service.stored = {
+        "k.1": [*numbered(1, range(64)), *numbered(1, range(1000, 1300))],
+        "k.2": [*numbered(2, range(in_order)), *numbered(2, range(64, 364))],
+    }
+    params: dict[str, Any] = {"KeyConditionExpression": K}
+    if max_items is not None:  # with a filter: without one it asks for shares
+        params |= {"FilterExpression": "n < :n", "ExpressionAttributeValues": {":n": 1}}
+    stream = stream_machine(Plan.of(service.sharding, params), max_items=max_items)
+    first = [stream.next(0.0) for _ in range(2)]
+    for send in first:
+        assert isinstance(send, Send)
+        stream.receive(send, send.answer(service.answers(send)[1]), 0.01)
+    steps: list[Any] = []
+    while not steps or not isinstance(steps[-1], Done):
+        steps.append(stream.next(0.02))
+    assert len(steps[-1].value) == 64 + in_order
+    assert [shard_of(send) for send in steps[:-1]] == ([1, 2] if ahead and max_items is None else [1])
+    assert stream.next(0.03) == Wait(), "while the caller works on them, the next ones are under way"
+
+
+@pytest.mark.parametrize("max_items", [None, 500])
+def test_a_throttled_shard_is_left_alone_until_its_wait_is_over(max_items: int | None) -> None:
+    """Whatever the others bring meanwhile; then nothing is missing."""
+    refusals = 6
+    service = Shards(3, 6000, hot=True)
+    answers, asked = service.answers, list[tuple[float, bool]]()
+
+    def answer(send: Send) -> tuple[float, Answer]:
+        if shard_of(send) != 1:
+            return answers(send)
+        refused = 0 < len(asked) <= refusals
+        asked.append((service.now, refused))
+        return (0.01, throttled("KeyRangeThroughput")) if refused else answers(send)
+
+    service.answers = answer
+    stream = service.stream(max_items=max_items)
+    found: list[int] = []
+    while entries := service.run(stream):
+        found += [int(item["sk"]) for _, _, item in entries]
+    assert found == list(range(6000))[:max_items]
+    assert [refused for _, refused in asked[:8]] == [False, *[True] * refusals, False]
+    waits = [later - at - 0.01 for (at, refused), (later, _) in pairwise(asked) if refused]
+    assert waits == pytest.approx([backoff_seconds(number, 0.5) for number in range(1, refusals + 1)])
+
+
+def test_a_shard_that_runs_dry_while_it_waits_to_be_read_ahead_is_asked_once() -> None:
+    """Its next page was put off, because all connections were in use; by then it was asked for as a dry shard."""
+    service = Shards(3, 0)
+    far = range(10**6, 10**6 + 900)
+    held = [[*range(0, 8000, 4)], [*range(2, 132, 4), *far], [*range(1, 4000, 2)]]
+    service.stored = {f"k.{shard}": numbered(shard, keys) for shard, keys in enumerate(held, 1)}
+    stream = service.stream(concurrency=2)
+    found: list[int] = []
+    while entries := service.run(stream):
+        found += [int(item["sk"]) for _, _, item in entries]
+    assert found == sorted(key for keys in held for key in keys)
+    asked = [(shard_of(send), str(send.params.get("ExclusiveStartKey"))) for _, send in service.sent]
+    assert len(set(asked)) == len(asked)
 
 
 def test_pages_start_small_and_grow_to_the_services_own() -> None:
