@@ -1,33 +1,37 @@
 """Write sharding, gathered reads, ordered uploads and consumed capacity for DynamoDB tables, over boto3."""
 
 import logging
+from typing import TYPE_CHECKING
 
-from shardkit.bulk.finish import InterruptedLoadError
-from shardkit.bulk.loader import bulk_load, streaming_bulk
-from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
-from shardkit.bulk.sources import open_source
-from shardkit.capacity import CapacityBudget, CapacityMeter
-from shardkit.errors import (
-    AmbiguousItemError,
-    BulkLoadError,
-    CapacityBudgetError,
-    ConfigurationError,
-    CursorError,
-    InvalidKeyError,
-    InvalidValueError,
-    MissingCredentialsError,
-    ShardkitError,
-    ShardQueryError,
-    ShardUnknownError,
-    TableNotDescribedError,
-    UnsupportedExpressionError,
-    UnsupportedOperationError,
-    UnsupportedParameterError,
-)
-from shardkit.hashing import code_point_product, stable_hash
-from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
-from shardkit.table import ShardedTable
-from shardkit.textform import register_function
+from shardkit.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from shardkit.bulk.finish import InterruptedLoadError
+    from shardkit.bulk.loader import bulk_load, streaming_bulk
+    from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
+    from shardkit.bulk.sources import open_source
+    from shardkit.capacity import CapacityBudget, CapacityMeter
+    from shardkit.errors import (
+        AmbiguousItemError,
+        BulkLoadError,
+        CapacityBudgetError,
+        ConfigurationError,
+        CursorError,
+        InvalidKeyError,
+        InvalidValueError,
+        MissingCredentialsError,
+        ShardkitError,
+        ShardQueryError,
+        ShardUnknownError,
+        TableNotDescribedError,
+        UnsupportedExpressionError,
+        UnsupportedOperationError,
+        UnsupportedParameterError,
+    )
+    from shardkit.hashing import code_point_product, stable_hash
+    from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+    from shardkit.table import ShardedTable
+    from shardkit.textform import register_function
 
 logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
 
@@ -65,3 +69,36 @@ __all__ = [
     "stable_hash",
     "streaming_bulk",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "shardkit.bulk.finish": ("InterruptedLoadError",),
+            "shardkit.bulk.loader": ("bulk_load", "streaming_bulk"),
+            "shardkit.bulk.report": ("BulkReport", "BulkResult", "ShardTally"),
+            "shardkit.bulk.sources": ("open_source",),
+            "shardkit.capacity": ("CapacityBudget", "CapacityMeter"),
+            "shardkit.errors": (
+                "AmbiguousItemError",
+                "BulkLoadError",
+                "CapacityBudgetError",
+                "ConfigurationError",
+                "CursorError",
+                "InvalidKeyError",
+                "InvalidValueError",
+                "MissingCredentialsError",
+                "ShardkitError",
+                "ShardQueryError",
+                "ShardUnknownError",
+                "TableNotDescribedError",
+                "UnsupportedExpressionError",
+                "UnsupportedOperationError",
+                "UnsupportedParameterError",
+            ),
+            "shardkit.hashing": ("code_point_product", "stable_hash"),
+            "shardkit.suffix": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"),
+            "shardkit.table": ("ShardedTable",),
+            "shardkit.textform": ("register_function",),
+        },
+    )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from decimal import Decimal
+from difflib import get_close_matches
+from itertools import islice
 from math import isfinite
 from typing import Any
 
 from shardkit.errors import ConfigurationError
 
-__all__ = ["check_count", "check_headroom", "check_key", "check_number"]
+__all__ = ["check_count", "check_headroom", "check_key", "check_number", "did_you_mean"]
+
+_COMPARED = 1000  # names; each takes some microseconds
 
 
 def check_number(name: str, given: Any, unit: str, *, above: bool = False) -> float:
@@ -64,3 +69,10 @@ def check_key(given: Any) -> str | bytes | int | Decimal:
     if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
         raise ConfigurationError(f"key={key!r:.100} is no partition key's value; give text, bytes or a number")
     return key
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Suggest the known name that was probably meant: `` (did you mean OrderId?)``; nothing where none is like it."""
+    folded = {one.casefold(): one for one in islice(known, _COMPARED)}
+    near = get_close_matches(name.casefold(), folded, n=1)
+    return f" (did you mean {folded[near[0]]}?)" if near else ""

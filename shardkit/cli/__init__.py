@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["build_app", "install_hint", "main"]
 
 
-def install_hint(missing: str | None) -> str:
-    """What to tell a user who lacks a package of the ``demo`` extra."""
+def install_hint(missing: str | None, command: str | None) -> str:
+    """What to tell a user who lacks a package that a command needs: ``demo`` has an extra of its own."""
+    extra = "demo" if command == "demo" else "load"
     return (
         f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
-        "It comes with the demo extra:\n\n"
-        '    pip install "shardkit[demo]"\n'
+        f"It comes with the {extra} extra:\n\n"
+        f'    pip install "shardkit[{extra}]"\n'
     )
 
 
@@ -60,11 +61,12 @@ def build_app() -> typer.Typer:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The console script."""
+    given = sys.argv[1:] if args is None else list(args)
     try:
         app = build_app()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"rich", "tomli", "typer"}:
             raise
-        sys.stderr.write(install_hint(error.name))
+        sys.stderr.write(install_hint(error.name, next(iter(given), None)))
         raise SystemExit(2) from None
-    app(args=None if args is None else list(args))
+    app(args=None if args is None else given)

@@ -285,7 +285,7 @@ def demo(
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shardkit"):
             raise
-        sys.stderr.write(install_hint(error.name))
+        sys.stderr.write(install_hint(error.name, "demo"))
         raise typer.Exit(2) from None
     except (BotoCoreError, ClientError, ShardkitError) as error:
         sys.stderr.write(f"The demo stopped: {error}\n")

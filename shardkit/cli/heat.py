@@ -39,6 +39,7 @@ from shardkit.cli.reading import (
     SourceArgument,
     TypesOption,
     calculated_suffix,
+    check_attributes,
     out,
     read_all,
     refusing,
@@ -127,7 +128,9 @@ def heat(
             empty_strings=empty_strings,
         )
         for candidate in candidates:
-            _check_names(candidate, opened.types)
+            check_attributes("--key", candidate.attributes, opened, rare=True)
+        if by is not None:
+            check_attributes("--by", calculated_suffix(by, 1).by_attributes or (), opened)
     items = Items(candidates)
     with refusing(told, STOPPED, "stopped before its end"):
         bad = read_all(opened, items.take, told if progress else None)
@@ -238,12 +241,6 @@ def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> lis
     if unknown := (given or set()).difference(*(candidate.attributes for candidate in candidates)):
         raise ConfigurationError(f"--time names {min(unknown)!r}, which is in no --key; give it in one")
     return candidates
-
-
-def _check_names(candidate: Candidate, columns: Mapping[str, str]) -> None:
-    """Refuse at once what a header of CSV does not have."""
-    if unknown := [name for name in candidate.attributes if columns and name not in columns]:
-        raise ConfigurationError(f"--key names {unknown[0]!r}, which is no column; columns are {', '.join(columns)}")
 
 
 def _plot() -> Callable[[Sequence[Judged], str], None]:

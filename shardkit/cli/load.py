@@ -42,6 +42,7 @@ from shardkit.cli.reading import (
     SourceArgument,
     TypesOption,
     calculated_suffix,
+    check_attributes,
     text_source,
 )
 from shardkit.errors import BulkLoadError, ConfigurationError, ShardkitError
@@ -120,7 +121,8 @@ def load(
     with ExitStack() as stack:
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
-            target = _table(stack, table, _strategy(shards, by, strategy), connect)
+            spread = _strategy(shards, by, strategy)
+            target = _table(stack, table, spread, connect)
             opened = text_source(
                 source,
                 table=target,
@@ -133,6 +135,7 @@ def load(
                 cursors=_cursors(cursors),
                 s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
             )
+            check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
             show_plan(told, source, opened, target)
             if dry_run:

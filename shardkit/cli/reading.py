@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -12,12 +12,13 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
+from shardkit.arguments import did_you_mean
 from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place, Record
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import size
 from shardkit.cli.progress import CommandProgress
-from shardkit.errors import ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.suffix import CalculatedSuffix
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "SourceArgument",
     "TypesOption",
     "calculated_suffix",
+    "check_attributes",
     "out",
     "read_all",
     "refusing",
@@ -50,6 +52,7 @@ FAILED, WRONG_USE, STOPPED = 1, 2, 3
 SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
+_COLUMNS = {"csv", "tsv", "parquet"}
 
 SourceArgument = Annotated[
     str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")
@@ -105,6 +108,28 @@ def out() -> Console:
     """Give standard output: as wide as the terminal, or wide enough for whole lines where it is none."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
+def check_attributes(option: str, names: Iterable[str], source: SectionedSource, *, rare: bool = False) -> None:
+    """Refuse, before it is read, what no record of a source seems to have.
+
+    Where the source has no columns, a sample of it is looked at, at most 16,000 records. ``rare``: few records need to
+    have the attributes, so that one which is not in the sample is refused only if it looks like a typo.
+
+    Raises:
+        ConfigurationError: an attribute is not there.
+    """
+    known = source.attributes
+    columns = source.format in _COLUMNS
+    for name in names:
+        near = did_you_mean(name, known)
+        if not known or name in known or (rare and not near and not columns):
+            continue
+        lacking = (
+            f"there is no column {name!r}" if columns else f"none of the items looked at has an attribute {name!r}"
+        )
+        have = f"{'the columns are' if columns else 'they have'} {', '.join(known):.500}"
+        raise ConfigurationError(f"{option}: {lacking}{near}; {have}")
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from shardkit.cli.reading import (
     BadRecords,
     JsonOption,
     ProgressOption,
+    check_attributes,
     out,
     read_all,
     refusing,
@@ -67,6 +68,10 @@ def simulate(
         asked = read_scenario(_parsed(scenario), scenario)
         draw = drawing(plot, _plot)
         source = None if asked.items.source is None else _opened(scenario, asked.items.source)
+        if source is not None:
+            check_attributes("[table]", asked.keys.names, source)
+            others = sorted(asked.attributes.difference(asked.keys.names))
+            check_attributes("[sharding], [table.indexes]", others, source, rare=True)
         kept = Kept(asked.attributes, needed=asked.keys.names, number=asked.items.number)
     with refusing(told, STOPPED, "stopped before its end"):
         bad = BadRecords() if source is None else read_all(source, kept.add, told if progress else None)

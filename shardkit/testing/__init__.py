@@ -1,6 +1,8 @@
 """For tests of one's own: simulated partitions, and pytest fixtures, there as soon as shardkit is installed."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
+
+from shardkit.lazy import lazy_names
 
 try:
     import pytest  # noqa: F401 - only asked for
@@ -9,17 +11,13 @@ except ImportError as error:
         "shardkit.testing is for pytest, which is not installed; pip install 'shardkit[testing]'"
     ) from error
 
-from shardkit.testing.budget import CapacityBlock, CapacityBudgetFixture, capacity_budget
-from shardkit.testing.clock import RealClock, VirtualClock
-from shardkit.testing.fixtures import (
-    DynamoDBTableFixture,
-    SimulatedPartitionsFixture,
-    dynamodb_table,
-    pytest_addoption,
-    simulated_partitions,
-)
-from shardkit.testing.report import Hot
-from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
+if TYPE_CHECKING:
+    from shardkit.testing.budget import CapacityBlock, CapacityBudgetFixture
+    from shardkit.testing.clock import RealClock, VirtualClock
+    from shardkit.testing.fixtures import DynamoDBTableFixture, SimulatedPartitionsFixture
+    from shardkit.testing.plugin import capacity_budget, dynamodb_table, pytest_addoption, simulated_partitions
+    from shardkit.testing.report import Hot
+    from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 
 __all__ = [
     "CapacityBlock",
@@ -36,3 +34,21 @@ __all__ = [
     "simulate_partitions",
     "simulated_partitions",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "shardkit.testing.budget": ("CapacityBlock", "CapacityBudgetFixture"),
+            "shardkit.testing.clock": ("RealClock", "VirtualClock"),
+            "shardkit.testing.fixtures": ("DynamoDBTableFixture", "SimulatedPartitionsFixture"),
+            "shardkit.testing.plugin": (
+                "capacity_budget",
+                "dynamodb_table",
+                "pytest_addoption",
+                "simulated_partitions",
+            ),
+            "shardkit.testing.report": ("Hot",),
+            "shardkit.testing.simulation": ("SimulatedPartitions", "simulate_partitions"),
+        },
+    )

@@ -1,9 +1,9 @@
-"""The pytest fixture ``capacity_budget``: what a block of a test may consume."""
+"""What the pytest fixture ``capacity_budget`` gives: what a block of a test may consume."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -22,7 +22,7 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["CapacityBlock", "CapacityBudgetFixture", "capacity_budget"]
+__all__ = ["CapacityBlock", "CapacityBudgetFixture", "watching_clients"]
 
 
 class CapacityBlock:
@@ -193,10 +193,12 @@ class _Clients:
         return _Known()
 
 
-@pytest.fixture
-def capacity_budget() -> Iterator[CapacityBudgetFixture]:
-    """Fail a test when a block of it consumes more than it should."""
+@contextmanager
+def watching_clients() -> Iterator[CapacityBudgetFixture]:
+    """Make the fixture, which sees the clients that are made until the end."""
     clients = _Clients()
     clients.watch()
-    yield CapacityBudgetFixture(clients)
-    clients.close()
+    try:
+        yield CapacityBudgetFixture(clients)
+    finally:
+        clients.close()

@@ -1,14 +1,13 @@
-"""The pytest fixtures ``dynamodb_table`` and ``simulated_partitions``, and the option that says where tables are."""
+"""What the pytest fixtures ``dynamodb_table`` and ``simulated_partitions`` give."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import boto3
-import pytest
 from botocore.config import Config
 
 from shardkit.errors import ConfigurationError
@@ -18,26 +17,12 @@ from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
-__all__ = [
-    "DynamoDBTableFixture",
-    "SimulatedPartitionsFixture",
-    "dynamodb_table",
-    "pytest_addoption",
-    "simulated_partitions",
-]
+__all__ = ["DynamoDBTableFixture", "SimulatedPartitionsFixture", "tables_at"]
 
 Attribute = str | tuple[str, str]
 """A key attribute: its name, or its name and type; the type of a name alone is S."""
 
-_ENDPOINT = "dynamodb_endpoint"
 _REGION = "us-east-1"
-_HELP = "URL of an engine that the tables of the fixture dynamodb_table are made on (default: moto, in process)"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option, and the setting, for where tables are made."""
-    parser.getgroup("shardkit").addoption("--dynamodb-endpoint", metavar="URL", help=_HELP)
-    parser.addini(_ENDPOINT, _HELP)
 
 
 class DynamoDBTableFixture:
@@ -99,10 +84,9 @@ class DynamoDBTableFixture:
             table.delete()
 
 
-@pytest.fixture
-def dynamodb_table(pytestconfig: pytest.Config) -> Iterator[DynamoDBTableFixture]:
-    """Make tables for a test: over moto, or on the engine that ``--dynamodb-endpoint`` names."""
-    endpoint = pytestconfig.getoption(_ENDPOINT) or pytestconfig.getini(_ENDPOINT) or None
+@contextmanager
+def tables_at(endpoint: str | None) -> Iterator[DynamoDBTableFixture]:
+    """Make tables on the engine at a URL, or over moto; delete them at the end."""
     with ExitStack() as ended:
         if endpoint is None:
             ended.enter_context(_moto())
@@ -163,11 +147,3 @@ class SimulatedPartitionsFixture:
     def close(self) -> None:
         """End."""
         self._entered.close()
-
-
-@pytest.fixture
-def simulated_partitions() -> Iterator[SimulatedPartitionsFixture]:
-    """Simulate partitions until the end of a test, in virtual time."""
-    fixture = SimulatedPartitionsFixture()
-    yield fixture
-    fixture.close()

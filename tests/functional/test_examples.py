@@ -72,8 +72,8 @@ def test_wrap_existing_table(
     assert len({key for key, _ in stored(resource.Table("Sharded"))}) == 4
     output = capsys.readouterr().out
     assert "30 written, 0 failed" in output
-    assert "'Total': Decimal('15')" in output
-    assert "in order: ['A00', 'A01', 'A02', 'A03', 'A04']" in output
+    assert "'shardkit-example': Decimal('15')" in output
+    assert "in order: [['A00'], ['A01'], ['A02'], ['A03'], ['A04']]" in output
 
 
 def test_wrap_existing_table_that_is_not_there(
@@ -82,6 +82,75 @@ def test_wrap_existing_table_that_is_not_there(
     assert wrap() == 1
     assert "ResourceNotFoundException" in capsys.readouterr().out
     assert list(resource.tables.all()) == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "by", "values"),
+    [
+        ([("Id", "S")], "Customer", {"Id": "A1"}),
+        ([("Id", "B")], "Customer", {"Id": b"A1"}),
+        ([("Date", "S"), ("Number", "N")], "Number", {"Date": DAY, "Number": Decimal(0)}),
+        ([("Date", "B"), ("OrderId", "B")], "OrderId", {"Date": b"\x00\xff", "OrderId": b"A1"}),
+        ([("Date", "S"), ("OrderId", "S")], "Customer", {"Date": DAY, "OrderId": "shardkit-example"}),
+    ],
+    ids=["hash only", "hash only, binary", "a number", "binary", "by no key"],
+)
+@pytest.mark.parametrize("count", [0, 1])
+def test_wrap_existing_table_of_any_keys(
+    keys: list[tuple[str, str]],
+    by: str,
+    values: dict[str, Any],
+    count: int,
+    resource: DynamoDBServiceResource,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = make_table(resource, *keys, name="Orders")
+    item = {**values, "Total": Decimal(7)}
+    item.setdefault(by, "C1")
+    if count:
+        table.put_item(Item=item)
+    assert wrap("--by", by) == 0, capsys.readouterr().out
+    strategy = CalculatedSuffix(by, shards=4)
+    copied = ShardedTable(resource.Table("Sharded"), strategy)
+    found = list(copied.scan_items())
+    # What the tour put, it deleted; and it took no item's place.
+    assert found == [item] * count
+    assert len(resource.Table("Sharded").scan()["Items"]) == count
+    assert "'shardkit-example': Decimal('15')" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("keys", "by", "item", "says"),
+    [
+        ([("Number", "N")], "Customer", {"Number": 1, "Customer": "C1"}, "number"),
+        ([("Date", "S"), ("OrderId", "S")], "OrderID", {"Date": DAY, "OrderId": "A1"}, "OrderID"),
+        (
+            [("Date", "S"), ("OrderId", "S")],
+            "Total",
+            {"Date": DAY, "OrderId": "A1", "Total": True},
+            "No shard can be calculated from True",
+        ),
+    ],
+    ids=["a number", "a typo", "no value for a suffix"],
+)
+def test_wrap_existing_table_is_checked_before_a_table_is_made(
+    keys: list[tuple[str, str]],
+    by: str,
+    item: dict[str, Any],
+    says: str,
+    resource: DynamoDBServiceResource,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    make_table(resource, *keys, name="Orders").put_item(Item=item)
+    assert wrap("--by", by) == 1
+    assert says in capsys.readouterr().out.removeprefix("not done: ")
+    assert [table.name for table in resource.tables.all()] == ["Orders"]
+
+
+@pytest.mark.usefixtures("table")
+def test_wrap_existing_table_refuses_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert wrap("--sharded-table", "") == 1
+    assert capsys.readouterr().out.startswith("not done: ")
 
 
 # -- bulk_loader.py ----------------------------------------------------------------------------------------------------

@@ -150,6 +150,87 @@ def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: P
     assert {item["Date"] for item in table.scan()["Items"]} == {item["Date"] for item in items}
 
 
+def orders_jsonl(folder: Path) -> None:
+    """Items of which some lack an attribute that others have."""
+    items = [{"Date": "2014-07-09", "OrderId": f"A{number:03}", "Total": number} for number in range(40)]
+    items[7]["Coupon"] = "C1"
+    (folder / "orders.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--json",)])
+@pytest.mark.parametrize(
+    ("source", "arguments", "says"),
+    [
+        (
+            "orders.csv",
+            ("--by", "OrderID"),
+            "--by: there is no column 'OrderID' (did you mean OrderId?); the columns are Date",
+        ),
+        (
+            "orders.csv",
+            ("--by", "OrderId,Totl"),
+            "--by: there is no column 'Totl' (did you mean Total?); the columns are",
+        ),
+        (
+            "orders.csv",
+            ("--by", "Colour"),
+            "--by: there is no column 'Colour'; the columns are Date, OrderId, Total, Note",
+        ),
+        (
+            "orders.jsonl",
+            ("--by", "OrderID"),
+            "--by: none of the items looked at has an attribute 'OrderID' (did you mean ",
+        ),
+        ("orders.jsonl", ("--by", "Colour"), "an attribute 'Colour'; they have Coupon, Date, OrderId, Total"),
+        ("orders.jsonl", ("--by", "Coupons"), "(did you mean Coupon?)"),
+        ("wire.json", ("--by", "OrderID"), "(did you mean OrderId?); they have Date, OrderId"),
+        ("-", ("--by", "OrderID", "--format", "jsonl"), "(did you mean OrderId?); they have Coupon, Date, OrderId"),
+        ("orders.jsonl.gz", ("--by", "OrderID"), "(did you mean OrderId?)"),
+        (
+            "orders.parquet",
+            ("--by", "OrderID"),
+            "--by: there is no column 'OrderID' (did you mean OrderId?); the columns are",
+        ),
+    ],
+)
+def test_a_typo_in_by_is_wrong_use(
+    source: str, arguments: tuple[str, ...], says: str, more: tuple[str, ...], table: Table, folder: Path
+) -> None:
+    if source == "orders.parquet":
+        pq, pa = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+        pq.write_table(pa.table({"Date": ["2014-07-09"], "OrderId": ["A1"]}), folder / source)
+    orders_csv(folder, 40)
+    orders_jsonl(folder)
+    text = (folder / "orders.jsonl").read_bytes()
+    (folder / "orders.jsonl.gz").write_bytes(gzip.compress(text))
+    wire = {"Item": {"Date": {"S": "2014-07-09"}, "OrderId": {"S": "A1"}}}
+    (folder / "wire.json").write_text(json.dumps(wire), encoding="utf-8")
+    result = typer_testing.CliRunner().invoke(
+        build_app(), ["load", source, "--table", "Orders", "--shards", "4", *arguments, *more], input=text
+    )
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert f"not begun: {says}" in result.stderr if says.startswith("--") else says in result.stderr
+    assert table.scan()["Count"] == 0
+
+
+def test_a_typo_in_the_text_form_of_a_strategy_is_wrong_use(table: Table, folder: Path) -> None:
+    orders_csv(folder, 5)
+    form = {"type": "CalculatedSuffix", "by": "OrderID", "shards": 4}
+    result = invoke("orders.csv", "--table", "Orders", "--strategy", json.dumps(form))
+    assert result.exit_code == 2
+    assert "not begun: --strategy: there is no column 'OrderID' (did you mean OrderId?)" in result.stderr
+    assert table.scan()["Count"] == 0
+
+
+def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
+    """An attribute that is there, but not in all, is no typo."""
+    orders_jsonl(folder)
+    result = invoke("orders.jsonl", "--table", "Orders", "--shards", "4", "--by", "Coupon", "--json")
+    assert result.exit_code == 1
+    report = json.loads(result.stdout)
+    assert (report["written"], report["failed"]) == (1, 39)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -159,7 +240,7 @@ def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: P
         (("orders.csv", *SHARDED, "--strategy", "{}"), "not both"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "no JSON"),
         (("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'), "no known type"),
-        (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column"),
+        (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column 'Totla' (did you mean Total?)"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
         (("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "kept"), "are one file"),
         (("orders.csv", *SHARDED, "--cursors", "some"), "cursors"),

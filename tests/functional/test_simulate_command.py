@@ -295,16 +295,31 @@ def test_items_of_a_file_are_as_they_are(folder: Path) -> None:
     assert "orders.jsonl, line 41" in result.stderr
 
 
-def test_a_file_without_the_key_is_refused(folder: Path) -> None:
-    (folder / "orders.jsonl").write_text('{"Day": "2014-07-09", "OrderId": "A1"}\n', encoding="utf-8")
+@pytest.mark.parametrize(
+    ("items", "sharding", "says"),
+    [
+        ('{"Day": "2014-07-09", "OrderId": "A1"}', "", "[table]: none of the items looked at has an attribute 'Date'"),
+        (
+            '{"Date": "2014-07-09", "OrderId": "A1"}',
+            'sharding = { by = "OrderID", shards = 2 }',
+            "[sharding], [table.indexes]: none of the items looked at has an attribute 'OrderID' (did you",
+        ),
+        (
+            '{"Date": "2014-07-09", "OrderId": "A1"}',
+            'sharding = { by = "Colour", shards = 2 }',
+            "none of 1 items has the attribute 'Colour'",
+        ),
+    ],
+)
+def test_a_file_without_an_attribute_is_refused(items: str, sharding: str, says: str, folder: Path) -> None:
+    (folder / "orders.jsonl").write_text(items, encoding="utf-8")
     scenario = (
         SMALL.replace("number = 2000", 'source = "orders.jsonl"').replace("size = 500", "").replace("keys =", "#")
     )
-    (folder / "orders.toml").write_text(scenario, encoding="utf-8")
+    (folder / "orders.toml").write_text(f"{sharding}\n{scenario}", encoding="utf-8")
     result = invoke("orders.toml")
     assert result.exit_code == 2
-    assert "orders.jsonl, line 1: the item has no 'Date', a key of the table; it has Day, OrderId" in result.stderr
-    assert "not simulated: there are no items to simulate; look at the source" in result.stderr
+    assert says in result.stderr
 
 
 # -- examples ----------------------------------------------------------------------------------------------------------

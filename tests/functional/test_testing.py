@@ -270,10 +270,10 @@ def test_two(fake):
 
 
 def test_the_plugin_is_announced() -> None:
-    """Once shardkit is installed, pytest finds the fixture by itself: by the name that its module has."""
+    """Once shardkit is installed, pytest finds the fixtures by itself: by the package's name."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert re.search(r'^\[project\.entry-points\.pytest11\]\n(?:#.*\n)*"shardkit\.testing" = "shardkit\.testing"$',
-                     project, re.MULTILINE)  # fmt: skip
+    announced = r'"shardkit\.testing" = "shardkit\.testing\.plugin"'
+    assert re.search(rf"^\[project\.entry-points\.pytest11\]\n(?:#.*\n)*{announced}$", project, re.MULTILINE)
 
 
 def test_shardkit_itself_does_without_pytest() -> None:

@@ -287,7 +287,7 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", b"\x1f\x8bDate", {}, "a.csv cannot be read on .* damaged"),
         ("a.csv", gzip.compress(b"Date\nd\n", mtime=0)[:14], {}, "a.csv cannot be read on .* cut off"),
         ("a.csv", b"\x28\xb5\x2f\xfd" + b"x" * 50, {}, "a.csv cannot be read on .* damaged"),
-        ("a.csv", "Date\nd\n", {"types": "Totla:N"}, "'Totla', which is no column"),
+        ("a.csv", "Date\nd\n", {"types": "Totla:N"}, "no column 'Totla'"),
         ("a.csv", "Date\nd\n", {"delimiter": "||"}, "not one character"),
         ("a.csv", "Date\nd\n", {"cursors": 0}, "cursors=0"),
         ("a.csv", "Date\nd\n", {"cursors": "many"}, "cursors='many'"),

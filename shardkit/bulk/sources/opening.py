@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
+from shardkit.arguments import did_you_mean
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
@@ -174,7 +175,13 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
     }
     size = sum(source.size for source in sources)
     return SectionedSource(
-        sections, format=name, cursors=cursors, identity=identity, total=total, bytes_total=size or None
+        sections,
+        format=name,
+        cursors=cursors,
+        identity=identity,
+        attributes=lambda: (column for source in sources for column in source.schema.names),
+        total=total,
+        bytes_total=size or None,
     )
 
 
@@ -233,8 +240,10 @@ class _Text:
         first = [record for records in self._sample for record in records if isinstance(record, dict)]
         inferred = infer_types(first, absent)
         if unknown := [name for name in types if inferred and name not in inferred]:
-            names = ", ".join(inferred)
-            raise ConfigurationError(f"types name {unknown[0]!r}, which is no column; columns are {names}")
+            near = did_you_mean(unknown[0], inferred)
+            raise ConfigurationError(
+                f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
+            )
         known = {name: letter for name, letter in self._keys.items() if letter}
         self._types = {**inferred, **known, **types}
         self._options = {"absent": sorted(absent), "empty_strings": empty_strings, "delimiter": between}
@@ -268,9 +277,15 @@ class _Text:
             format=self._name,
             cursors=cursors,
             identity=identity,
+            attributes=self._attributes,
             types=self._types,
             bytes_total=None if None in [file.size for file in self._files] else total,
         )
+
+    def _attributes(self) -> Iterable[str]:
+        if self._types:
+            return self._types
+        return sorted({name for records in self._sample for one in records if isinstance(one, Mapping) for name in one})
 
     def _clustered(self) -> bool:
         size = sum(file.size or 0 for file in self._files)

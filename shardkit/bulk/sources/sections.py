@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
 
@@ -50,6 +51,7 @@ class SectionedSource:
         format: str,  # noqa: A002 - what the option is called
         cursors: int,
         identity: Mapping[str, Any],
+        attributes: Callable[[], Iterable[str]],
         types: Mapping[str, str] | None = None,
         total: int | None = None,
         bytes_total: int | None = None,
@@ -61,11 +63,17 @@ class SectionedSource:
         self.total = total
         self.bytes_total = bytes_total
         self._identity = dict(identity)
+        self._attributes = attributes
 
     @property
     def bytes_read(self) -> int:
         """How many bytes the cursors have got through."""
         return sum(section.bytes_read for section in self.sections)
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes that the records have: the columns, or what a sample has; none where it has no records."""
+        return tuple(dict.fromkeys(self._attributes()))
 
     def identity(self) -> dict[str, Any]:
         """Give the files, how they are read, and where each cursor begins."""

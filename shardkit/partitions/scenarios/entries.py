@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from math import inf, isfinite
 from typing import Any, TypeVar
+
+from shardkit.arguments import did_you_mean
 
 __all__ = ["Entries"]
 
@@ -68,7 +69,7 @@ class Entries:
         what = f"one of {', '.join(choices)}"
         given = self.take(name, what, needed=needed)
         fits = isinstance(given, str) and given in choices
-        near = "" if fits or given is None else _nearest(str(given), choices)
+        near = "" if fits or given is None else did_you_mean(str(given), choices)
         found: str | D = self._checked(name, given, default, fits, what + near)
         return found
 
@@ -162,7 +163,8 @@ class Entries:
         for name in self._given:
             if name not in self._known:
                 self.note(
-                    name, f"there is no such entry{_nearest(name, tuple(self._known))}; known: {', '.join(self._known)}"
+                    name,
+                    f"there is no such entry{did_you_mean(name, tuple(self._known))}; known: {', '.join(self._known)}",
                 )
 
     def _within(self, name: str) -> str:
@@ -182,11 +184,6 @@ class Entries:
 
 def _shown(given: Any) -> str:
     return f"{given!r:.80}"
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _limits(least: float, most: float, *, above: bool = False) -> str:

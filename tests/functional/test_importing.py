@@ -1,0 +1,76 @@
+"""What importing shardkit brings: the names that are asked for, and in the pytest plugin next to nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import shardkit
+import shardkit.testing
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"boto3", "botocore", "moto", "orjson", "urllib3", "asyncio", "concurrent", "multiprocessing"}
+
+
+def plugin() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (module,) = project["entry-points"]["pytest11"].values()
+    return str(module)
+
+
+def brought_by(*code: str) -> set[str]:
+    """The modules that a fresh interpreter with pytest has more after some lines."""
+    before, after = ("import sys, pytest", "before = {*sys.modules}"), ("import json", "print(json.dumps(brought))")
+    lines = "\n".join([*before, *code, "brought = [*{*sys.modules} - before]", *after])
+    ran = subprocess.run([sys.executable, "-c", lines], check=True, capture_output=True, text=True, cwd=ROOT)
+    return set(json.loads(ran.stdout))
+
+
+def test_the_pytest_plugin_brings_nothing_heavy() -> None:
+    # As pytest takes a plugin: it gets every name that the module lists.
+    brought = brought_by(f"import {plugin()} as plugin", "for name in dir(plugin): getattr(plugin, name)")
+    assert {name.partition(".")[0] for name in brought} & HEAVY == set()
+    assert {name for name in brought if name.startswith("shardkit")} == {
+        "shardkit", "shardkit.lazy", "shardkit.testing", plugin(),
+    }  # fmt: skip
+
+
+def test_importing_shardkit_brings_no_client() -> None:
+    brought = brought_by("import shardkit")
+    assert {name.partition(".")[0] for name in brought} & HEAVY == set()
+
+
+@pytest.mark.parametrize("face", [shardkit, shardkit.testing])
+def test_a_face_has_what_it_names(face: ModuleType) -> None:
+    given: dict[str, Any] = {}
+    exec(f"from {face.__name__} import *", given)  # noqa: S102 - what a user may write
+    assert given.keys() - {"__builtins__"} == set(face.__all__)
+    assert set(face.__all__) <= set(dir(face))
+    for name, value in given.items():
+        if name != "__builtins__":
+            assert getattr(face, name) is value
+
+
+@pytest.mark.parametrize("name", ["bulk", "capacity", "errors", "hashing", "suffix", "table", "textform"])
+def test_modules_are_reached_from_the_top(name: str) -> None:
+    code = f"import shardkit; assert shardkit.{name}.__name__ == 'shardkit.{name}'"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'shardkit' has no attribute 'ShardedTabel'"):
+        _ = shardkit.ShardedTabel  # type: ignore[attr-defined] # the type checker sees it too
+    with pytest.raises(ImportError):
+        importlib.import_module("shardkit.no_such_module")
