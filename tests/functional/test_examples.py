@@ -97,7 +97,7 @@ def test_wrap_existing_table_that_is_not_there(
 )
 @pytest.mark.parametrize("count", [0, 1])
 def test_wrap_existing_table_of_any_keys(
-    keys: list[tuple[str, str]],
+    keys: list[tuple[str, Any]],
     by: str,
     values: dict[str, Any],
     count: int,
@@ -134,7 +134,7 @@ def test_wrap_existing_table_of_any_keys(
     ids=["a number", "a typo", "no value for a suffix"],
 )
 def test_wrap_existing_table_is_checked_before_a_table_is_made(
-    keys: list[tuple[str, str]],
+    keys: list[tuple[str, Any]],
     by: str,
     item: dict[str, Any],
     says: str,

@@ -383,7 +383,8 @@ def test_a_table_can_have_a_million_partitions_and_no_more(monkeypatch: pytest.M
     assert model.MOST_PARTITIONS == 1_000_000
     monkeypatch.setattr(model, "MOST_PARTITIONS", 10)
     assert len(Partitions(read_units=1, write_units=1, count=10)) == 10
-    for too_many in ({"count": 11}, {"write_units": 10_001}):
+    wrong: tuple[dict[str, Any], ...] = ({"count": 11}, {"write_units": 10_001})
+    for too_many in wrong:
         with pytest.raises(ConfigurationError, match="count"):
             Partitions(**{"read_units": 1, "write_units": 1, **too_many})
 

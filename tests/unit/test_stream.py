@@ -110,7 +110,9 @@ def test_the_next_pages_are_asked_for_before_items_are_handed_out(
     first = [stream.next(0.0) for _ in range(2)]
     for send in first:
         assert isinstance(send, Send)
-        stream.receive(send, send.answer(service.answers(send)[1]), 0.01)
+        answer = service.answers(send)[1]
+        assert not isinstance(answer, Exception)
+        stream.receive(send, send.answer(answer), 0.01)
     steps: list[Any] = []
     while not steps or not isinstance(steps[-1], Done):
         steps.append(stream.next(0.02))
