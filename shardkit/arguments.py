@@ -10,9 +10,24 @@ from math import isfinite
 from typing import Any
 
 from shardkit.errors import ConfigurationError
+from shardkit.jsonform import brief
 
-__all__ = ["check_count", "check_headroom", "check_key", "check_number", "did_you_mean"]
+__all__ = [
+    "MOST_CURSORS",
+    "MOST_SIDE_BY_SIDE",
+    "check_count",
+    "check_headroom",
+    "check_key",
+    "check_number",
+    "check_side_by_side",
+    "did_you_mean",
+]
 
+MOST_SIDE_BY_SIDE = 1000
+"""Requests that one process has under way at once."""
+MOST_CURSORS = 1000
+"""Places at which a source is read in turn."""
+_MOST = 10**15  # more than there is of anything here; every float up to it is exact
 _COMPARED = 1000  # names; each takes some microseconds
 
 
@@ -28,21 +43,31 @@ def check_number(name: str, given: Any, unit: str, *, above: bool = False) -> fl
         known = False
     if not known or given < 0 or (above and not given):
         least = "above 0" if above else "of 0 or more"
-        raise ConfigurationError(f"{name}={given!r:.100} is no number of {unit}; give a number {least}")
+        raise ConfigurationError(f"{name}={brief(given)} is no number of {unit}; give a number {least}")
     number: float = given
     return number
 
 
-def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int | None = None) -> int:
-    """Check an argument that is a whole number of ``unit``, from ``least`` to ``most``.
+def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int = _MOST, why: str = "") -> int:
+    """Check an argument that is a whole number of ``unit``, from ``least`` to ``most``; ``why`` there is a most.
 
     Raises:
         ConfigurationError: It is not.
     """
-    if not isinstance(given, int) or isinstance(given, bool) or given < least or (most is not None and given > most):
-        to = "or more" if most is None else f"to {most:,}"
-        raise ConfigurationError(f"{name}={given!r:.100} is no whole number of {unit}; give {least:,} {to}")
+    if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
+        to = "or more" if most == _MOST else f"to {most:,}{why and f': {why}'}"
+        raise ConfigurationError(f"{name}={brief(given)} is no whole number of {unit}; give {least:,} {to}")
     return given
+
+
+def check_side_by_side(name: str, given: Any, *, processes: int = 1) -> int:
+    """Check how many requests are under way at once.
+
+    Raises:
+        ConfigurationError: it is none, or more than so many processes can have.
+    """
+    most, why = MOST_SIDE_BY_SIDE * processes, "each has a thread and a connection of its own"
+    return check_count(name, given, "requests side by side", most=most, why=why)
 
 
 def check_headroom(given: Any) -> float:
@@ -53,7 +78,7 @@ def check_headroom(given: Any) -> float:
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
         raise ConfigurationError(
-            f"headroom={given!r:.100} is no part of a partition's throughput; give a number from 0 to below 1"
+            f"headroom={brief(given)} is no part of a partition's throughput; give a number from 0 to below 1"
         )
     return given
 
@@ -67,7 +92,7 @@ def check_key(given: Any) -> str | bytes | int | Decimal:
     key = getattr(given, "value", given)  # of boto3's Binary
     key = bytes(key) if isinstance(key, bytearray) else key
     if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
-        raise ConfigurationError(f"key={key!r:.100} is no partition key's value; give text, bytes or a number")
+        raise ConfigurationError(f"key={brief(key)} is no partition key's value; give text, bytes or a number")
     return key
 
 

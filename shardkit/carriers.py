@@ -13,7 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
-from shardkit.arguments import check_count
+from shardkit.arguments import check_side_by_side
 from shardkit.clocks import clock_of
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
@@ -65,7 +65,7 @@ class _Carrier:
         """Say how many requests may run at once: what was given, or as many as botocore pools connections."""
         if given is None:
             return int(self.client.meta.config.max_pool_connections)
-        return check_count(name, given, "requests side by side")
+        return check_side_by_side(name, given)
 
 
 class Transport(Protocol):

@@ -66,8 +66,8 @@ def brief(value: Any) -> str:
     """Show a value in a message, cut short."""
     try:
         return f"{value!r:.100}"
-    except ValueError:  # Python refuses to print integers of thousands of digits
-        return f"<a {type(value).__name__} too long to print>"
+    except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits
+        return f"<{type(value).__name__} too long, or nested too deep, to print>"
 
 
 def _json_form(value: Any) -> Any:

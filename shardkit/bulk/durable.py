@@ -44,7 +44,7 @@ def open_alone(path: Path, option: str) -> FileIO:
             f"{option}: {str(path)!r} needs the file locks of Linux or macOS, which this system does not have; on "
             "Windows, load under WSL"
         )
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not path.is_file():  # noqa: PTH110 - a name that is too long is told below
         raise ConfigurationError(f"{option}={str(path)!r} is a folder, a device or a pipe; give the path of a file")
     while True:
         try:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Literal, get_args
 
-from shardkit.arguments import check_count
+from shardkit.arguments import check_count, check_side_by_side
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import log_end, raise_failures
@@ -28,6 +28,8 @@ __all__ = ["Loading", "OnError", "Options", "Path", "Progress", "check_items"]
 OnError = Literal["raise", "collect"]
 Progress = Callable[[BulkReport], object]
 Path = str | os.PathLike[str]
+
+_MOST_PROCESSES = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +55,15 @@ class Options:
             duplicates=self.duplicates,
             max_failures=self.max_failures,
         )
-        for name, unit in (("workers", "requests side by side"), ("processes", "processes")):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), unit)
+        if self.processes is not None:
+            why = "each is a Python of its own"
+            check_count("processes", self.processes, "processes", most=_MOST_PROCESSES, why=why)
+        if self.workers is not None:
+            check_side_by_side("workers", self.workers, processes=self.processes or 1)
         for name in ("journal", "dead_letters"):
             path = getattr(self, name)
-            if path is not None and not (isinstance(path, str | os.PathLike) and os.fspath(path)):
+            text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+            if path is not None and (not text or "\0" in os.fsdecode(text)):
                 raise ConfigurationError(f"{name}={path!r:.200} is no path; give that of a file")
         if self.progress is not None and not callable(self.progress):
             raise ConfigurationError(f"progress={self.progress!r:.200} cannot be called; give a function of the report")

@@ -9,7 +9,10 @@ from shardkit.bulk.batch import Duplicates
 from shardkit.bulk.pacing import write_rate
 from shardkit.errors import ConfigurationError
 
-__all__ = ["check_choice", "check_load"]
+__all__ = ["MOST_WINDOW", "check_choice", "check_load"]
+
+MOST_WINDOW = 10_000_000
+"""Items that a load can hold back."""
 
 
 def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
@@ -18,7 +21,7 @@ def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: 
     Raises:
         ConfigurationError: one cannot work.
     """
-    check_count("window", window, "items")
+    check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
     if max_failures is not None:
         check_count("max_failures", max_failures, "items", least=0)
     check_choice("duplicates", duplicates, get_args(Duplicates))

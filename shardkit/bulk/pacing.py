@@ -21,6 +21,7 @@ from shardkit.backoff import Backoff
 from shardkit.capacity.bucket import TokenBucket
 from shardkit.capacity.throughput import throughput_of
 from shardkit.errors import ConfigurationError
+from shardkit.jsonform import brief
 
 __all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "TablePace", "units_of", "write_rate", "write_throughput"]
 
@@ -339,11 +340,11 @@ def write_rate(write_units: float | str | None) -> float | None:
             number = float(write_units.strip().removesuffix("%")) / 100 if write_units.strip().endswith("%") else 0.0
         else:
             number = 0.0 if isinstance(write_units, bool) else float(write_units)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         number = 0.0
     if not 0 < number < inf:
         raise ConfigurationError(
-            f"write_units={write_units!r} is neither a number of write units a second above 0 nor a share of the "
+            f"write_units={brief(write_units)} is neither a number of write units a second above 0 nor a share of the "
             'table\'s throughput; give 500 or "80%"'
         )
     return number

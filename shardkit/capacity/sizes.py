@@ -19,6 +19,7 @@ ITEM_BYTES = 409_600
 STORAGE_OVERHEAD = 100
 """Bytes that storage adds to each item, and to each entry of an index, for its own indexing; capacity does not."""
 
+_UNSIZED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _DIGITS = 38  # of a number at the most
 _EXACT = Context(prec=300)  # 1E-130 to 9.99E+125, written out
 
@@ -109,7 +110,7 @@ def attribute_sizes(item: Mapping[str, Any]) -> dict[str, int]:
     """
     try:
         return {name: utf8_size(name) + _PYTHON_SIZES[type(value)](value) for name, value in item.items()}
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except _UNSIZED:
         sized_to_wire_item(item)  # says what cannot be held, and knows boto3's rules for subclasses
         return {name: sized_to_wire_item({name: value})[1] for name, value in item.items()}
 
@@ -135,7 +136,7 @@ def _is_mapping(value: Any) -> bool:
 def _size_of_python(item: Mapping[str, Any]) -> int:
     try:
         return _python_members(item)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+    except _UNSIZED:
         return sized_to_wire_item(item)[1]
 
 

@@ -6,8 +6,12 @@ in the ``demo`` and ``load`` extras, and are looked for when a command is run.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -69,4 +73,32 @@ def main(args: Sequence[str] | None = None) -> None:
             raise
         sys.stderr.write(install_hint(error.name, next(iter(given), None)))
         raise SystemExit(2) from None
-    app(args=None if args is None else given)
+    with _output():
+        app(args=None if args is None else given)
+
+
+@contextmanager
+def _output() -> Iterator[None]:
+    """Let a command write where it can: what a stream's encoding lacks is escaped, and a closed stream takes nothing.
+
+    Where the output cannot be written (a full disk), that is said, and the exit code is 1.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - to the end
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # who reads the output has seen enough
+            with suppress(OSError):
+                sys.stderr.write(f"the output cannot be written: {error}\n")
+        # Python writes what is left once more when it ends.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from boto3.session import Session
@@ -27,6 +28,7 @@ def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, 
     """
     session = Session(profile_name=profile, region_name=region)
     try:
+        _ = urlsplit(endpoint_url or "").port  # which botocore looks at only when it sends
         return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
     except ValueError as error:
         raise ConfigurationError(f"--endpoint-url {endpoint_url!r} or the region cannot be used: {error}") from error

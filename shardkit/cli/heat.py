@@ -115,7 +115,7 @@ def heat(
         check_rate("--read-units", read_units)
         draw = drawing(plot, _plot)
         if by is not None:
-            calculated_suffix(by, 1)
+            calculated_suffix(by, shards or 1)
             if source == "-":
                 raise ConfigurationError("--by reads the source twice, standard input can be read once: give a file")
         opened = text_source(
@@ -130,7 +130,7 @@ def heat(
         for candidate in candidates:
             check_attributes("--key", candidate.attributes, opened, rare=True)
         if by is not None:
-            check_attributes("--by", calculated_suffix(by, 1).by_attributes or (), opened)
+            check_attributes("--by", calculated_suffix(by, shards or 1).by_attributes or (), opened)
     items = Items(candidates)
     with refusing(told, STOPPED, "stopped before its end"):
         bad = read_all(opened, items.take, told if progress else None)

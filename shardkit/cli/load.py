@@ -24,7 +24,7 @@ from shardkit.bulk.finish import InterruptedLoadError
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.aws import EndpointOption, ProfileOption, RegionOption, dynamodb
-from shardkit.cli.load_estimate import estimate
+from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.load_show import Progress, show_estimate, show_plan, show_report, to_json
 from shardkit.cli.reading import (
     FAILED,
@@ -138,26 +138,21 @@ def load(
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
             show_plan(told, source, opened, target)
-            if dry_run:
-                guess = estimate(opened, target, units)
-                if as_json:
-                    print(json.dumps(guess.to_dict()))
-                else:
-                    show_estimate(Console(highlight=False), guess)
-                raise typer.Exit(FAILED if guess.failed else 0)
-            code, report, problem = _load(
-                target,
-                opened,
-                told if progress else None,
-                workers=workers,
-                processes=processes,
-                connect=connect if processes else None,
-                window=window,
-                write_units=units,
-                max_failures=max_failures,
-                duplicates=duplicates,
-                journal=journal,
-                dead_letters=dead_letters,
+            options = {
+                "workers": workers,
+                "processes": processes,
+                "connect": connect if processes else None,
+                "window": window,
+                "write_units": units,
+                "max_failures": max_failures,
+                "duplicates": duplicates,
+                "journal": journal,
+                "dead_letters": dead_letters,
+            }
+            done = (
+                estimate(opened, target, units)
+                if dry_run
+                else _load(target, opened, told if progress else None, **options)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             told.print(f"not begun: {error}", markup=False, soft_wrap=True)
@@ -165,6 +160,13 @@ def load(
         except KeyboardInterrupt:
             told.print("stopped before the first write")
             raise typer.Exit(STOPPED) from None
+    if isinstance(done, Estimate):
+        if as_json:
+            print(json.dumps(done.to_dict()))
+        else:
+            show_estimate(Console(highlight=False), done)
+        raise typer.Exit(FAILED if done.failed else 0)
+    code, report, problem = done
     if problem is not None:
         told.print(str(problem), markup=False, soft_wrap=True)
     if as_json:
@@ -221,9 +223,10 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
         if shards is not None or by is not None:
             raise ConfigurationError("give --strategy, or --shards and --by, not both")
         try:
-            return Strategy.from_dict(json.loads(form))
-        except json.JSONDecodeError as error:
-            raise ConfigurationError(f"--strategy {form!r:.200} is no JSON: {error}") from error
+            parsed = json.loads(form)
+        except (RecursionError, ValueError) as error:
+            raise ConfigurationError(f"--strategy {form!r:.200} is no JSON that can be read: {error}") from error
+        return Strategy.from_dict(parsed)
     if (shards is None) != (by is None):
         raise ConfigurationError(
             "give both --shards and --by, or neither; a random suffix is "
@@ -235,7 +238,10 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
 
 
 def _cursors(text: str) -> int | Literal["auto"]:
-    return int(text) if text.isascii() and text.isdigit() else cast("Literal['auto']", text)
+    # A number that Python does not read (of thousands of digits) is refused as the text that it is.
+    with suppress(ValueError):
+        return int(text)
+    return cast("Literal['auto']", text)
 
 
 def _units(text: str | None) -> float | str | None:

@@ -67,17 +67,15 @@ def load(
 ) -> None:
     """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
     with _planning():
-        _show(
-            plan_bulk_load(
-                items,
-                item_size,
-                within=None if within is None else _seconds(within),
-                write_units=write_units,
-                steady_write_units=steady_write_units,
-                indexes=_indexes(index, local_index),
-            ),
-            as_json=as_json,
+        planned = plan_bulk_load(
+            items,
+            item_size,
+            within=None if within is None else _seconds(within),
+            write_units=write_units,
+            steady_write_units=steady_write_units,
+            indexes=_indexes(index, local_index),
         )
+    _show(planned, as_json=as_json)
 
 
 @plan.command("shards")
@@ -115,21 +113,19 @@ def shards(
 ) -> None:
     """Plan the shards of a hot key: how many, what a Query then costs, and whether it is worth it."""
     with _planning():
-        _show(
-            plan_shards(
-                item_size,
-                writes_per_second,
-                reads_per_second,
-                queries_per_second=queries_per_second,
-                items_per_query=items_per_query,
-                consistent=consistent,
-                indexes=_indexes(index, local_index),
-                partitions=partitions,
-                headroom=headroom,
-                probability=probability,
-            ),
-            as_json=as_json,
+        planned = plan_shards(
+            item_size,
+            writes_per_second,
+            reads_per_second,
+            queries_per_second=queries_per_second,
+            items_per_query=items_per_query,
+            consistent=consistent,
+            indexes=_indexes(index, local_index),
+            partitions=partitions,
+            headroom=headroom,
+            probability=probability,
         )
+    _show(planned, as_json=as_json)
 
 
 @plan.command("table")
@@ -147,7 +143,8 @@ def table(
             description = client.describe_table(TableName=name)["Table"]
         finally:
             client.close()
-        _show(estimate_table(description), as_json=as_json)
+        planned = estimate_table(description)
+    _show(planned, as_json=as_json)
 
 
 @contextmanager
@@ -177,7 +174,7 @@ def _indexes(given: list[str] | None, local: list[str] | None) -> list[IndexWrit
 
 
 def _index(text: str, option: str, *, shares: bool) -> IndexWrites:
-    form = r"(?P<name>[^:]+):(?P<size>\d+)" + (r"(?::(?P<share>\d*\.?\d+))?" if shares else r"(?P<share>)")
+    form = r"(?P<name>[^:]+):(?P<size>\d{1,15})" + (r"(?::(?P<share>\d*\.?\d+))?" if shares else r"(?P<share>)")
     found = re.fullmatch(form, text)
     if found is None:
         forms = "NAME:BYTES or NAME:BYTES:SHARE" if shares else "NAME:BYTES"

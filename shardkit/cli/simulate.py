@@ -49,6 +49,8 @@ else:
 
 __all__ = ["simulate"]
 
+_MOST_BYTES = 1_000_000
+
 
 def simulate(
     scenario: Annotated[str, typer.Argument(help="A scenario: a TOML file (docs/simulate.md).")],
@@ -91,10 +93,13 @@ def simulate(
 
 
 def _parsed(path: str) -> dict[str, Any]:
+    file = Path(path)
+    if file.exists() and not (file.is_file() and file.stat().st_size <= _MOST_BYTES):
+        raise ConfigurationError(f"scenario: {path} is no file of at most {_MOST_BYTES:,} bytes; give a TOML file")
     try:
-        parsed: dict[str, Any] = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}") from error
+        parsed: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (RecursionError, ValueError) as error:  # a ValueError for integers of thousands of digits too
+        raise ConfigurationError(f"scenario: {path} is no TOML: {error}") from error
     return parsed
 
 

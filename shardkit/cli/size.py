@@ -88,10 +88,11 @@ def measure(
         bad = read_all(opened, profile.add, told if progress else None)
     bad.show(told)
     with refusing(told, WRONG_USE, f"nothing to measure in {source}"):
-        if as_json:
-            print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
-        else:
-            show(out(), profile)
+        profile.sizes()
+    if as_json:
+        print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
+    else:
+        show(out(), profile)
     raise typer.Exit(FAILED if bad.count else 0)
 
 

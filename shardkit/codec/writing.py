@@ -25,6 +25,7 @@ __all__ = ["sized_to_wire_item", "to_wire_item", "to_wire_params"]
 # Where attribute values stand in requests (botocore's model: every place of shape AttributeValue).
 _REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues")
 _ITEMS = ("Item", "Key")
+_UNWRITABLE = (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError)
 _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "AttributeUpdates")
 
 
@@ -54,7 +55,7 @@ def to_wire_item(item: Mapping[str, Any]) -> WireItem:
             else:
                 wire[name] = (_WRITERS.get(kind) or _writer(value))(value)[0]
         "".join(wire)  # refuses a name that is no str
-    except (ArithmeticError, AttributeError, TypeError, ValueError):
+    except _UNWRITABLE:
         _refuse_unwritable_members(item)
         raise
     return wire
@@ -80,7 +81,7 @@ def sized_to_wire_item(item: Mapping[str, Any]) -> tuple[WireItem, int]:
     _check_mapping(item)
     try:
         return _written_map(item)
-    except (ArithmeticError, AttributeError, TypeError, ValueError):
+    except _UNWRITABLE:
         _refuse_unwritable_members(item)
         raise
 
@@ -231,9 +232,12 @@ def _refuse_unwritable(name: Any, value: Any) -> None:
         raise InvalidKeyError(
             f"attribute {name!r} is {brief(value)}, with a name that is no str; DynamoDB's names are, so give a str"
         ) from error
-    except (ArithmeticError, TypeError, ValueError) as error:
-        numeric = isinstance(error, ArithmeticError)
-        reason = "a number has 38 digits, and is below 1E+126" if numeric else str(error)
+    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+        reason = str(error)
+        if isinstance(error, ArithmeticError):
+            reason = "a number has 38 digits, and is below 1E+126"
+        elif isinstance(error, RecursionError):
+            reason = "a value has at most 32 levels"
         raise InvalidValueError(
             f"attribute {name!r} is {brief(value)}, which DynamoDB cannot hold: {reason}; give str, bytes, "
             "int, Decimal, bool, None, or sets, lists and dicts of these"

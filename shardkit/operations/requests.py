@@ -148,7 +148,7 @@ class Requests:
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
         """Decide a Scan of all segments."""
-        check_count("segments", segments, "segments")
+        check_count("segments", segments, "segments", most=1_000_000, why="Scan takes no more")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out)
 

@@ -8,7 +8,7 @@ from itertools import count, islice
 from math import inf
 from typing import Any, TypeVar
 
-from shardkit.arguments import check_count, check_number
+from shardkit.arguments import check_number, check_side_by_side
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.options import check_load
 from shardkit.bulk.report import BulkReport
@@ -231,7 +231,7 @@ class Simulator:
         if not isinstance(self._table, SimulatedTable):
             raise ConfigurationError("a load needs the simulator to have a SimulatedTable, and it has a function")
         table, options = self._table, {"workers": 10, **_OPTIONS, **options}
-        check_count("workers", options["workers"], "requests side by side")
+        check_side_by_side("workers", options["workers"])
         check_load(**{name: options[name] for name in _OPTIONS})
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
         return SimulatedLoad(Load(sharding, draw=self.draw, **options), items)

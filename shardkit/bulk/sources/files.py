@@ -160,6 +160,8 @@ class StandardInput:
     size = None
 
     def __init__(self, stream: IO[bytes] | None = None) -> None:
+        if stream is None and sys.stdin is None:
+            raise ConfigurationError("standard input is closed; pipe items in, or give a file")
         self._stream = stream or sys.stdin.buffer
 
     @cached_property

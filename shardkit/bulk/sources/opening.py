@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
-from shardkit.arguments import did_you_mean
+from shardkit.arguments import MOST_CURSORS, check_count, did_you_mean
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
@@ -93,8 +93,8 @@ def open_source(
         listed = isinstance(texts, Collection) and not isinstance(texts, str | bytes)
         if not listed or not all(isinstance(text, str) for text in texts):
             raise ConfigurationError(f"{option}={texts!r:.200} is no list of texts; give {option}=['…', '…']")
-    if cursors != "auto" and (isinstance(cursors, bool) or not isinstance(cursors, int) or cursors < 1):
-        raise ConfigurationError(f"cursors={cursors!r} is neither 'auto' nor a whole number of at least 1")
+    if cursors != "auto":
+        check_count("cursors", cursors, "cursors", most=MOST_CURSORS, why="each is an open file; or give 'auto'")
     if format not in {None, *get_args(FormatName)}:
         raise ConfigurationError(f"format={format!r} is unknown; give one of {', '.join(get_args(FormatName))}")
     keys = _keys_of(table)

@@ -11,6 +11,8 @@ from shardkit.partitions.scenarios.entries import Entries
 
 __all__ = ["Distribution", "EachValue", "Weighted", "read_distribution"]
 
+_MOST = 10_000_000  # values, and items of one: they are held in memory
+
 
 @dataclass(frozen=True)
 class Weighted:
@@ -42,6 +44,11 @@ class EachValue:
 
     values: Sequence[str]
     items: tuple[int, int]
+
+    @property
+    def most(self) -> int:
+        """How many items there are at most."""
+        return len(self.values) * self.items[1]
 
     def places(self, number: int | None, draw: Callable[[], float]) -> list[int]:
         """Give, for each item, the place among ``values`` that it has its value from; ``number`` ends them early."""
@@ -91,13 +98,13 @@ def _weights(given: Entries) -> Weighted:
 
 
 def _each(given: Entries) -> EachValue:
-    least, most = given.span("items", (1, 1), "items of a value", needed=True)
+    least, most = given.span("items", (1, 1), "items of a value", most=_MOST, needed=True)
     return EachValue(_named(given), (int(least), int(most)))
 
 
 def _named(given: Entries) -> list[str]:
     """Name the values: a prefix, and their number in digits of one length."""
-    number = given.count("values", 1, "different values", most=10_000_000, needed=True)
+    number = given.count("values", 1, "different values", most=_MOST, needed=True)
     prefix = given.text("prefix", "key-")
     return list(_numbered(prefix, number))
 

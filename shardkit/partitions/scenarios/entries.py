@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from shardkit.arguments import did_you_mean
+from shardkit.jsonform import brief
 
 __all__ = ["Entries"]
 
@@ -183,7 +184,7 @@ class Entries:
 
 
 def _shown(given: Any) -> str:
-    return f"{given!r:.80}"
+    return f"{brief(given):.80}"
 
 
 def _limits(least: float, most: float, *, above: bool = False) -> str:
@@ -193,7 +194,10 @@ def _limits(least: float, most: float, *, above: bool = False) -> str:
 
 
 def _is_number(given: Any) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
+    try:
+        return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
+    except OverflowError:  # an int that no float holds
+        return False
 
 
 def _is_count(given: Any, least: float, most: float) -> bool:

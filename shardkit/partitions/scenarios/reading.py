@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast, get_args
 
+from shardkit.arguments import MOST_CURSORS, MOST_SIDE_BY_SIDE
 from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.options import MOST_WINDOW
 from shardkit.bulk.pacing import write_rate
 from shardkit.capacity.sizes import ITEM_BYTES
 from shardkit.errors import ConfigurationError
@@ -36,6 +39,13 @@ __all__ = ["read_scenario"]
 _STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "Unsharded")
 _PROJECTIONS = ("ALL", "KEYS_ONLY", "INCLUDE")
 _FORMATS = ("csv", "tsv", "jsonl", "dynamodb", "parquet")
+# What one simulation holds in memory, and can get through.
+_MOST_ITEMS = 10_000_000
+_MOST_REQUESTS = 100_000_000
+_MOST_PER_SECOND = 1_000_000.0
+_MOST_SECONDS = 31_536_000.0  # a year
+_MOST_LATENCY = 3600.0
+_MOST_TRIES = 1000
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -61,15 +71,15 @@ def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
     """
     problems: list[str] = []
     top = Entries(given, "", problems)
-    seed = top.count("seed", 1, "the seed", least=0)
-    latency = top.span("latency_seconds", (0.005, 0.010), "seconds", whole=False, least=0.0)
+    seed = top.count("seed", 1, "the seed", least=0, most=2**64 - 1)
+    latency = top.span("latency_seconds", (0.005, 0.010), "seconds", whole=False, least=0.0, most=_MOST_LATENCY)
     ways = tuple(_way(own, top) for own in top.tables("way")) or (_way(None, top),)
     items = _items(top.table("items", needed=True) or Entries(_NOTHING, "", []), ways)
     top.end()
-    names = [way.name for way in ways]
+    names = Counter(way.name for way in ways)
     problems += (
         f"[way] name = {again!r}: several ways are called so; name each its own"
-        for again in sorted({one for one in names if names.count(one) > 1})
+        for again in sorted(name for name, count in names.items() if count > 1)
     )
     if problems:
         told = "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
@@ -132,7 +142,8 @@ def _load(given: Entries) -> Load:
     tool = cast("Tool", given.choice("with", "bulk_load", get_args(Tool), needed=True))
     load = Load(tool=tool, order=cast("Order", given.choice("order", "as given", get_args(Order))))
     if tool != "put_item":
-        load = replace(load, workers=given.count("workers", 1 if tool == "batch_writer" else load.workers, "workers"))
+        workers = 1 if tool == "batch_writer" else load.workers
+        load = replace(load, workers=given.count("workers", workers, "workers", most=MOST_SIDE_BY_SIDE))
     if tool == "bulk_load":
         write_units = given.take("write_units", "write units a second, or a share of the table's")
         try:
@@ -141,18 +152,19 @@ def _load(given: Entries) -> Load:
             given.note("write_units", str(error))
         load = replace(
             load,
-            window=given.count("window", WINDOW, "items"),
-            cursors=given.count("cursors", load.cursors, "cursors"),
+            window=given.count("window", WINDOW, "items", most=MOST_WINDOW),
+            cursors=given.count("cursors", load.cursors, "cursors", most=MOST_CURSORS),
             write_units=write_units,
         )
     else:
-        load = replace(load, attempts=given.count("attempts", load.attempts, "tries"))
+        load = replace(load, attempts=given.count("attempts", load.attempts, "tries", most=_MOST_TRIES))
     if tool == "put_item":
         load = replace(
             load,
-            per_second=given.number("per_second", 1.0, "items a second", above=True, needed=True),
-            seconds=given.number("seconds", None, "seconds", above=True),
+            per_second=_per_second(given, "items"),
+            seconds=_seconds(given, needed=False),
         )
+        _check_requests(given, load.per_second, load.seconds)
     given.end()
     return load
 
@@ -160,16 +172,31 @@ def _load(given: Entries) -> Load:
 def _reads(given: Entries, *, alone: bool) -> Reads:
     reads = Reads(
         operation=cast("Operation", given.choice("with", "query", get_args(Operation), needed=True)),
-        per_second=given.number("per_second", 1.0, "reads a second", above=True, needed=True),
-        seconds=given.number("seconds", None, "seconds", above=True, needed=alone),
+        per_second=_per_second(given, "reads"),
+        seconds=_seconds(given, needed=alone),
         consistent=given.flag("consistent", default=False),
     )
     if reads.operation == "query":
-        reads = replace(reads, limit=given.count("limit", None, "items"))
+        reads = replace(reads, limit=given.count("limit", None, "items", most=_MOST_ITEMS))
     else:
-        reads = replace(reads, attempts=given.count("attempts", reads.attempts, "tries"))
+        reads = replace(reads, attempts=given.count("attempts", reads.attempts, "tries", most=_MOST_TRIES))
+    _check_requests(given, reads.per_second, reads.seconds)
     given.end()
     return reads
+
+
+def _per_second(given: Entries, unit: str) -> float:
+    return given.number("per_second", 1.0, f"{unit} a second", above=True, most=_MOST_PER_SECOND, needed=True)
+
+
+def _seconds(given: Entries, *, needed: bool) -> float | None:
+    return given.number("seconds", None, "seconds", above=True, most=_MOST_SECONDS, needed=needed)
+
+
+def _check_requests(given: Entries, per_second: float, seconds: float | None) -> None:
+    if seconds is not None and per_second * seconds > _MOST_REQUESTS:
+        asked = f"with per_second, they are {per_second * seconds:,.0f} requests"
+        given.note("seconds", f"{asked}, each of which is simulated; give at most {_MOST_REQUESTS:,}")
 
 
 # -- table -------------------------------------------------------------------------------------------------------------
@@ -235,7 +262,7 @@ def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
     keys = ways[0].table.keys
     if any(way.table.keys != keys for way in ways):
         given.note("keys", "the items are the same for all ways, but the ways' tables have different keys; give one")
-    number = given.count("number", None, "items")
+    number = given.count("number", None, "items", most=_MOST_ITEMS)
     if "source" in given:
         items = ItemsSettings(number=number, source=_source(given))
     else:
@@ -263,6 +290,8 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
                 attributes[name] = read_distribution(other)
     for name, distribution in attributes.items():
         each = isinstance(distribution, EachValue)
+        if number is None and isinstance(distribution, EachValue) and distribution.most > _MOST_ITEMS:
+            given.note("keys", f"they are up to {distribution.most:,} items; give at most {_MOST_ITEMS:,}, or a number")
         if name != keys.partition_key and each:
             given.note("attributes", f'{name!r} cannot be distributed by "each", which is for the partition key')
         elif name == keys.partition_key and "number" not in given and not each:
