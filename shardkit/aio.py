@@ -38,7 +38,7 @@ class ShardedTable:
         strategy: How suffixes are chosen.
         table_name: The table's name, with a client.
         key_schema: What CreateTable takes; without it, one DescribeTable is made when the schema is first needed.
-        max_concurrency: Requests that run side by side; the client's ``max_pool_connections`` if not given.
+        max_concurrency: Requests that run side by side; the client's ``max_pool_connections`` if not given. At most 1,000.
         rng: The source of random suffixes and jitter.
 
     Items are Python values, as with :class:`shardkit.ShardedTable`; its methods document keywords, errors and cost.
@@ -140,7 +140,7 @@ async def bulk_load(
     Args:
         table: An async ``ShardedTable``.
         items: The items, from an iterable, an async one, or a source.
-        workers: Batches on their way at once.
+        workers: Batches on their way at once, at most 1,000.
         window: As there, like all that follow.
         write_units: A number, or a share of the table's throughput (``"80%"``).
         on_error: ``"raise"`` or ``"collect"``.

@@ -37,7 +37,7 @@ class ShardedTable(ReadingTable):
         key_schema: What CreateTable takes: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the indexes. Without
             it, one DescribeTable is made when the schema is first needed (IAM: ``dynamodb:DescribeTable``).
         max_concurrency: Requests of one fan-out that run side by side; the client's ``max_pool_connections`` (10 unless
-            configured) if not given.
+            configured) if not given. At most 1,000.
         rng: The source of random suffixes and jitter; seed it to repeat a run.
 
     Raises:

@@ -51,14 +51,17 @@ def streaming_bulk(
         items: The items, each a mapping with its logical key, or a source of them (``open_source``). It is read as
             there is room.
         workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
-            ``max_pool_connections`` if not given. With ``processes``, over all of them, and both for each.
-        processes: Processes that carry the requests, each with a client of its own, so that a load uses more than one
-            core; the rest, and all that is promised, stays in this one. Called under ``if __name__ == "__main__":``.
+            ``max_pool_connections`` if not given. At most 1,000. With ``processes``, over all of them, and all three
+            for each.
+        processes: Processes that send the requests, at most 256, each with a client of its own, so that a load uses
+            more than one core. The rest, and all that is promised, stays in this one. Call it under
+            ``if __name__ == "__main__":``.
         connect: Makes the client (or resource, or Table) of each process: a function without arguments at the top level
             of a module. If not given, one with the region, endpoint and configuration of the table's client, and with
             the credentials that boto3 finds by itself. What else the client was given in code (credentials, event
             handlers) does not come along; a ``CapacityMeter`` on it sees all requests.
-        window: Items that wait to be interleaved; the order is the guide's exactly where it holds the data.
+        window: Items that wait to be interleaved, at most 10,000,000; the order is the guide's exactly where it holds
+            the data.
         write_units: Write units a second that the load may take of the table and of each global index, or a share of
             their provisioned (or warm) throughput, ``"80%"``, which is asked for again every minute; as many as it can
             if not given.

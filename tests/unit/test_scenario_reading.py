@@ -242,7 +242,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (scenario(sharding={"shard": 9}), "[sharding] type: {'shard': 9, 'type': 'Unsharded'}"),
         (scenario(sharding={"type": "Random"}), "[sharding] type = 'Random': give one of CalculatedSuffix"),
         (scenario(sharding=5), "[sharding] is 5; give a table of entries"),
-        (scenario(load={"workers": 1.5}), "[load] workers = 1.5: give a whole number of workers, 1 or more"),
+        (scenario(load={"workers": 1.5}), "[load] workers = 1.5: give a whole number of workers, 1 to 1,000"),
         (scenario(load={"write_units": "lots"}), "[load] write_units = 'lots': "),
         (
             scenario(table={"on_demand": True}, load={"write_units": "80%"}),
@@ -256,7 +256,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             scenario(reads={"with": "get_item", "per_second": 1, "limit": 5}),
             "[reads] limit = 5: there is no such entry",
         ),
-        (scenario(latency_seconds=[1, 2, 3]), "latency_seconds = [1, 2, 3]: give a number of seconds, 0 or more, or a"),
+        (scenario(latency_seconds=[1, 2, 3]), "latency_seconds = [1, 2, 3]: give a number of seconds, 0 to 3,600, or a"),
         (scenario(items={"number": None}), "[items] number: it is missing; give the number of items"),
         (scenario(items={"keys": None}), "[items] keys: it is missing; give a table of entries"),
         (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: it is missing; give a"),
@@ -288,7 +288,7 @@ def test_what_is_wrong(given: dict[str, Any], said: str) -> None:
 
 def test_a_number_that_is_wrong_is_not_said_to_be_missing() -> None:
     given = scenario(items={"number": "many"})
-    assert problems(given) == ["[items] number = 'many': give a whole number of items, 1 or more"]
+    assert problems(given) == ["[items] number = 'many': give a whole number of items, 1 to 10,000,000"]
 
 
 def test_the_given_entries_are_not_changed() -> None:

@@ -70,10 +70,10 @@ def open_source(
         delimiter: What stands between two cells; ``","`` for CSV and a tab for TSV if not given.
         absent: Cells that mean, as empty ones do, that there is no value: ``["NA", "NULL"]``.
         empty_strings: Keep empty cells of text columns as empty strings.
-        cursors: At how many places it is read in turn. ``"auto"``: 64 where there are 16 MB or more (of Parquet and
-            frames: or more than 50,000 rows) and a sample shows that records of one partition key stand together, else
-            1. More than one gives up the order of records of one primary key that do not follow each other: then it is
-            not said which of them is written last.
+        cursors: At how many places it is read in turn, at most 1,000: each is an open file. ``"auto"``: 64 where there
+            are 16 MB or more (of Parquet and frames: or more than 50,000 rows) and a sample shows that records of one
+            partition key stand together, else 1. More than one gives up the order of records of one primary key that do
+            not follow each other: then it is not said which of them is written last.
         s3: A boto3 S3 client; made from the environment where it is needed and not given.
 
     Returns:
