@@ -12,7 +12,7 @@ from random import Random
 
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
-from shardkit.codec import WireItem
+from shardkit.dynamodb.values import WireItem
 
 __all__ = ["DAY", "MESSAGES", "SEED", "counts", "in_order", "in_random_order", "of_one_day", "stored"]
 

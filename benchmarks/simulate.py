@@ -18,8 +18,8 @@ from typing import Literal
 from benchmarks import messages
 from benchmarks.measure import Figure
 from benchmarks.report import Section
-from shardkit.faults import is_throttle
-from shardkit.machine import Program, Response, Send, Steps
+from shardkit.core.machine import Program, Response, Send, Steps
+from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.partitions import Partitions, Simulator
 from shardkit.partitions.scenarios.clients import batch_writer
 from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries

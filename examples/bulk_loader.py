@@ -24,7 +24,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ShardedTable, ShardkitError, bulk_load
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 
 LOG = logging.getLogger("loader")
 LOG_SECONDS = 30.0

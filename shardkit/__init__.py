@@ -3,14 +3,15 @@
 import logging
 from typing import TYPE_CHECKING
 
-from shardkit.lazy import lazy_names
+from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardkit.bulk.finish import InterruptedLoadError
     from shardkit.bulk.loader import bulk_load, streaming_bulk
     from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
-    from shardkit.bulk.sources import open_source
+    from shardkit.bulk.sources.opening import open_source
     from shardkit.capacity import CapacityBudget, CapacityMeter
+    from shardkit.core.hashing import code_point_product, stable_hash
     from shardkit.errors import (
         AmbiguousItemError,
         BulkLoadError,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         UnsupportedOperationError,
         UnsupportedParameterError,
     )
-    from shardkit.hashing import code_point_product, stable_hash
     from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
     from shardkit.table import ShardedTable
     from shardkit.textform import register_function
@@ -96,7 +96,7 @@ if not TYPE_CHECKING:
                 "UnsupportedOperationError",
                 "UnsupportedParameterError",
             ),
-            "shardkit.hashing": ("code_point_product", "stable_hash"),
+            "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.suffix": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"),
             "shardkit.table": ("ShardedTable",),
             "shardkit.textform": ("register_function",),

@@ -13,11 +13,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
-from shardkit.arguments import check_side_by_side
 from shardkit.clocks import clock_of
+from shardkit.core.checks import check_side_by_side
+from shardkit.core.machine import Answer, Machine, Program, Send, Steps
 from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
-from shardkit.machine import Answer, Machine, Program, Send, Steps
 from shardkit.operations.requests import Requests
 
 __all__ = ["AsyncCarrier", "Carrier", "Transport", "draw_from", "log_retry"]

@@ -21,7 +21,8 @@ from typing import Any
 
 import orjson
 
-from shardkit.codec import WireItem, binary, binary_text
+from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, InvalidValueError
 
 __all__ = ["Cursor", "is_token", "made_for"]

@@ -1,4 +1,4 @@
-"""The sync and the async loop over a machine. They carry; they decide nothing (:mod:`shardkit.machine`)."""
+"""The sync and the async loop over a machine. They carry; they decide nothing (:mod:`shardkit.core.machine`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar
 
 from botocore import xform_name
 
+from shardkit.core.machine import Answer, Done, Machine, Send, Wait
 from shardkit.events import own_call, prepare, visible
-from shardkit.machine import Answer, Done, Machine, Send, Wait
 from shardkit.sharding import Sharding
 
 __all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]

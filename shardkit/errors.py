@@ -26,6 +26,7 @@ __all__ = [
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
     "UnsupportedParameterError",
+    "brief",
 ]
 
 
@@ -155,3 +156,11 @@ class CapacityBudgetError(ShardkitError):
         self.rate = rate
         self.debt = debt
         self.seconds = seconds
+
+
+def brief(value: Any) -> str:
+    """Show a value in a message, cut short."""
+    try:
+        return f"{value!r:.100}"
+    except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits
+        return f"<{type(value).__name__} too long, or nested too deep, to print>"

@@ -48,9 +48,9 @@ import orjson
 from botocore.exceptions import ClientError
 
 from shardkit.calls import Call, Holder, Observer, hold, holders_of, show
-from shardkit.codec import encode
+from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.faults import is_throttle_code
 
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding

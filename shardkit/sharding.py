@@ -8,51 +8,19 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire
+from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.suffix import Strategy, Unsharded
 
-__all__ = ["KeySchema", "Sharding"]
+__all__ = ["Sharding"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 # A page's items have one key, a load's few hundred; a key of 2 KB and its parts make this 4 MB at the most.
 _KEYS_KEPT = 1000
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
-
-
-@dataclass(frozen=True, slots=True)
-class KeySchema:
-    """The key attributes of a table (one of each at most) or of an index (up to four of each)."""
-
-    partition: tuple[str, ...]
-    sort: tuple[str, ...] = ()
-
-    @property
-    def partition_key(self) -> str:
-        """The partition key's name."""
-        return self.partition[0]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names, the partition key first."""
-        return self.partition + self.sort
-
-    @classmethod
-    def of(cls, elements: Any, where: str) -> KeySchema:
-        """Read boto3's list of ``{"AttributeName", "KeyType"}``."""
-        try:
-            schema = cls(
-                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "HASH"),
-                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "RANGE"),
-            )
-        except (KeyError, TypeError) as error:
-            raise ConfigurationError(
-                f"the key schema of {where} cannot be read: {elements!r:.200}; give boto3's list, "
-                '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
-            ) from error
-        if not schema.partition:
-            raise ConfigurationError(f"the key schema of {where} names no HASH key: {elements!r:.200}")
-        return schema
 
 
 @dataclass(frozen=True)

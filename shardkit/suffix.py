@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from shardkit.codec import Binary
+from shardkit.core.hashing import binary, checked, code_point_product, shown, stable_hash
+from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.hashing import binary, checked, code_point_product, shown, stable_hash
 from shardkit.textform import TYPES, TextForm
 
 __all__ = ["CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"]

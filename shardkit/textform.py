@@ -6,8 +6,8 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shardkit.core.hashing import code_point_product, shown, stable_hash
 from shardkit.errors import ConfigurationError
-from shardkit.hashing import code_point_product, shown, stable_hash
 
 if TYPE_CHECKING:
     from shardkit.suffix import Strategy

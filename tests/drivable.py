@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkit.machine import Answer, Done, Program, Send, Step, Wait
+from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
 
 __all__ = ["Many", "Streaming", "WaitsBeside", "WaitsForNothing", "answer", "two_in_a_row"]
 

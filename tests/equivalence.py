@@ -17,7 +17,7 @@ from hypothesis import example, note
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, CursorError, RandomSuffix, ShardedTable, stable_hash
-from shardkit.codec import Binary
+from shardkit.dynamodb.values import Binary
 from shardkit.suffix import Strategy
 from tests.queries import STYLES, VALUES, Query, Shape, queries
 from tests.tables import Attribute, GlobalIndex, LocalIndex, make_table

@@ -17,8 +17,8 @@ from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.batch import Load
-from shardkit.codec import binary
-from shardkit.machine import Answer, Done, Send, Wait
+from shardkit.core.machine import Answer, Done, Send, Wait
+from shardkit.dynamodb.body import binary
 from shardkit.sharding import Sharding
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from shardkit.machine import Answer, Machine, Send
+from shardkit.core.machine import Answer, Machine, Send
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan

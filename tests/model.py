@@ -10,9 +10,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from shardkit.codec import WireItem, from_wire_item, to_wire_item
-from shardkit.expressions import comparable, matches, parse_key_condition
-from shardkit.machine import Answer, Done, Machine, Send
+from shardkit.core.machine import Answer, Done, Machine, Send
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
+from shardkit.dynamodb.values import WireItem
 from shardkit.sharding import Sharding
 from shardkit.suffix import RandomSuffix, Strategy
 

@@ -8,7 +8,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from shardkit.capacity import item_size
-from shardkit.codec.values import number_size
+from shardkit.dynamodb.values import number_size
 
 WireItem = dict[str, dict[str, Any]]
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from shardkit.hashing import code_point_product
+from shardkit.core.hashing import code_point_product
 from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.textform import register_function
 

@@ -15,9 +15,9 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from shardkit.core.machine import Answer, Send
 from shardkit.drivers import transport
 from shardkit.events import prepare
-from shardkit.machine import Answer, Send
 
 __all__ = [
     "ANSWERS", "BYTES", "PARAMS", "TEXT", "THROTTLE", "Service", "Wire", "a_client", "echo", "error", "get",

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Literal
 
-from shardkit.backoff import ATTEMPTS, backoff_seconds
 from shardkit.bulk.departures import Batch, Departures
 from shardkit.bulk.outcome import Outcome, duplicate, stalled, too_many
 from shardkit.bulk.pacing import KeyPace, LearntPace, TablePace, units_of
@@ -29,8 +28,9 @@ from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.window import Window
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
-from shardkit.faults import Scope, is_fatal, is_throttle, is_transient, retry_after, throttled_indexes
-from shardkit.machine import Answer, Done, Send, Step, Wait
+from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.machine import Answer, Done, Send, Step, Wait
+from shardkit.dynamodb.service_errors import Scope, is_fatal, is_throttle, is_transient, retry_after, throttled_indexes
 from shardkit.sharding import Sharding
 
 __all__ = ["STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]

@@ -20,10 +20,10 @@ import orjson
 from shardkit.bulk.durable import open_alone, replace, write, writing
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
-from shardkit.codec import to_wire_item
+from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError
-from shardkit.faults import code_of
-from shardkit.jsonform import encode
 
 __all__ = ["DeadLetters"]
 

@@ -6,8 +6,8 @@ import logging
 
 from shardkit.bulk.batch import Load
 from shardkit.bulk.report import BulkReport
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import BulkLoadError, ConfigurationError
-from shardkit.faults import code_of
 
 __all__ = ["InterruptedLoadError", "interrupted", "log_end", "raise_failures"]
 

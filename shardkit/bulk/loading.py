@@ -11,7 +11,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, Literal, get_args
 
-from shardkit.arguments import check_count, check_side_by_side
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import log_end, raise_failures
@@ -20,6 +19,7 @@ from shardkit.bulk.options import check_choice, check_load
 from shardkit.bulk.processes import Connect
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
+from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.sharding import Sharding
 

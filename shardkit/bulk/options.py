@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from shardkit.arguments import check_count
 from shardkit.bulk.batch import Duplicates
 from shardkit.bulk.pacing import write_rate
+from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError
 
 __all__ = ["MOST_WINDOW", "check_choice", "check_load"]

@@ -8,8 +8,8 @@ from typing import Any, overload
 from shardkit.bulk.report import BulkResult, Encoded
 from shardkit.bulk.tally import Tally
 from shardkit.bulk.writes import Identity, Write
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.errors import ShardkitError
-from shardkit.faults import throttle_reasons
 from shardkit.sharding import Sharding
 
 __all__ = ["Outcome", "duplicate", "stalled", "too_many"]

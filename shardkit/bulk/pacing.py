@@ -17,11 +17,10 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from shardkit.backoff import Backoff
-from shardkit.capacity.bucket import TokenBucket
-from shardkit.capacity.throughput import throughput_of
-from shardkit.errors import ConfigurationError
-from shardkit.jsonform import brief
+from shardkit.core.backoff import Backoff
+from shardkit.core.token_bucket import TokenBucket
+from shardkit.dynamodb.schema import throughput_of
+from shardkit.errors import ConfigurationError, brief
 
 __all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "TablePace", "units_of", "write_rate", "write_throughput"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from shardkit.faults import Scope, throttle_reasons, throttled_scope
+from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
 
 __all__ = ["Reasons"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shardkit.codec import from_wire_item
+from shardkit.dynamodb.decode import from_wire_item
 
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding

@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.writes import Write
-from shardkit.faults import Scope
+from shardkit.dynamodb.service_errors import Scope
 from shardkit.sharding import Sharding
 
 __all__ = ["Tally"]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from shardkit.bulk.interleave import Interleave
 from shardkit.bulk.pacing import KeyPace
 from shardkit.bulk.writes import Identity, Write
+from shardkit.core.interleave import Interleave
 
 __all__ = ["Window"]
 

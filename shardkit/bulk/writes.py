@@ -10,11 +10,13 @@ from typing import Any
 
 import orjson
 
-from shardkit.capacity.sizes import ITEM_BYTES, item_size
-from shardkit.capacity.units import WRITE_UNIT_BYTES, write_units
-from shardkit.codec import WireItem, WireValue, binary, encode, to_wire_item
+from shardkit.core.machine import Send
+from shardkit.dynamodb.body import binary, encode
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
+from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
-from shardkit.machine import Send
 from shardkit.operations.items import drawn_shard
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from shardkit.arguments import check_headroom
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.shards import shards_for
 from shardkit.capacity.tally import KeyOfTable, Tally
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 from shardkit.capacity.usage import Usage, figure
+from shardkit.core.checks import check_headroom
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 
 __all__ = ["Advice", "Skew", "advice_of", "skew_of"]
 

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
-from shardkit.arguments import check_key, check_number
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.holding import BudgetObserver, Paces
 from shardkit.capacity.targets import SessionAttachment, events_of_session, partition_keys_of, target_of
 from shardkit.capacity.turns import Pace, Side
+from shardkit.core.checks import check_key, check_number
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:

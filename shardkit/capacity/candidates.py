@@ -8,9 +8,9 @@ from decimal import Decimal
 from typing import Any
 
 from shardkit.capacity.uniformity import MAX_KEYS, Key, KeyUniformity
-from shardkit.codec import to_wire_item
+from shardkit.core.hashing import binary
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
-from shardkit.hashing import binary
 
 __all__ = ["KEY_BYTES", "Candidate"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardkit.capacity.charges import OPERATIONS, SEARCH, Requested, actions_of, equals_of, nothing, tables_of, writes
-from shardkit.capacity.units import apportion, table_name
 from shardkit.capacity.usage import Account, Units, VectorBytes
-from shardkit.codec import from_wire
+from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.requests import OPERATIONS, SEARCH, Requested, actions_of, equals_of, nothing, tables_of, writes
+from shardkit.dynamodb.units import apportion, table_name
 from shardkit.errors import ShardkitError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from shardkit.calls import Call
 from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
 from shardkit.capacity.backlog import Charged, Recorder
 from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
-from shardkit.capacity.charges import METERED, tables_of
 from shardkit.capacity.scopes import Totals, scopes_of
-from shardkit.faults import is_throttle_code, scope_of_reasons, throttle_reasons_in
+from shardkit.dynamodb.requests import METERED, tables_of
+from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons_in
 
 __all__ = ["MeterObserver"]
 

@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardkit.arguments import check_count, check_key
 from shardkit.capacity import advice, show
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
@@ -15,6 +14,7 @@ from shardkit.capacity.shards import HEADROOM
 from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Usage, VectorBytes
 from shardkit.capacity.window import Rates
+from shardkit.core.checks import check_count, check_key
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from shardkit.capacity.hottest import probability_bound, probability_within
-from shardkit.capacity.units import partitions_taken, rounded_up
+from shardkit.dynamodb.units import partitions_taken, rounded_up
 
 __all__ = [
     "HEADROOM",

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shardkit.arguments import check_count
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.usage import VectorBytes, figure
-from shardkit.codec import to_wire_item
+from shardkit.core.checks import check_count
+from shardkit.dynamodb.encode import to_wire_item
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from shardkit.capacity.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_sizes
-from shardkit.codec.values import utf8_size
+from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_sizes
+from shardkit.dynamodb.values import utf8_size
 from shardkit.errors import ConfigurationError
 
 __all__ = ["NEAR_BYTES", "SHORT_NAME", "AttributeSize", "Distribution", "SizeProfile"]

@@ -8,10 +8,10 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardkit.capacity.charge import Charge, KeyValue
-from shardkit.capacity.sketch import HeavyHitters, Held
-from shardkit.capacity.units import table_name
 from shardkit.capacity.usage import Account, Units, Usage, VectorBytes
 from shardkit.capacity.window import Rates, Window
+from shardkit.core.heavy_hitters import HeavyHitters, Held
+from shardkit.dynamodb.units import table_name
 
 if TYPE_CHECKING:
     from shardkit.sharding import Sharding

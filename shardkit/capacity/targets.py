@@ -11,7 +11,7 @@ from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.capacity.attachments import Attachment
-from shardkit.capacity.units import table_name
+from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
 
 __all__ = ["SessionAttachment", "events_of_session", "partition_keys_of", "target_of"]

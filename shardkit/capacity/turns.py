@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import Literal
 
-from shardkit.capacity.bucket import TokenBucket
+from shardkit.core.machine import Answer, Done, Send, Wait
+from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import CapacityBudgetError
-from shardkit.machine import Answer, Done, Send, Wait
 
 __all__ = ["Pace", "Side", "Turn"]
 

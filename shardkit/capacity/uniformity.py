@@ -11,9 +11,9 @@ from decimal import Decimal
 from heapq import nlargest
 from typing import Any, NamedTuple, TypeAlias
 
-from shardkit.capacity.sketch import HeavyHitters
+from shardkit.core.hashing import stable_hash
+from shardkit.core.heavy_hitters import HeavyHitters
 from shardkit.errors import ConfigurationError
-from shardkit.hashing import stable_hash
 
 __all__ = ["MAX_KEYS", "Key", "KeyUniformity", "KeyUsage", "Uniformity"]
 

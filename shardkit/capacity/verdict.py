@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.arguments import check_number
 from shardkit.capacity.shards import HEADROOM, ShardsNeeded, shards_for
 from shardkit.capacity.uniformity import Uniformity
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.core.checks import check_number
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
 __all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "check_rate", "judge"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.arguments import check_number
 from shardkit.capacity.usage import Account, Usage, figure
+from shardkit.core.checks import check_number
 
 __all__ = ["Rates", "Window", "part_of"]
 

@@ -17,9 +17,6 @@ from rich.console import Console
 
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.capacity.candidates import Candidate
-from shardkit.capacity.sizes import attribute_sizes
-from shardkit.capacity.units import read_units as read_units_of
-from shardkit.capacity.units import write_units as write_units_of
 from shardkit.capacity.verdict import check_rate, judge
 from shardkit.cli.figures import clipped
 from shardkit.cli.heat_show import Judged, Spread, key_text, show, to_json
@@ -45,6 +42,9 @@ from shardkit.cli.reading import (
     refusing,
     text_source,
 )
+from shardkit.dynamodb.sizes import attribute_sizes
+from shardkit.dynamodb.units import read_units as read_units_of
+from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 
 __all__ = ["heat"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from shardkit.capacity.uniformity import Key, KeyUsage, Uniformity
-from shardkit.capacity.units import read_units
 from shardkit.capacity.verdict import KeyHeat, Verdict
 from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
-from shardkit.codec import to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.units import read_units
 from shardkit.suffix import CalculatedSuffix
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
 from shardkit.capacity import CapacityEstimator, TableUnits
-from shardkit.capacity.units import PARTITION_WRITE_UNITS
-from shardkit.codec import sized_to_wire_item
+from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 
 __all__ = ["Estimate", "estimate"]
 

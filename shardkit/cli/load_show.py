@@ -17,10 +17,10 @@ from rich.text import Text
 from shardkit import ShardedTable
 from shardkit.bulk.report import BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.capacity.units import PARTITION_WRITE_UNITS
 from shardkit.cli.figures import bar, duration, size
 from shardkit.cli.load_estimate import Estimate
 from shardkit.cli.progress import LINE_SECONDS, LIVE_SECONDS
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 
 __all__ = ["Progress", "show_estimate", "show_plan", "show_report", "to_json"]
 

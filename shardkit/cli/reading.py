@@ -12,12 +12,12 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
-from shardkit.arguments import did_you_mean
-from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place, Record
+from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import size
 from shardkit.cli.progress import CommandProgress
+from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.suffix import CalculatedSuffix
 

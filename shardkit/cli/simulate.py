@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.figures import clipped, percent
 from shardkit.cli.plotting import drawing

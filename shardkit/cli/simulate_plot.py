@@ -8,8 +8,8 @@ from typing import Any
 from shardkit.cli.figures import clipped, duration, percent
 from shardkit.cli.plotting import picture
 from shardkit.cli.simulate_show import pictures, scales
+from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
-from shardkit.partitions.throttle import Kind
 
 __all__ = ["plot"]
 

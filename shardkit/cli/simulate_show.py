@@ -9,9 +9,9 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from shardkit.cli.figures import clipped, columns, duration, percent, show_table
+from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
-from shardkit.partitions.throttle import Kind
 
 if TYPE_CHECKING:
     from rich.console import Console

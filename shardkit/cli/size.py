@@ -14,8 +14,6 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.capacity.size_profile import NEAR_BYTES, Distribution, SizeProfile
-from shardkit.capacity.sizes import ITEM_BYTES
-from shardkit.capacity.units import read_units, write_units
 from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.cli.reading import (
     FAILED,
@@ -35,6 +33,8 @@ from shardkit.cli.reading import (
     refusing,
     text_source,
 )
+from shardkit.dynamodb.sizes import ITEM_BYTES
+from shardkit.dynamodb.units import read_units, write_units
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,14 +8,15 @@ from decimal import Context, Decimal
 from math import inf
 from typing import Any, TypeAlias
 
-from shardkit.backoff import ATTEMPTS, backoff_seconds
-from shardkit.capacity.units import add_consumed
-from shardkit.codec import WireItem, WireValue, from_wire_item
+from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.machine import Answer, Done, Send, Step, Wait
 from shardkit.cursor import made_for
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.expressions.rewrite import project
+from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
+from shardkit.dynamodb.units import add_consumed
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ShardkitError, ShardQueryError
-from shardkit.expressions import project
-from shardkit.faults import code_of, is_transient, retry_after
-from shardkit.machine import Answer, Done, Send, Step, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.sharding import Sharding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from shardkit.arguments import check_count
+from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError
 
 __all__ = ["MAX_BUFFER_BYTES", "FanOut"]

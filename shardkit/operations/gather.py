@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from shardkit.backoff import ATTEMPTS, backoff_seconds
-from shardkit.capacity.units import add_consumed
+from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.machine import Response, Send, Wait
+from shardkit.core.merge import Entry, Merge
+from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, throttled_scope
+from shardkit.dynamodb.units import add_consumed
 from shardkit.errors import ShardQueryError
-from shardkit.faults import code_of, is_throttle, retry_after, throttled_scope
-from shardkit.machine import Response, Send, Wait
-from shardkit.merge import Entry, Merge
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan
 from shardkit.operations.shard_page import ShardPage

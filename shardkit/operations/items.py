@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shardkit.codec import WireItem, WireValue, binary, binary_text, from_wire_item, from_wire_response, to_wire_params
+from shardkit.core.hashing import shown
+from shardkit.core.machine import Program, Send
+from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.decode import from_wire_item, from_wire_response
+from shardkit.dynamodb.encode import to_wire_params
+from shardkit.dynamodb.expressions.rewrite import and_condition, rewrite_partition_key, updated_attributes
+from shardkit.dynamodb.service_errors import code_of
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import (
     AmbiguousItemError,
     ConfigurationError,
@@ -14,14 +21,6 @@ from shardkit.errors import (
     UnsupportedExpressionError,
     UnsupportedParameterError,
 )
-from shardkit.expressions import (
-    and_condition,
-    rewrite_partition_key,
-    updated_attributes,
-)
-from shardkit.faults import code_of
-from shardkit.hashing import shown
-from shardkit.machine import Program, Send
 from shardkit.operations.batch import BatchGet
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_request

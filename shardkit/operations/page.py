@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkit.machine import Done, Step
-from shardkit.merge import Entry
+from shardkit.core.machine import Done, Step
+from shardkit.core.merge import Entry
 from shardkit.operations.gather import Gather
 from shardkit.operations.shares import first_share, refill_share, refills
 

@@ -7,26 +7,28 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from shardkit.arguments import check_count
-from shardkit.codec import WireItem, WireValue, from_wire, from_wire_item, to_wire_item
+from shardkit.core.checks import check_count
+from shardkit.core.machine import Response, Send
+from shardkit.core.merge import Entry, Place
 from shardkit.cursor import Cursor, made_for
-from shardkit.errors import ConfigurationError, UnsupportedExpressionError
-from shardkit.expressions import (
+from shardkit.dynamodb.decode import from_wire, from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
     SortCondition,
     comparable,
     from_position,
-    keys_only,
     matches,
     parse_key_condition,
-    project,
     replace_key_condition,
 )
-from shardkit.machine import Response, Send
-from shardkit.merge import Entry, Place
+from shardkit.dynamodb.expressions.rewrite import keys_only, project
+from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.values import WireItem, WireValue
+from shardkit.errors import ConfigurationError, UnsupportedExpressionError
 from shardkit.operations.start_key import read_start
 from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_request
-from shardkit.sharding import KeySchema, Sharding
+from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 
 __all__ = ["Plan"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from shardkit.arguments import check_count
-from shardkit.codec import from_wire_response, to_wire_item, to_wire_params
+from shardkit.core.checks import check_count
+from shardkit.core.machine import Program, Send
+from shardkit.dynamodb.decode import from_wire_response
+from shardkit.dynamodb.encode import to_wire_item, to_wire_params
+from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import (
     AmbiguousItemError,
     ConfigurationError,
@@ -14,8 +17,6 @@ from shardkit.errors import (
     ShardUnknownError,
     TableNotDescribedError,
 )
-from shardkit.faults import code_of, is_transient
-from shardkit.machine import Program, Send
 from shardkit.operations import items
 from shardkit.operations.batch import BatchGet, Lookup
 from shardkit.operations.fan_out import FanOut

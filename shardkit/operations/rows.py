@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from shardkit.arguments import check_count
-from shardkit.merge import Entry
+from shardkit.core.checks import check_count
+from shardkit.core.merge import Entry
 from shardkit.operations.query import Plan
 
 __all__ = ["Rows"]

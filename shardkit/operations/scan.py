@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from shardkit.codec import WireItem, from_wire_item, from_wire_response
+from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
 from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.dynamodb.decode import from_wire_item, from_wire_response
+from shardkit.dynamodb.expressions.rewrite import project
+from shardkit.dynamodb.service_errors import code_of
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
-from shardkit.expressions import project
-from shardkit.faults import code_of
-from shardkit.machine import Answer, Done, Program, Send, Step, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.start_key import check_position
 from shardkit.operations.wire import refuse_stored_keys, wire_request

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.capacity.sizes import item_size
-from shardkit.codec import WireItem
-from shardkit.machine import Response
-from shardkit.merge import Entry, Place
+from shardkit.core.machine import Response
+from shardkit.core.merge import Entry, Place
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.values import WireItem
 from shardkit.operations.query import Plan
 
 __all__ = ["ShardPage"]

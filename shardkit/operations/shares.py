@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from shardkit.capacity.units import READ_UNIT_BYTES
-from shardkit.merge import Merge
+from shardkit.core.merge import Merge
+from shardkit.dynamodb.units import READ_UNIT_BYTES
 
 __all__ = ["ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardkit.codec import WireItem, from_wire_item
 from shardkit.cursor import Cursor, is_token
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.expressions.key_condition import comparable
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, InvalidKeyError, ShardUnknownError
-from shardkit.expressions import comparable
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded
 

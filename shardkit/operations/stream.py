@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from shardkit.core.machine import Done, Send, Step
+from shardkit.core.merge import Entry
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.machine import Done, Send, Step
-from shardkit.merge import Entry
 from shardkit.operations.gather import Gather
 from shardkit.operations.shares import first_share, refill_share, refills, whole_blocks
 

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from shardkit.codec import WireValue, to_wire_params
+from shardkit.dynamodb.encode import to_wire_params
+from shardkit.dynamodb.expressions.rewrite import build_conditions, refuse_partition_key
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
-from shardkit.expressions import build_conditions, refuse_partition_key
 from shardkit.operations.table import KEYWORDS
 from shardkit.sharding import Sharding
 from shardkit.suffix import Unsharded

@@ -5,6 +5,7 @@ Every figure comes with its reasoning: a *rule* is a sentence of the Developer G
 
 from shardkit.capacity.hottest import probability_within
 from shardkit.capacity.shards import Fit
+from shardkit.dynamodb.service_errors import Throttle
 from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
 from shardkit.partitions.estimate import (
     BURST_SECONDS,
@@ -22,7 +23,6 @@ from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import Simulator
 from shardkit.partitions.statements import Statement
-from shardkit.partitions.throttle import Throttle
 
 __all__ = [
     "BURST_SECONDS",

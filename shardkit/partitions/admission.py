@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shardkit.capacity.estimator import CapacityEstimator, ItemChange, TableUnits
-from shardkit.capacity.indexes import Index, indexes_of
-from shardkit.capacity.sizes import STORAGE_OVERHEAD, SizedItem, sized
-from shardkit.capacity.units import write_units
-from shardkit.codec import WireValue
+from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
+from shardkit.dynamodb.schema import Index, KeySchema, indexes_of
+from shardkit.dynamodb.service_errors import Kind, Throttle
+from shardkit.dynamodb.sizes import STORAGE_OVERHEAD, SizedItem, sized
+from shardkit.dynamodb.units import write_units
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.model import Partitions, hash_of
-from shardkit.partitions.throttle import Kind, Throttle
-from shardkit.sharding import KeySchema
 
 __all__ = ["Admission", "Demand"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from shardkit.capacity.throughput import UnitsPerSecond, throughput_of
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
+from shardkit.dynamodb.schema import UnitsPerSecond, throughput_of
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import (
     BURST_SECONDS,

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from shardkit.arguments import check_count, check_number
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
+from shardkit.core.checks import check_count, check_number
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardkit.partitions.throttle import Kind
+from shardkit.dynamodb.service_errors import Kind
 
 __all__ = ["COLUMNS", "Heat", "PartitionHeat"]
 

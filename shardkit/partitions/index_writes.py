@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.arguments import check_count
-from shardkit.capacity.sizes import ITEM_BYTES
-from shardkit.capacity.units import write_units
+from shardkit.core.checks import check_count
+from shardkit.dynamodb.sizes import ITEM_BYTES
+from shardkit.dynamodb.units import write_units
 from shardkit.errors import ConfigurationError
 
 __all__ = ["IndexWrites"]

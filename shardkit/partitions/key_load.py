@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.capacity.shards import Fit
-from shardkit.capacity.units import read_units, write_units
+from shardkit.dynamodb.units import read_units, write_units
 from shardkit.partitions.index_writes import IndexWrites
 
 __all__ = ["KeyLoad"]

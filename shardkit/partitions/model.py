@@ -24,16 +24,17 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-from shardkit.arguments import check_count, check_number
-from shardkit.capacity.bucket import TokenBucket
-from shardkit.capacity.units import partitions_taken, rounded_up
-from shardkit.codec import WireValue, from_wire
-from shardkit.hashing import stable_hash
+from shardkit.core.checks import check_count, check_number
+from shardkit.core.hashing import stable_hash
+from shardkit.core.token_bucket import TokenBucket
+from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.service_errors import Kind, Limit, Throttle
+from shardkit.dynamodb.units import partitions_taken, rounded_up
+from shardkit.dynamodb.values import WireValue
 from shardkit.partitions.adaptive import Adaptation
 from shardkit.partitions.estimate import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
 from shardkit.partitions.heat import Heat, PartitionHeat
 from shardkit.partitions.partition import LIMITS, Partition, Served, kept
-from shardkit.partitions.throttle import Kind, Limit, Throttle
 
 __all__ = ["HASHES", "MOST_PARTITIONS", "Partitions", "hash_of", "hash_of_plain"]
 

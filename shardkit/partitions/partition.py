@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
-from shardkit.capacity.bucket import TokenBucket
-from shardkit.capacity.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.core.token_bucket import TokenBucket
+from shardkit.dynamodb.service_errors import Kind
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 from shardkit.partitions.adaptive import Adaptation
 from shardkit.partitions.heat import PartitionHeat
-from shardkit.partitions.throttle import Kind
 
 __all__ = ["LIMITS", "Partition", "Served", "kept"]
 

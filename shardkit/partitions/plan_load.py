@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from shardkit.arguments import check_count, check_number
-from shardkit.capacity.sizes import ITEM_BYTES, STORAGE_OVERHEAD
-from shardkit.capacity.units import PARTITION_WRITE_UNITS
-from shardkit.capacity.units import write_units as write_units_of
 from shardkit.capacity.verdict import TABLE_UNITS
+from shardkit.core.checks import check_count, check_number
+from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
+from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import TablePartitions, initial_partitions, partitions_for_size
 from shardkit.partitions.index_writes import IndexWrites

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shardkit.arguments import check_count, check_headroom, check_number
 from shardkit.capacity.shards import HEADROOM, PROBABILITY, Fit, shards_needed
-from shardkit.capacity.sizes import ITEM_BYTES
-from shardkit.capacity.units import PARTITION_WRITE_UNITS
+from shardkit.core.checks import check_count, check_headroom, check_number
+from shardkit.dynamodb.sizes import ITEM_BYTES
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.index_writes import IndexWrites
 from shardkit.partitions.key_load import KeyLoad

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardkit.bulk.writes import Write
-from shardkit.capacity.estimator import ItemChange, TableUnits
-from shardkit.capacity.sizes import item_size
-from shardkit.capacity.throughput import throughput_of
-from shardkit.capacity.units import write_units
-from shardkit.codec import WireValue
+from shardkit.core.machine import Answer, Response, Send
+from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.schema import throughput_of
+from shardkit.dynamodb.service_errors import Throttle
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import write_units
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedOperationError, UnsupportedParameterError
-from shardkit.machine import Answer, Response, Send
 from shardkit.partitions.admission import Admission
 from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
-from shardkit.partitions.throttle import Throttle
 
 __all__ = ["SimulatedTable"]
 

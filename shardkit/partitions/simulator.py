@@ -8,14 +8,14 @@ from itertools import count, islice
 from math import inf
 from typing import Any, TypeVar
 
-from shardkit.arguments import check_number, check_side_by_side
 from shardkit.bulk.batch import WINDOW, Duplicates, Load
 from shardkit.bulk.options import check_load
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.writes import Write
+from shardkit.core.checks import check_number, check_side_by_side
+from shardkit.core.hashing import stable_hash
+from shardkit.core.machine import Answer, Done, Machine, Send, Step
 from shardkit.errors import ConfigurationError
-from shardkit.hashing import stable_hash
-from shardkit.machine import Answer, Done, Machine, Send, Step
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy, Unsharded

@@ -6,13 +6,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shardkit.capacity.indexes import Index
-from shardkit.capacity.sizes import SizedItem, item_size
-from shardkit.capacity.values import comparable_item
-from shardkit.codec import WireItem, WireValue
+from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
+from shardkit.dynamodb.schema import Index, KeySchema
+from shardkit.dynamodb.sizes import SizedItem, item_size
+from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.expressions import comparable, matches, parse_key_condition
-from shardkit.sharding import KeySchema
 
 __all__ = ["Page", "StoredItems"]
 

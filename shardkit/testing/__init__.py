@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from shardkit.lazy import lazy_names
+from shardkit.core.lazy import lazy_names
 
 try:
     import pytest  # noqa: F401 - only asked for

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shardkit.capacity.estimator import ItemChange, TableUnits
-from shardkit.capacity.units import read_units, table_name
-from shardkit.capacity.values import comparable_item
+from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.units import read_units, table_name
+from shardkit.dynamodb.values import comparable_item
 from shardkit.testing.partitioned import Cost, Item, PartitionedTable
 
 __all__ = ["Action", "Identity", "Request", "Tables", "actions_of"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from shardkit.capacity.estimator import TableUnits
-from shardkit.capacity.units import table_name
-from shardkit.partitions.throttle import Throttle
+from shardkit.dynamodb.estimator import TableUnits
+from shardkit.dynamodb.service_errors import Throttle
+from shardkit.dynamodb.units import table_name
 from shardkit.testing.actions import Action, Request, Tables
 
 __all__ = ["Answer", "cancelled", "cut", "throttled", "with_consumed", "with_unprocessed"]

@@ -1,6 +1,6 @@
 """One attempt of a call, answered as the service would: what is let in, what goes on to the engine, what it cost.
 
-A program in the order in which it happens (compare :data:`shardkit.machine.Program`): each ``yield`` sends a request to
+A program in the order in which it happens (compare :data:`shardkit.core.machine.Program`): each ``yield`` sends a request to
 the engine, and gets its answer. What a write costs is said by the item before it, which is read first; what a read or
 an update costs is known after it, and may be a debt. A request that cannot be understood goes on as it is, so that the
 engine says what is wrong. An error takes nothing, but a failed condition what it costs.
@@ -13,12 +13,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from shardkit.capacity.charges import OPERATIONS
-from shardkit.capacity.estimator import TableUnits
-from shardkit.capacity.units import table_name
-from shardkit.capacity.values import comparable_item
+from shardkit.dynamodb.estimator import TableUnits
+from shardkit.dynamodb.requests import OPERATIONS
+from shardkit.dynamodb.service_errors import Throttle
+from shardkit.dynamodb.units import table_name
+from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ShardkitError, UnsupportedOperationError
-from shardkit.partitions.throttle import Throttle
 from shardkit.testing.actions import Action, Identity, Request, Tables, actions_of
 from shardkit.testing.answers import Answer, cancelled, cut, throttled, with_consumed, with_unprocessed
 from shardkit.testing.pages import Page, page_of

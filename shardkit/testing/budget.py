@@ -11,12 +11,12 @@ import boto3
 import botocore
 import pytest
 
-from shardkit.arguments import check_number
 from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.attachments import Attachment
 from shardkit.capacity.targets import SessionAttachment, events_of_session
-from shardkit.capacity.units import table_name
 from shardkit.capacity.usage import figure
+from shardkit.core.checks import check_number
+from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:

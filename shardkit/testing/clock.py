@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from shardkit.arguments import check_number
+from shardkit.core.checks import check_number
 
 __all__ = ["RealClock", "VirtualClock"]
 

@@ -19,8 +19,8 @@ import orjson
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from shardkit.calls import Call
-from shardkit.capacity.charges import OPERATIONS, tables_of
 from shardkit.clocks import Clock, on_clock
+from shardkit.dynamodb.requests import OPERATIONS, tables_of
 from shardkit.errors import ConfigurationError
 from shardkit.testing.actions import Request
 from shardkit.testing.answers import Answer

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.capacity.charges import equals_of
-from shardkit.capacity.estimator import TableUnits
-from shardkit.capacity.indexes import Index
-from shardkit.capacity.sizes import item_size
-from shardkit.capacity.units import apportion, read_units, table_name
-from shardkit.expressions import parts
-from shardkit.expressions.tokens import name_of, rebuilt, taken_placeholders
+from shardkit.dynamodb.estimator import TableUnits
+from shardkit.dynamodb.expressions.tokens import name_of, parts, rebuilt, taken_placeholders
+from shardkit.dynamodb.requests import equals_of
+from shardkit.dynamodb.schema import Index
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import apportion, read_units, table_name
 from shardkit.partitions.admission import Demand
 from shardkit.partitions.model import HASHES
 from shardkit.testing.actions import Request, Tables

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardkit.capacity.charge import KeyValue, keys_of
-from shardkit.capacity.estimator import ItemChange, TableUnits
-from shardkit.capacity.sketch import HeavyHitters
-from shardkit.capacity.units import table_name
+from shardkit.core.heavy_hitters import HeavyHitters
+from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.service_errors import Kind, Throttle
+from shardkit.dynamodb.units import table_name
 from shardkit.partitions.admission import Admission, Demand
 from shardkit.partitions.model import Partitions, hash_of
-from shardkit.partitions.throttle import Kind, Throttle
 
 __all__ = ["Cost", "Item", "Key", "PartitionedTable"]
 

@@ -12,8 +12,8 @@ from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.shards import shards_for
 from shardkit.capacity.show import Grid, plain
 from shardkit.capacity.usage import figure
+from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.throttle import Kind
 from shardkit.testing.partitioned import Key, PartitionedTable
 
 __all__ = ["Hot", "complaint_of", "hottest_keys", "hottest_partitions", "text_of"]

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from shardkit.arguments import check_count, check_number
 from shardkit.capacity.targets import target_of
+from shardkit.core.checks import check_count, check_number
+from shardkit.dynamodb.service_errors import Kind, is_throttle
 from shardkit.errors import ConfigurationError
-from shardkit.faults import is_throttle
 from shardkit.partitions.describe import ThroughputEstimate, estimate_table
 from shardkit.partitions.estimate import BURST_SECONDS
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.throttle import Kind
 from shardkit.testing.clock import RealClock
 from shardkit.testing.front import in_front
 from shardkit.testing.partitioned import PartitionedTable

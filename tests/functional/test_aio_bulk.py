@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from tests.disks import full_disk
 from tests.fakes import Clock
 from tests.proxy import Fault, Proxy

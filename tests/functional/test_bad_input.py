@@ -14,16 +14,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
-from shardkit import (
-    BulkLoadError,
-    CalculatedSuffix,
-    RandomSuffix,
-    ShardedTable,
-    Strategy,
-    Unsharded,
-    bulk_load,
-    errors,
-)
+from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, Strategy, Unsharded, bulk_load, errors
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.errors import (
     ConfigurationError,

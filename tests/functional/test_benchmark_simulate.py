@@ -20,7 +20,7 @@ from benchmarks.heat_maps import draw_heat, picture_of
 from benchmarks.simulate import EndlessRetries, Run, Way, figures, section, simulated, together
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
-from shardkit.machine import Answer, Send, Steps
+from shardkit.core.machine import Answer, Send, Steps
 from shardkit.partitions import Simulator, Throttle
 from shardkit.partitions.scenarios.clients import batch_writer
 from shardkit.partitions.scenarios.retries import ATTEMPTS

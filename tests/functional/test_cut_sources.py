@@ -17,7 +17,7 @@ from botocore.response import StreamingBody
 
 from shardkit import BulkLoadError, BulkResult, CalculatedSuffix, ShardedTable, bulk_load, streaming_bulk
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 from shardkit.errors import ConfigurationError
 from tests.tables import make_table

@@ -21,13 +21,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import shardkit
-from shardkit import (
-    BulkReport,
-    BulkResult,
-    CalculatedSuffix,
-    ShardTally,
-)
-from shardkit.bulk.interleave import Interleave
+from shardkit import BulkReport, BulkResult, CalculatedSuffix, ShardTally
+from shardkit.core.interleave import Interleave
 from tests.tables import make_table
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from botocore.exceptions import ParamValidationError
 from botocore.stub import Stubber
 
 from shardkit import ConfigurationError
+from shardkit.core.machine import Send
 from shardkit.drivers import transport
 from shardkit.events import prepare
-from shardkit.machine import Send
 from tests.wire import ANSWERS, BYTES, PARAMS, TEXT, THROTTLE, Wire, a_client, echo, error, get, read_by_us, wired
 
 

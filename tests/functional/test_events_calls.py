@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
+from shardkit.core.machine import Answer, Send
 from shardkit.drivers import transport
 from shardkit.events import prepare
-from shardkit.machine import Answer, Send
 from tests.wire import ANSWERS, BYTES, PARAMS, Wire, a_client, echo, error, get, read_by_us, wired
 
 EVENTS = ["provide-client-params", "before-parameter-build", "before-call", "request-created", "before-sign",

@@ -43,7 +43,7 @@ def test_the_pytest_plugin_brings_nothing_heavy() -> None:
     brought = brought_by(f"import {plugin()} as plugin", "for name in dir(plugin): getattr(plugin, name)")
     assert {name.partition(".")[0] for name in brought} & HEAVY == set()
     assert {name for name in brought if name.startswith("shardkit")} == {
-        "shardkit", "shardkit.lazy", "shardkit.testing", plugin(),
+        "shardkit", "shardkit.core.lazy", "shardkit.testing", plugin(),
     }  # fmt: skip
 
 

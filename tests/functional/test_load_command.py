@@ -19,7 +19,7 @@ import pytest
 from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
 from shardkit.bulk.batch import Load
 from shardkit.bulk.pacing import TablePace
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 from tests.tables import make_table
 

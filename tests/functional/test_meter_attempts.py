@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError
 
 from shardkit import CapacityMeter
 from shardkit.capacity import Usage
-from shardkit.machine import Send
+from shardkit.core.machine import Send
 from tests.wire import THROTTLE, Body, Service, a_client, error, get, serving, wired
 
 HOT = "TableReadKeyRangeThroughputExceeded"

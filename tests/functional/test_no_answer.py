@@ -17,8 +17,8 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, ShardQueryError, bulk_load
+from shardkit.core.machine import Send
 from shardkit.events import observe
-from shardkit.machine import Send
 from tests.fakes import Clock, timeless
 from tests.functional.test_events_throttles import Seen
 from tests.wire import ANSWERS, PARAMS, Service, serving, wired

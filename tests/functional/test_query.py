@@ -13,12 +13,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
-from shardkit.errors import (
-    ConfigurationError,
-    CursorError,
-    ShardQueryError,
-    UnsupportedExpressionError,
-)
+from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedExpressionError
 from tests.equivalence import Case, Reading, cases, check, compare, kept, make_pair, read
 from tests.queries import SHAPES
 from tests.recorder import answering, recording

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 
 rich_console = pytest.importorskip("rich.console")

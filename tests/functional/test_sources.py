@@ -19,9 +19,9 @@ import boto3
 import pytest
 
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded, bulk_load
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.cli.flights import read_flights
-from shardkit.codec import to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
 from tests.tables import make_table
 

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardkit.capacity import ItemChange, TableUnits, item_size
-from shardkit.codec.values import number_size
+from shardkit.dynamodb.values import number_size
 from tests import charged, engines
 from tests.charged import Charged, units
 from tests.sized_items import KB, NAMES, WireItem, aligned_size, number, value

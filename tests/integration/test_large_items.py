@@ -12,8 +12,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, ShardedTable
-from shardkit.capacity.sizes import item_size
-from shardkit.codec import to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import item_size
 from shardkit.suffix import Strategy
 from tests.equivalence import Item, Pair, Reading, compare, lopsided, make_pair, readings, write
 from tests.queries import SHAPES, Query, queries

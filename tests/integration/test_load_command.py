@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer.testing import CliRunner
 
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 from tests.engines import EngineName
 from tests.tables import GlobalIndex, LocalIndex, make_table

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shardkit.arguments import check_count, check_headroom, check_key, check_number
-from shardkit.codec import Binary
+from shardkit.core.checks import check_count, check_headroom, check_key, check_number
+from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.backoff import ATTEMPTS, Backoff, backoff_seconds
+from shardkit.core.backoff import ATTEMPTS, Backoff, backoff_seconds
 
 DRAWS = st.floats(0, 1, exclude_max=True)
 

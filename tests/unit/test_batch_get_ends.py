@@ -9,10 +9,12 @@ from botocore.exceptions import ClientError, HTTPClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardkit.backoff import ATTEMPTS
-from shardkit.codec import WireItem, from_wire_item, to_wire_item
+from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.machine import Answer, Response, Send
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
-from shardkit.machine import Answer, Response, Send
 from shardkit.operations.batch import BatchGet, Lookup
 from shardkit.operations.fan_out import FanOut
 from tests.machines import Timed, throttled

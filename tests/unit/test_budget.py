@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardkit import CapacityBudgetError
 from shardkit.capacity.turns import Pace, Turn
-from shardkit.machine import Done, Send, Wait
+from shardkit.core.machine import Done, Send, Wait
 
 RATE = 10.0
 FOREVER = 1e9

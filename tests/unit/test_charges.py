@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shardkit.capacity.charges import OPERATIONS, Action, actions_of, tables_of, writes
-from shardkit.codec import Binary
+from shardkit.dynamodb.requests import OPERATIONS, Action, actions_of, tables_of, writes
+from shardkit.dynamodb.values import Binary
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
 

@@ -17,16 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity import item_size
-from shardkit.codec import (
-    binary,
-    binary_text,
-    encode,
-    from_wire,
-    from_wire_item,
-    sized_from_wire_item,
-    sized_to_wire_item,
-    to_wire_item,
-)
+from shardkit.dynamodb.body import binary, binary_text, encode
+from shardkit.dynamodb.decode import from_wire, from_wire_item, sized_from_wire_item
+from shardkit.dynamodb.encode import sized_to_wire_item, to_wire_item
 from shardkit.errors import InvalidKeyError, InvalidValueError
 
 serialize: Any = TypeSerializer().serialize

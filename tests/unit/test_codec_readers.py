@@ -13,12 +13,15 @@ from boto3.dynamodb.types import Binary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.charges import actions_of
-from shardkit.codec import WireItem, binary, binary_text, encode, from_wire, sized_to_wire_item, to_wire_item
+from shardkit.core.machine import Send, Step
 from shardkit.cursor import made_for
+from shardkit.dynamodb.body import binary, binary_text, encode
+from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.encode import sized_to_wire_item, to_wire_item
+from shardkit.dynamodb.expressions.key_condition import comparable
+from shardkit.dynamodb.requests import actions_of
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
-from shardkit.expressions import comparable
-from shardkit.machine import Send, Step
 from shardkit.sharding import Sharding
 from shardkit.suffix import Strategy
 from tests.fakes import a_load, outcome, some

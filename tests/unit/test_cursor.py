@@ -15,10 +15,12 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.codec import Binary, WireItem, binary_text, encode, from_wire_item
+from shardkit.core.machine import Send
 from shardkit.cursor import Cursor, is_token, made_for
+from shardkit.dynamodb.body import binary_text, encode
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.values import Binary, WireItem
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
-from shardkit.machine import Send
 from shardkit.operations.query import Plan
 from shardkit.operations.scan import scan
 from shardkit.sharding import Sharding

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shardkit import BulkResult, ConfigurationError, RandomSuffix, ShardkitError
 from shardkit.bulk.dead_letters import DeadLetters
-from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place
-from shardkit.codec import from_wire_item
+from shardkit.bulk.sources.opening import open_source
+from shardkit.dynamodb.decode import from_wire_item
 from tests.disks import full_disk
 from tests.fakes import Fault, Service, a_load, client_error, drive, sharding, some
 

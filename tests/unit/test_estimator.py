@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity import CapacityEstimator, ItemChange, TableUnits
-from shardkit.codec import Binary, to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidValueError
 
 

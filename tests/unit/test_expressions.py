@@ -11,10 +11,10 @@ from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 from boto3.exceptions import DynamoDBNeedsKeyConditionError
 
-from shardkit import expressions as ex
-from shardkit.codec import binary_text
+from shardkit.dynamodb import expressions as ex
+from shardkit.dynamodb.body import binary_text
+from shardkit.dynamodb.expressions.key_condition import KeyCondition, SortCondition
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.expressions import KeyCondition, SortCondition
 
 S = {
     ":a": {"S": "a"},

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shardkit import expressions as ex
-from shardkit.codec import binary_text
+from shardkit.dynamodb import expressions as ex
+from shardkit.dynamodb.body import binary_text
+from shardkit.dynamodb.expressions.key_condition import KeyCondition, SortCondition
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.expressions import KeyCondition, SortCondition
 
 OPS = ("=", "<", "<=", ">", ">=", "BETWEEN", "begins_with")
 # Few letters, so that equal keys, prefixes and keys next to each other are common; wide ones for the UTF-8 lengths.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit import expressions as ex
+from shardkit.dynamodb import expressions as ex
 from shardkit.errors import UnsupportedExpressionError
 
 V = {":a": {"S": "a"}, ":b": {"S": "b"}}

@@ -20,7 +20,7 @@ from botocore.exceptions import (
     SSLError,
 )
 
-from shardkit.faults import (
+from shardkit.dynamodb.service_errors import (
     Scope,
     code_of,
     is_fatal,

@@ -11,9 +11,9 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from shardkit.capacity.sizes import item_size
+from shardkit.core.machine import Done, Send, Wait
+from shardkit.dynamodb.sizes import item_size
 from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedExpressionError
-from shardkit.machine import Done, Send, Wait
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
 from shardkit.operations.rows import Rows

@@ -10,8 +10,8 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardkit.core.machine import Answer, Send
 from shardkit.drivers import AsyncDriver
-from shardkit.machine import Answer, Send
 from shardkit.operations.query import Plan
 from tests.machines import stream_machine
 from tests.model import ModelTable, many

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardkit.core.machine import Answer, Send
 from shardkit.errors import ShardQueryError
-from shardkit.machine import Answer, Send
 from shardkit.operations.query import Plan
 from tests.machines import Timed, page_machine, stream_machine, throttled
 from tests.model import ModelTable, many, refused

@@ -11,9 +11,9 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from shardkit.backoff import ATTEMPTS
+from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.machine import Answer, Send
 from shardkit.errors import ConfigurationError, ShardQueryError
-from shardkit.machine import Answer, Send
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan
 from shardkit.operations.stream import StreamOfShards

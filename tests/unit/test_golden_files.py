@@ -15,10 +15,10 @@ from shardkit import BulkResult, RandomSuffix
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.loading import Loading, Options
-from shardkit.bulk.sources import open_source
 from shardkit.bulk.sources.base import BadRecord, Place
+from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.writes import DeadLetter
-from shardkit.machine import Done, Send, Wait
+from shardkit.core.machine import Done, Send, Wait
 from tests.fakes import Clock, Service, client_error, sharding, some
 from tests.strategies import VECTORS
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.bulk.interleave import Interleave
+from shardkit.core.interleave import Interleave
 
 
 def guide(users: dict[str, int]) -> Interleave[tuple[str, int]]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ParamValidationError
 
+from shardkit.core.machine import Program
 from shardkit.errors import InvalidKeyError, UnsupportedParameterError
-from shardkit.machine import Program
 from shardkit.operations import items
 from shardkit.operations.fan_out import FanOut
 from tests.model import many

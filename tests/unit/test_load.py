@@ -15,8 +15,8 @@ from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally
 from shardkit.bulk.departures import BATCH_ITEMS
 from shardkit.bulk.finish import raise_failures
 from shardkit.bulk.report import BulkReport
+from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import BulkLoadError, ShardkitError
-from shardkit.machine import Done, Send, Wait
 from tests.fakes import (
     Service,
     a_load,

@@ -20,7 +20,7 @@ from shardkit import CalculatedSuffix, Strategy, Unsharded
 from shardkit.bulk.batch import Duplicates
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.loading import Loading, Options
-from shardkit.machine import Done, Send, Wait
+from shardkit.core.machine import Done, Send, Wait
 from tests.fakes import Fault, Service, sharding
 
 FAULTS: list[Fault] = ["none", "throttle", "unprocessed", "500", "lost", "500 after", "lost after"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardkit import ShardkitError
-from shardkit.machine import Done, Send
+from shardkit.core.machine import Done, Send
 from tests.fakes import Service, a_load, client_error, some
 
 

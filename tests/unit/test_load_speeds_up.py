@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardkit.bulk.pacing import TablePace
-from shardkit.machine import Answer, Send
+from shardkit.core.machine import Answer, Send
 from shardkit.partitions import SimulatedTable, Simulator
 from tests.fakes import throttled
 

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from shardkit.bulk.batch import STALLED_SECONDS
 from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace
+from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.errors import ShardkitError
-from shardkit.machine import Answer, Done, Send, Wait
 from tests.fakes import Service, a_load, all_written, client_error, drive, outcome, some, throttled, written
 
 

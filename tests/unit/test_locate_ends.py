@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError, HTTPClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.codec import WireItem
+from shardkit.core.machine import Answer, Program, Response, Send, Steps
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError, ShardUnknownError
-from shardkit.machine import Answer, Program, Response, Send, Steps
 from shardkit.operations import items
 from shardkit.operations.fan_out import FanOut
 from shardkit.suffix import RandomSuffix

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 
 ONE, TWO = Send("GetItem", {"n": 1}), Send("GetItem", {"n": 2})
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.merge import Entry, Merge, Place
+from shardkit.core.merge import Entry, Merge, Place
 
 
 def place(sort: Any, number: int) -> Place:

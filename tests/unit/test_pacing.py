@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shardkit.bulk.batch import Load
 from shardkit.bulk.pacing import LearntPace, TablePace, units_of, write_rate, write_throughput
-from shardkit.capacity.bucket import TokenBucket
+from shardkit.core.machine import Answer, Done, Send, Wait
+from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import ConfigurationError
-from shardkit.machine import Answer, Done, Send, Wait
 from tests.fakes import a_load, client_error, some
 
 # The bucket.

@@ -13,11 +13,11 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.retries.standard import ExponentialBackoff
 
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
-from shardkit.backoff import ATTEMPTS, Backoff, backoff_seconds
 from shardkit.bulk.pacing import KeyPace, TablePace
-from shardkit.codec import to_wire_item
-from shardkit.faults import retry_after
-from shardkit.machine import Answer, Send
+from shardkit.core.backoff import ATTEMPTS, Backoff, backoff_seconds
+from shardkit.core.machine import Answer, Send
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.service_errors import retry_after
 from shardkit.operations.batch import BatchGet
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan

@@ -11,7 +11,7 @@ from boto3.dynamodb.table import BatchWriter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.partitions.scenarios.clients import AtARate, SideBySide, batch_writer
 from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries
 from tests.fakes import client_error, throttled

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.capacity import CapacityEstimator, item_size
-from shardkit.codec import from_wire, from_wire_item
+from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, Weighted
 from shardkit.partitions.scenarios.items import FILLER, Items, Kept, generated

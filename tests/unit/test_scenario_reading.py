@@ -9,13 +9,13 @@ import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Unsharded
 from shardkit.bulk.batch import WINDOW
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import BURST_SECONDS
 from shardkit.partitions.scenarios.distributions import EachValue, Weighted
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.retries import ATTEMPTS
 from shardkit.partitions.scenarios.scenario import Load, Reads, Source, Throughput
-from shardkit.sharding import KeySchema
 
 PLAIN: dict[str, Any] = {
     "table": {"partition_key": "Date", "sort_key": "OrderId", "write_units": 4000},
@@ -256,7 +256,10 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             scenario(reads={"with": "get_item", "per_second": 1, "limit": 5}),
             "[reads] limit = 5: there is no such entry",
         ),
-        (scenario(latency_seconds=[1, 2, 3]), "latency_seconds = [1, 2, 3]: give a number of seconds, 0 to 3,600, or a"),
+        (
+            scenario(latency_seconds=[1, 2, 3]),
+            "latency_seconds = [1, 2, 3]: give a number of seconds, 0 to 3,600, or a",
+        ),
         (scenario(items={"number": None}), "[items] number: it is missing; give the number of items"),
         (scenario(items={"keys": None}), "[items] keys: it is missing; give a table of entries"),
         (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: it is missing; give a"),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
-from shardkit.machine import Done, Send, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.scan import StreamOfSegments
 from tests.model import many, refused

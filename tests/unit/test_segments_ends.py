@@ -8,9 +8,9 @@ from botocore.exceptions import ClientError, HTTPClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.codec import to_wire_item
+from shardkit.core.machine import Answer, Response, Send
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardQueryError
-from shardkit.machine import Answer, Response, Send
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.scan import StreamOfSegments
 from tests.machines import Timed

@@ -12,10 +12,10 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.sizes import item_size
-from shardkit.capacity.units import READ_UNIT_BYTES
-from shardkit.codec import to_wire_item
-from shardkit.machine import Done, Send
+from shardkit.core.machine import Done, Send
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.operations.page import PageOfShards
 from shardkit.operations.query import Plan
 from shardkit.operations.shares import ItemSizes, first_share, refill_share, whole_blocks

@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardkit.core.machine import Send
 from shardkit.errors import UnsupportedOperationError
-from shardkit.machine import Send
 from shardkit.partitions import Partitions, SimulatedTable
 from shardkit.testing.actions import Request
 from shardkit.testing.answers import Answer

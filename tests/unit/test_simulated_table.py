@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, RandomSuffix
 from shardkit.bulk.writes import EncodedRequests, Write
 from shardkit.capacity import CapacityEstimator, ItemChange, TableUnits
-from shardkit.codec import encode, to_wire_item
+from shardkit.core.machine import Send
+from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.errors import (
     ConfigurationError,
     UnsupportedExpressionError,
     UnsupportedOperationError,
     UnsupportedParameterError,
 )
-from shardkit.faults import throttle_reasons
-from shardkit.machine import Send
 from shardkit.partitions import Partitions, SimulatedTable, hash_of
 
 KEYS = [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]

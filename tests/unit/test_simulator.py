@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.bulk.writes import Write
-from shardkit.codec import from_wire_item, to_wire_item
+from shardkit.core.machine import Answer, Done, Send, Step, Steps, Wait
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
-from shardkit.machine import Answer, Done, Send, Step, Steps, Wait
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.partitions import Partitions, SimulatedTable, Simulator

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity.size_profile import SHORT_NAME, SizeProfile
-from shardkit.capacity.sizes import ITEM_BYTES, attribute_sizes, item_size
-from shardkit.capacity.units import read_units, write_units
-from shardkit.codec import sized_to_wire_item
+from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.sizes import ITEM_BYTES, attribute_sizes, item_size
+from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 
 NAMES = ("id", "é", "Date", "OrderId", "日付")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.sketch import HeavyHitters
 from shardkit.cli.flights import TOTAL_FLIGHTS, date_of, read_rows
+from shardkit.core.heavy_hitters import HeavyHitters
 from shardkit.errors import ConfigurationError
 
 HALVES = st.integers(0, 40).map(lambda n: n / 2)

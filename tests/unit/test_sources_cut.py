@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.bulk.sources import open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.errors import ConfigurationError
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"

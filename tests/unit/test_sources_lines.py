@@ -14,9 +14,10 @@ import boto3
 import pytest
 
 from shardkit import CalculatedSuffix, ShardedTable
-from shardkit.bulk.sources import BadRecord, Place, Source, open_source
+from shardkit.bulk.sources.base import BadRecord, Place, Source
 from shardkit.bulk.sources.cells import Cells, infer_types, item_of, parse_types
 from shardkit.bulk.sources.files import StandardInput
+from shardkit.bulk.sources.opening import open_source
 from shardkit.errors import ConfigurationError, InvalidValueError
 
 SCHEMA: dict[str, Any] = {

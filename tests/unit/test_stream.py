@@ -14,10 +14,10 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardkit.backoff import backoff_seconds
-from shardkit.capacity.sizes import item_size
-from shardkit.capacity.units import READ_UNIT_BYTES
-from shardkit.machine import Answer, Done, Send, Wait
+from shardkit.core.backoff import backoff_seconds
+from shardkit.core.machine import Answer, Done, Send, Wait
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.operations.query import Plan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards

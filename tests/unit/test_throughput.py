@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardkit.bulk.pacing import write_throughput
-from shardkit.capacity.throughput import throughput_of
+from shardkit.dynamodb.schema import throughput_of
 
 PROVISIONED = {"ProvisionedThroughput": {"ReadCapacityUnits": 5000, "WriteCapacityUnits": 2000}}
 NONE_PROVISIONED = {"ProvisionedThroughput": {"ReadCapacityUnits": 0, "WriteCapacityUnits": 0}}

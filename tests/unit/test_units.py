@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.capacity import CapacityEstimator, TableUnits, item_size, storage_size
-from shardkit.capacity.units import add_consumed, apportion, read_units, table_name, write_units
+from shardkit.dynamodb.units import add_consumed, apportion, read_units, table_name, write_units
 from shardkit.errors import ConfigurationError
 
 KB = 1024

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
 from shardkit.bulk.report import BulkResult
-from shardkit.bulk.writes import ITEM_BYTES, Writes
+from shardkit.bulk.writes import Writes
 from shardkit.capacity import item_size
-from shardkit.machine import Done, Send, Step
+from shardkit.core.machine import Done, Send, Step
+from shardkit.dynamodb.sizes import ITEM_BYTES
 from tests.fakes import a_load, sharding, some
 
 WRITES = Writes(sharding(CalculatedSuffix("sk", shards=20, hash=int, first=90)), lambda _: 0.5)

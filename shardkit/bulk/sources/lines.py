@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Protocol
 
 from shardkit.bulk.sources.base import BadRecord, Record
 from shardkit.bulk.writes import DeadLetter
-from shardkit.codec import from_wire_item
+from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import InvalidValueError, ShardkitError
 
 __all__ = ["DynamoDBJson", "Format", "JsonLines", "Skip", "is_dynamodb_json"]

@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
-from shardkit.arguments import MOST_CURSORS, check_count, did_you_mean
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
 from shardkit.bulk.sources.lines import DynamoDBJson, Format, JsonLines, is_dynamodb_json
 from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustered
 from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
+from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError
 from shardkit.suffix import Unsharded
 

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from shardkit.arguments import check_count
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage
+from shardkit.core.checks import check_count
+from shardkit.dynamodb.body import binary_text
 from shardkit.errors import ConfigurationError
-from shardkit.jsonform import binary_text
 
 __all__ = [
     "HOT_KEYS",

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from shardkit.bulk.departures import BATCH_ITEMS
-from shardkit.machine import Answer, Done, Machine, Program, Send, Step, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
 from shardkit.partitions.scenarios.retries import Retries
 
 __all__ = ["AtARate", "SideBySide", "batch_writer"]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import inf, isfinite
 from typing import Any, TypeVar
 
-from shardkit.arguments import did_you_mean
-from shardkit.jsonform import brief
+from shardkit.core.checks import did_you_mean
+from shardkit.errors import brief
 
 __all__ = ["Entries"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from shardkit.capacity.sizes import item_size
-from shardkit.codec import to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import item_size
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.partitions.scenarios.distributions import Distribution
 

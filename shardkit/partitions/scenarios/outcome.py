@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.heat import Heat
 from shardkit.partitions.scenarios.scenario import Way
-from shardkit.partitions.throttle import Kind
 
 __all__ = ["HeatMap", "Outcome"]
 

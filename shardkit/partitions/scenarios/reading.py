@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from shardkit.arguments import MOST_CURSORS, MOST_SIDE_BY_SIDE
 from shardkit.bulk.batch import WINDOW
 from shardkit.bulk.options import MOST_WINDOW
 from shardkit.bulk.pacing import write_rate
-from shardkit.capacity.sizes import ITEM_BYTES
+from shardkit.core.checks import MOST_CURSORS, MOST_SIDE_BY_SIDE
+from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.estimate import BURST_SECONDS
 from shardkit.partitions.model import MOST_PARTITIONS
@@ -31,7 +32,6 @@ from shardkit.partitions.scenarios.scenario import (
     Tool,
     Way,
 )
-from shardkit.sharding import KeySchema
 from shardkit.suffix import Strategy, Unsharded
 
 __all__ = ["read_scenario"]

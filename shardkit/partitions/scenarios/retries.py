@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from shardkit.faults import is_throttle
-from shardkit.machine import Program, Response, Send, Wait
+from shardkit.core.machine import Program, Response, Send, Wait
+from shardkit.dynamodb.service_errors import is_throttle
 
 __all__ = ["ATTEMPTS", "Retries"]
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
-from shardkit.capacity.units import rounded_up
-from shardkit.machine import Machine, Program, Send, Steps
+from shardkit.core.machine import Machine, Program, Send, Steps
+from shardkit.dynamodb.service_errors import Kind
+from shardkit.dynamodb.units import rounded_up
 from shardkit.operations.fan_out import FanOut
 from shardkit.operations.requests import Requests
 from shardkit.partitions.model import Partitions
@@ -20,7 +21,6 @@ from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throug
 from shardkit.partitions.scenarios.spread import SpreadItems
 from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
-from shardkit.partitions.throttle import Kind
 from shardkit.sharding import Sharding
 
 __all__ = ["run"]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shardkit.bulk.batch import WINDOW
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.partitions.scenarios.distributions import Distribution
 from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.retries import ATTEMPTS
-from shardkit.sharding import KeySchema
 from shardkit.suffix import Strategy, Unsharded
 
 __all__ = [

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.capacity.units import write_units
-from shardkit.codec import WireItem, WireValue, from_wire, to_wire_item
-from shardkit.hashing import stable_hash
+from shardkit.core.hashing import stable_hash
+from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.units import write_units
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.operations.items import drawn_shard
 from shardkit.partitions.scenarios.items import Items
 from shardkit.sharding import Sharding

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shardkit.faults import throttle_reasons
-from shardkit.machine import Answer, Send
+from shardkit.core.machine import Answer, Send
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.partitions.simulated_table import SimulatedTable
 
 __all__ = ["UNPROCESSED", "WatchedTable"]

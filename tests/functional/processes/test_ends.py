@@ -11,12 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardkit import (
-    BulkLoadError,
-    InterruptedLoadError,
-    ShardedTable,
-    bulk_load,
-)
+from shardkit import BulkLoadError, InterruptedLoadError, ShardedTable, bulk_load
 from tests.disks import full_disk
 from tests.loading import WORKERS, Job, connected, stored, write_orders
 from tests.processes import linux, some, soon

@@ -16,18 +16,11 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from shardkit import (
-    BulkLoadError,
-    CalculatedSuffix,
-    CapacityMeter,
-    ShardedTable,
-    bulk_load,
-    streaming_bulk,
-)
+from shardkit import BulkLoadError, CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load, streaming_bulk
 from shardkit.bulk.processes import alike
 from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
-from shardkit.codec import encode
+from shardkit.dynamodb.body import encode
 from tests.fakes import timeless
 from tests.loading import Job, connected, stored, write_orders
 from tests.processes import SECONDS, linux, some, soon

@@ -15,13 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from shardkit import (
-    BulkLoadError,
-    ConfigurationError,
-    MissingCredentialsError,
-    ShardedTable,
-    bulk_load,
-)
+from shardkit import BulkLoadError, ConfigurationError, MissingCredentialsError, ShardedTable, bulk_load
 from shardkit import aio as shardkit_aio
 from tests.loading import Job, connected, stored, write_orders
 from tests.processes import some

@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ConfigurationError
-from shardkit.faults import throttle_reasons
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
 from tests.simulated import SHARES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from shardkit.faults import throttle_reasons
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
 from tests.simulated import KEY, KEY_RANGE, SHARES, Simulate, days_apart, order, put_requests, stored, throttled

@@ -9,7 +9,7 @@ import boto3
 from botocore.config import Config
 from moto import mock_aws
 
-from shardkit.faults import throttle_reasons
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
 from tests.simulated import KEY_RANGE, SHARES, Simulate, order, stored, throttled

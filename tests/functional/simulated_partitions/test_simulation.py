@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit import ConfigurationError, UnsupportedOperationError
-from shardkit.faults import throttle_reasons
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
 from tests.simulated import KEY, KEY_RANGE, SHARES, Simulate, order, throttled

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.faults import throttle_reasons
+from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock
 from tests.simulated import KEY, Simulate, order, throttled
 

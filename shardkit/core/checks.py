@@ -9,8 +9,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from shardkit.errors import ConfigurationError
-from shardkit.jsonform import brief
+from shardkit.errors import ConfigurationError, brief
 
 __all__ = [
     "MOST_CURSORS",

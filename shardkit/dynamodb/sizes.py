@@ -7,10 +7,11 @@ from collections.abc import Set as AbstractSet
 from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
-from shardkit.codec import Binary, WireValue, binary, sized_from_wire_item, sized_to_wire_item
-from shardkit.codec.values import CONTAINER_BYTES, number_size, to_number, utf8_size
-from shardkit.errors import InvalidValueError
-from shardkit.jsonform import brief
+from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.decode import sized_from_wire_item
+from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
+from shardkit.errors import InvalidValueError, brief
 
 __all__ = ["ITEM_BYTES", "STORAGE_OVERHEAD", "SizedItem", "attribute_sizes", "item_size", "sized", "storage_size"]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from shardkit.codec.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
-from shardkit.errors import InvalidValueError
-from shardkit.jsonform import binary, brief
+from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
+from shardkit.errors import InvalidValueError, brief
 
 __all__ = ["from_wire", "from_wire_item", "from_wire_response", "sized_from_wire_item"]
 

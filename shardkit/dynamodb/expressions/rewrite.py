@@ -7,8 +7,7 @@ from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from shardkit.errors import UnsupportedExpressionError
-from shardkit.expressions.tokens import (
+from shardkit.dynamodb.expressions.tokens import (
     NAMES,
     VALUES,
     Part,
@@ -26,6 +25,7 @@ from shardkit.expressions.tokens import (
     tokenize,
     value_of,
 )
+from shardkit.errors import UnsupportedExpressionError
 
 __all__ = [
     "and_condition",

@@ -6,7 +6,7 @@ KeyCondition(equals={'d': {'S': 'x'}}, range=None)
 
 from __future__ import annotations
 
-from shardkit.expressions.key_condition import (
+from shardkit.dynamodb.expressions.key_condition import (
     Comparable,
     KeyCondition,
     SortCondition,
@@ -16,7 +16,7 @@ from shardkit.expressions.key_condition import (
     parse_key_condition,
     replace_key_condition,
 )
-from shardkit.expressions.rewrite import (
+from shardkit.dynamodb.expressions.rewrite import (
     and_condition,
     build_conditions,
     keys_only,
@@ -25,7 +25,7 @@ from shardkit.expressions.rewrite import (
     rewrite_partition_key,
     updated_attributes,
 )
-from shardkit.expressions.tokens import Part, Token, WireValue, parts, render, tokenize
+from shardkit.dynamodb.expressions.tokens import Part, Token, WireValue, parts, render, tokenize
 
 __all__ = [
     "Comparable",

@@ -1,4 +1,4 @@
-"""What both directions share: the types, and how a text and a number are counted.
+"""Attribute values in wire form: their types, how a number and a text are counted, and which keys are equal.
 
 AWS calls its own formula for numbers approximate: where pairs of digits straddle the decimal point, engines differ by a
 byte.
@@ -6,17 +6,22 @@ byte.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
+
+from shardkit.dynamodb.body import binary
+from shardkit.errors import InvalidValueError
 
 __all__ = [
     "CONTAINER_BYTES",
     "Binary",
     "WireItem",
     "WireValue",
+    "comparable",
+    "comparable_item",
     "number_size",
     "refuse_infinite",
     "to_number",
@@ -72,3 +77,36 @@ def _decimal_size(number: Decimal) -> int:
         count -= 1
     whole = min(max(len(digits) + int(exponent), 0), count)
     return 1 + (whole + 1) // 2 + (count - whole + 1) // 2 + sign
+
+
+def comparable(value: WireValue) -> Hashable:
+    """Give a hashable form of a wire value: numbers by value, binary by its bytes, a set in any order."""
+    ((letter, content),) = value.items()
+    # A type that AWS adds later is compared as it is written.
+    return letter, _FORMS.get(letter, repr)(content)
+
+
+def comparable_item(item: Mapping[str, WireValue]) -> Hashable:
+    """Give a hashable form of an item, a key, or a map's members."""
+    return frozenset((name, comparable(value)) for name, value in item.items())
+
+
+def _bytes(content: Any) -> Hashable:
+    try:
+        return binary(content)
+    except InvalidValueError:
+        return repr(content)  # botocore takes any text for binary from a client's caller
+
+
+_FORMS: Mapping[str, Callable[[Any], Hashable]] = {
+    "S": str,
+    "N": Decimal,
+    "B": _bytes,
+    "BOOL": bool,
+    "NULL": bool,
+    "M": comparable_item,
+    "L": lambda members: tuple(map(comparable, members)),
+    "SS": frozenset,
+    "NS": lambda members: frozenset(map(Decimal, members)),
+    "BS": lambda members: frozenset(map(_bytes, members)),
+}

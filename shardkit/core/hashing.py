@@ -9,7 +9,7 @@ import reprlib
 from decimal import Decimal
 from typing import Any
 
-from shardkit.codec import Binary
+from shardkit.dynamodb.values import Binary
 from shardkit.errors import InvalidKeyError
 
 __all__ = ["code_point_product", "stable_hash"]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
-from shardkit.capacity.sizes import item_size
-from shardkit.capacity.units import read_units, table_name, write_units
-from shardkit.capacity.values import comparable_item
+from shardkit.dynamodb.expressions.key_condition import parse_key_condition
+from shardkit.dynamodb.expressions.tokens import NAMES, VALUES, placeholders_in
+from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import read_units, table_name, write_units
+from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ShardkitError
-from shardkit.expressions import parse_key_condition
-from shardkit.expressions.tokens import NAMES, VALUES, placeholders_in
 
 __all__ = [
     "METERED",

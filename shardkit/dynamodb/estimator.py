@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from shardkit.capacity.indexes import Index, indexes_of
-from shardkit.capacity.sizes import SizedItem, sized
-from shardkit.capacity.units import read_units, write_units
+from shardkit.dynamodb.schema import Index, KeySchema, indexes_of
+from shardkit.dynamodb.sizes import SizedItem, sized
+from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError
-from shardkit.sharding import KeySchema
 
 __all__ = ["CapacityEstimator", "Item", "ItemChange", "TableUnits"]
 

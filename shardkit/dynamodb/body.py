@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 
-from shardkit.errors import InvalidValueError
+from shardkit.errors import InvalidValueError, brief
 
-__all__ = ["binary", "binary_text", "brief", "encode"]
+__all__ = ["binary", "binary_text", "encode"]
 
 
 def encode(params: Mapping[str, Any]) -> bytes:
@@ -60,14 +60,6 @@ def binary(content: Any) -> bytes:
 def binary_text(raw: bytes | bytearray) -> str:
     """Give the content of a binary wire value: ``b"x"`` is ``{"B": "eA=="}``."""
     return b2a_base64(raw, newline=False).decode("ascii")
-
-
-def brief(value: Any) -> str:
-    """Show a value in a message, cut short."""
-    try:
-        return f"{value!r:.100}"
-    except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits
-        return f"<{type(value).__name__} too long, or nested too deep, to print>"
 
 
 def _json_form(value: Any) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypeAlias
 
-from shardkit.codec import binary, binary_text
-from shardkit.errors import InvalidValueError, UnsupportedExpressionError
-from shardkit.expressions.tokens import (
+from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.expressions.tokens import (
     Part,
     WireValue,
     fresh,
@@ -21,6 +20,7 @@ from shardkit.expressions.tokens import (
     text_of,
     value_of,
 )
+from shardkit.errors import InvalidValueError, UnsupportedExpressionError
 
 __all__ = [
     "Comparable",

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from itertools import count
 from typing import Generic, TypeVar
 
-from shardkit.arguments import check_count
+from shardkit.core.checks import check_count
 
 __all__ = ["HeavyHitters", "Held"]
 

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
-from shardkit.codec.values import (
+from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.values import (
     CONTAINER_BYTES,
     Binary,
     WireItem,
@@ -17,8 +18,7 @@ from shardkit.codec.values import (
     to_number,
     utf8_size,
 )
-from shardkit.errors import InvalidKeyError, InvalidValueError
-from shardkit.jsonform import binary, binary_text, brief
+from shardkit.errors import InvalidKeyError, InvalidValueError, brief
 
 __all__ = ["sized_to_wire_item", "to_wire_item", "to_wire_params"]
 

@@ -1,18 +1,53 @@
-"""What a secondary index holds of an item, and what a write to the item costs there."""
+"""What a table's description says: key schemas, indexes, throughput."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from shardkit.capacity.sizes import SizedItem, sized
-from shardkit.capacity.units import write_units
-from shardkit.capacity.values import comparable_item
+from shardkit.dynamodb.sizes import SizedItem, sized
+from shardkit.dynamodb.units import write_units
+from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ConfigurationError
-from shardkit.sharding import KeySchema
 
-__all__ = ["Index", "indexes_of"]
+__all__ = ["Index", "KeySchema", "Throughput", "UnitsPerSecond", "indexes_of", "throughput_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeySchema:
+    """The key attributes of a table (one of each at most) or of an index (up to four of each)."""
+
+    partition: tuple[str, ...]
+    sort: tuple[str, ...] = ()
+
+    @property
+    def partition_key(self) -> str:
+        """The partition key's name."""
+        return self.partition[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names, the partition key first."""
+        return self.partition + self.sort
+
+    @classmethod
+    def of(cls, elements: Any, where: str) -> KeySchema:
+        """Read boto3's list of ``{"AttributeName", "KeyType"}``."""
+        try:
+            schema = cls(
+                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "HASH"),
+                tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "RANGE"),
+            )
+        except (KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"the key schema of {where} cannot be read: {elements!r:.200}; give boto3's list, "
+                '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
+            ) from error
+        if not schema.partition:
+            raise ConfigurationError(f"the key schema of {where} names no HASH key: {elements!r:.200}")
+        return schema
+
 
 _KINDS = {"LocalSecondaryIndexes": True, "GlobalSecondaryIndexes": False}
 
@@ -89,3 +124,45 @@ def _projected(projection: Mapping[str, Any], keys: tuple[str, ...]) -> frozense
     if kind not in {"KEYS_ONLY", "INCLUDE"}:
         raise ConfigurationError(f"the projection of an index is ALL, KEYS_ONLY or INCLUDE, got {kind!r}; give one")
     return frozenset((*keys, *(projection.get("NonKeyAttributes") or ())))
+
+
+class UnitsPerSecond(NamedTuple):
+    """Read and write units a second; None: not said."""
+
+    read: float | None
+    write: float | None
+
+
+class Throughput(NamedTuple):
+    """What is said of a table or of an index.
+
+    Args:
+        provisioned: what it has; an on-demand one has none.
+        warm: what it can take at once.
+        maximum: what an on-demand one is let take at the most.
+    """
+
+    provisioned: UnitsPerSecond
+    warm: UnitsPerSecond
+    maximum: UnitsPerSecond
+
+
+def throughput_of(described: Mapping[str, Any]) -> Throughput:
+    """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it.
+
+    Source:
+        DynamoDB API reference, ``ProvisionedThroughputDescription``, ``TableWarmThroughputDescription``,
+        ``OnDemandThroughput``.
+    """
+    return Throughput(
+        _read(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits"),
+        _read(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond"),
+        _read(described, "OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits"),
+    )
+
+
+def _read(described: Mapping[str, Any], name: str, read: str, write: str) -> UnitsPerSecond:
+    found = described.get(name) or {}
+    # -1 is how the service says that there is no maximum; 0 is what an on-demand table has provisioned.
+    values = [found.get(key) for key in (read, write)]
+    return UnitsPerSecond(*(float(value) if value is not None and value > 0 else None for value in values))

@@ -1,0 +1,1 @@
+"""The service's formats, sizes, prices and errors."""
