@@ -20,7 +20,7 @@ from shardkit import Unsharded
 from shardkit.bulk.batch import Load
 from shardkit.capacity import item_size
 from shardkit.partitions import Simulator
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["Used", "item_bytes", "load", "message", "window"]
 

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
         UnsupportedOperationError,
         UnsupportedParameterError,
     )
-    from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+    from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
     from shardkit.table import ShardedTable
-    from shardkit.textform import register_function
 
 logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
 
@@ -97,8 +96,8 @@ if not TYPE_CHECKING:
                 "UnsupportedParameterError",
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
-            "shardkit.suffix": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"),
+            "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"),
             "shardkit.table": ("ShardedTable",),
-            "shardkit.textform": ("register_function",),
+            "shardkit.strategies": ("register_function",),
         },
     )

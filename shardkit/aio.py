@@ -15,11 +15,11 @@ from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import Item, Place, Source
-from shardkit.carriers import AsyncCarrier, draw_from, log_retry
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.requests import Requests
-from shardkit.suffix import Strategy
+from shardkit.runtime.runner import AsyncCarrier, draw_from, log_retry
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Requests
+from shardkit.strategies import Strategy
 
 __all__ = ["ShardedTable", "bulk_load"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardkit.errors import UnsupportedOperationError
-from shardkit.operations.table import decide
+from shardkit.sharding.operations import decide
 
 __all__ = ["ForwardingTable"]
 

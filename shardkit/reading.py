@@ -7,11 +7,11 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
-from shardkit.carriers import Carrier
 from shardkit.forwarded import ForwardingTable
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.requests import Requests
-from shardkit.operations.rows import Rows
+from shardkit.runtime.runner import Carrier
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Requests
+from shardkit.sharding.query.stream import Rows
 from shardkit.streams import QueryItems
 
 __all__ = ["ReadingTable"]

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shardkit.drivers import Driver
-from shardkit.operations.query import Plan
-from shardkit.operations.rows import Rows
-from shardkit.operations.stream import StreamOfShards
+from shardkit.runtime.drivers import Driver
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import Rows, StreamOfShards
 
 __all__ = ["QueryItems"]
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardkit.bulk.writer import BatchWriter
-from shardkit.carriers import Carrier, draw_from, log_retry
 from shardkit.errors import ConfigurationError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.requests import Requests
 from shardkit.reading import ReadingTable
-from shardkit.suffix import Strategy
+from shardkit.runtime.runner import Carrier, draw_from, log_retry
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Requests
+from shardkit.strategies import Strategy
 
 __all__ = ["ShardedTable"]
 

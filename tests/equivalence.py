@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, CursorError, RandomSuffix, ShardedTable, stable_hash
 from shardkit.dynamodb.values import Binary
-from shardkit.suffix import Strategy
+from shardkit.strategies import Strategy
 from tests.queries import STYLES, VALUES, Query, Shape, queries
 from tests.tables import Attribute, GlobalIndex, LocalIndex, make_table
 

@@ -19,7 +19,7 @@ from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.batch import Load
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

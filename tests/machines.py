@@ -9,12 +9,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Answer, Machine, Send
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.page import PageOfShards
-from shardkit.operations.query import Plan
-from shardkit.operations.shares import ItemSizes
-from shardkit.operations.stream import StreamOfShards
 from shardkit.partitions.simulator import Simulator
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import StreamOfShards
 
 
 def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:

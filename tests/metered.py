@@ -13,7 +13,7 @@ import pytest
 from botocore.hooks import HierarchicalEmitter
 
 from shardkit.capacity import CapacityMeter
-from shardkit.events import own_call, prepare, visible
+from shardkit.runtime.hooks import own_call, prepare, visible
 
 __all__ = ["ARN", "FakeCall", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
 

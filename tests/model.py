@@ -15,8 +15,8 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
 from shardkit.dynamodb.values import WireItem
-from shardkit.sharding import Sharding
-from shardkit.suffix import RandomSuffix, Strategy
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import RandomSuffix, Strategy
 
 Where = tuple[Any, ...]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.core.hashing import code_point_product
-from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
-from shardkit.textform import register_function
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
 
 ROOT = Path(__file__).parents[1]
 VECTORS = ROOT / "tests" / "vectors"

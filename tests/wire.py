@@ -16,8 +16,8 @@ import boto3
 from botocore.config import Config
 
 from shardkit.core.machine import Answer, Send
-from shardkit.drivers import transport
-from shardkit.events import prepare
+from shardkit.runtime.drivers import transport
+from shardkit.runtime.hooks import prepare
 
 __all__ = [
     "ANSWERS", "BYTES", "PARAMS", "TEXT", "THROTTLE", "Service", "Wire", "a_client", "echo", "error", "get",

@@ -31,7 +31,7 @@ from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
 from shardkit.dynamodb.service_errors import Scope, is_fatal, is_throttle, is_transient, retry_after, throttled_indexes
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from shardkit.bulk.batch import WINDOW, Duplicates
 from shardkit.bulk.finish import interrupted
-from shardkit.bulk.interruptions import Interruptions
 from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
-from shardkit.bulk.processes import Connect, Processes
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Source
-from shardkit.carriers import Carrier
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.suffix import Unsharded
+from shardkit.runtime.interrupts import Interruptions
+from shardkit.runtime.processes import Connect, Processes
+from shardkit.runtime.runner import Carrier
+from shardkit.strategies import Unsharded
 from shardkit.table import ShardedTable
 
 __all__ = ["bulk_load", "streaming_bulk"]

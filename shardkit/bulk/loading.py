@@ -16,12 +16,12 @@ from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.finish import log_end, raise_failures
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.options import check_choice, check_load
-from shardkit.bulk.processes import Connect
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place, Record, Source, as_source
 from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.sharding import Sharding
+from shardkit.runtime.processes import Connect
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["Loading", "OnError", "Options", "Path", "Progress", "check_items"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shardkit.sharding import Sharding
-from shardkit.suffix import CalculatedSuffix, Strategy
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import CalculatedSuffix, Strategy
 
 __all__ = ["MANY_ITEMS", "MOST_KEYS", "OneShard", "one_shard_advice"]
 

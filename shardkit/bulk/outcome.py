@@ -10,7 +10,7 @@ from shardkit.bulk.tally import Tally
 from shardkit.bulk.writes import Identity, Write
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.errors import ShardkitError
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["Outcome", "duplicate", "stalled", "too_many"]
 

@@ -11,7 +11,7 @@ import orjson
 from shardkit.dynamodb.decode import from_wire_item
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = ["BulkReport", "BulkResult", "Encoded", "ShardTally"]
 

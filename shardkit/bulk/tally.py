@@ -10,7 +10,7 @@ from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.writes import Write
 from shardkit.dynamodb.service_errors import Scope
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["Tally"]
 

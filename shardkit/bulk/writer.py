@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from shardkit.bulk.batch import Load
 from shardkit.bulk.departures import BATCH_ITEMS
 from shardkit.bulk.finish import log_end, raise_failures
-from shardkit.drivers import Driver
 from shardkit.errors import ConfigurationError
+from shardkit.runtime.drivers import Driver
 
 if TYPE_CHECKING:
-    from shardkit.carriers import Carrier
+    from shardkit.runtime.runner import Carrier
 
 __all__ = ["BatchWriter"]
 

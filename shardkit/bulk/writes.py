@@ -17,9 +17,9 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
-from shardkit.operations.items import drawn_shard
-from shardkit.sharding import Sharding
-from shardkit.suffix import Unsharded
+from shardkit.sharding.items import drawn_shard
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Unsharded
 
 __all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes", "outline"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.shards import shards_for
 from shardkit.capacity.tally import KeyOfTable, Tally
 from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom

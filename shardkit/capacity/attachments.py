@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardkit.calls import Call
 from shardkit.capacity.charge import KeyValue
-from shardkit.events import observe, unobserve
+from shardkit.runtime.hooks import observe, unobserve
+from shardkit.runtime.observers import Call
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -18,7 +18,7 @@ from shardkit.capacity.tally import Tally
 from shardkit.capacity.window import part_of
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = ["Backlog", "Charged", "Recorder", "Seen"]
 

@@ -14,7 +14,7 @@ from shardkit.dynamodb.units import apportion, table_name
 from shardkit.errors import ShardkitError
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = [
     "SINGLE",

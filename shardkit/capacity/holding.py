@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardkit.calls import Call, Holder
 from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
 from shardkit.capacity.charge import KeyValue, charge_of
 from shardkit.capacity.turns import Pace, Side, Turn
 from shardkit.core.machine import Answer, Done, Send, Wait
-from shardkit.drivers import AsyncDriver, Driver
 from shardkit.dynamodb.requests import OPERATIONS, writes
+from shardkit.runtime.drivers import AsyncDriver, Driver
+from shardkit.runtime.observers import Call, Holder
 
 if TYPE_CHECKING:
     from shardkit.capacity.attachments import Attached

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from shardkit.calls import Call
 from shardkit.capacity.attachments import ClientObserver, ask_for_units, take_units
 from shardkit.capacity.backlog import Charged, Recorder
 from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
 from shardkit.capacity.scopes import Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons_in
+from shardkit.runtime.observers import Call
 
 __all__ = ["MeterObserver"]
 

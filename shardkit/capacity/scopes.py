@@ -7,10 +7,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardkit.analysis.shards import HEADROOM
 from shardkit.capacity import advice, show
 from shardkit.capacity.backlog import Recorder
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.shards import HEADROOM
 from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Usage, VectorBytes
 from shardkit.capacity.window import Rates

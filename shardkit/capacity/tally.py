@@ -14,7 +14,7 @@ from shardkit.core.heavy_hitters import HeavyHitters, Held
 from shardkit.dynamodb.units import table_name
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = ["KeyOfTable", "Ledger", "PhysicalKey", "Tally"]
 

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from shardkit.analysis.keys import Candidate
+from shardkit.analysis.verdict import check_rate, judge
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
-from shardkit.capacity.candidates import Candidate
-from shardkit.capacity.verdict import check_rate, judge
 from shardkit.cli.figures import clipped
 from shardkit.cli.heat_show import Judged, Spread, key_text, show, to_json
 from shardkit.cli.plotting import drawing

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from shardkit.capacity.uniformity import Key, KeyUsage, Uniformity
-from shardkit.capacity.verdict import KeyHeat, Verdict
+from shardkit.analysis.keys import Key, KeyUsage, Uniformity
+from shardkit.analysis.verdict import KeyHeat, Verdict
 from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.units import read_units
-from shardkit.suffix import CalculatedSuffix
+from shardkit.strategies import CalculatedSuffix
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,7 +19,7 @@ from shardkit.cli.figures import size
 from shardkit.cli.progress import CommandProgress
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.suffix import CalculatedSuffix
+from shardkit.strategies import CalculatedSuffix
 
 __all__ = [
     "FAILED",

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from shardkit.capacity.size_profile import NEAR_BYTES, Distribution, SizeProfile
+from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
 from shardkit.cli.reading import (
     FAILED,

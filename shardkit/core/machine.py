@@ -1,6 +1,6 @@
 """The one protocol of the pure rooms.
 
-A machine decides, a driver carries (:mod:`shardkit.drivers`). The rules:
+A machine decides, a driver carries (:mod:`shardkit.runtime.drivers`). The rules:
 
 1. The driver asks ``next(now)``; the machine answers with one step and never blocks.
 2. ``Send``: start this request. The machine is asked again at once: requests run side by side, as many as it starts.

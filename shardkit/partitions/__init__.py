@@ -3,8 +3,7 @@
 Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* an assumption of ours.
 """
 
-from shardkit.capacity.hottest import probability_within
-from shardkit.capacity.shards import Fit
+from shardkit.analysis.shards import Fit, probability_within
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
 from shardkit.partitions.estimate import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.capacity.shards import Fit
+from shardkit.analysis.shards import Fit
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.partitions.index_writes import IndexWrites
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from shardkit.capacity.verdict import TABLE_UNITS
+from shardkit.analysis.verdict import TABLE_UNITS
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from shardkit.capacity.shards import HEADROOM, PROBABILITY, Fit, shards_needed
+from shardkit.analysis.shards import HEADROOM, PROBABILITY, Fit, shards_needed
 from shardkit.core.checks import check_count, check_headroom, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS

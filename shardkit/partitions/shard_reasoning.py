@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shardkit.capacity.shards import ShardsNeeded
+from shardkit.analysis.shards import ShardsNeeded
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 from shardkit.partitions.key_load import KeyLoad
 from shardkit.partitions.statements import Statement, counted, model, number, rule

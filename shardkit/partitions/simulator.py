@@ -17,8 +17,8 @@ from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Answer, Done, Machine, Send, Step
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.simulated_table import SimulatedTable
-from shardkit.sharding import Sharding
-from shardkit.suffix import Strategy, Unsharded
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["SimulatedLoad", "Simulator", "draws"]
 

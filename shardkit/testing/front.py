@@ -18,10 +18,10 @@ from weakref import WeakKeyDictionary
 import orjson
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
-from shardkit.calls import Call
-from shardkit.clocks import Clock, on_clock
 from shardkit.dynamodb.requests import OPERATIONS, tables_of
 from shardkit.errors import ConfigurationError
+from shardkit.runtime.observers import Call
+from shardkit.runtime.runner import Clock, on_clock
 from shardkit.testing.actions import Request
 from shardkit.testing.answers import Answer
 from shardkit.testing.attempt import Attempt, attempt

@@ -8,8 +8,8 @@ from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
+from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.shards import shards_for
 from shardkit.capacity.show import Grid, plain
 from shardkit.capacity.usage import figure
 from shardkit.dynamodb.service_errors import Kind

@@ -23,7 +23,7 @@ from shardkit import (
     bulk_load,
     errors,
 )
-from shardkit.operations.table import DECISIONS, KEYWORDS
+from shardkit.sharding.operations import DECISIONS, KEYWORDS
 from tests import engines
 from tests.tables import make_table
 

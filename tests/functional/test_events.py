@@ -14,8 +14,8 @@ from botocore.stub import Stubber
 
 from shardkit import ConfigurationError
 from shardkit.core.machine import Send
-from shardkit.drivers import transport
-from shardkit.events import prepare
+from shardkit.runtime.drivers import transport
+from shardkit.runtime.hooks import prepare
 from tests.wire import ANSWERS, BYTES, PARAMS, TEXT, THROTTLE, Wire, a_client, echo, error, get, read_by_us, wired
 
 

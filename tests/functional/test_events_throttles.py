@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 
-from shardkit.calls import Call
 from shardkit.core.machine import Send
-from shardkit.drivers import async_transport
-from shardkit.events import observe, prepare
+from shardkit.runtime.drivers import async_transport
+from shardkit.runtime.hooks import observe, prepare
+from shardkit.runtime.observers import Call
 from tests.wire import BYTES, THROTTLE, echo, error, get, read_by_us, serving, wired
 
 REASONS = [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": "arn:aws:dynamodb:us-east-1:1:table/T"}]

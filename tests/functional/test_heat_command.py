@@ -15,9 +15,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from shardkit import CalculatedSuffix, Strategy
-from shardkit.capacity.candidates import Candidate
-from shardkit.capacity.shards import shards_for
-from shardkit.capacity.uniformity import KeyUniformity
+from shardkit.analysis.keys import Candidate, KeyUniformity
+from shardkit.analysis.shards import shards_for
 from shardkit.cli import build_app, flights
 
 typer_testing = pytest.importorskip("typer.testing")

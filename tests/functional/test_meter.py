@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.events import own_call, prepare, visible
+from shardkit.runtime.hooks import own_call, prepare, visible
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource

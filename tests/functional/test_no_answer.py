@@ -18,7 +18,7 @@ from botocore.stub import Stubber
 
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, ShardQueryError, bulk_load
 from shardkit.core.machine import Send
-from shardkit.events import observe
+from shardkit.runtime.hooks import observe
 from tests.fakes import Clock, timeless
 from tests.functional.test_events_throttles import Seen
 from tests.wire import ANSWERS, PARAMS, Service, serving, wired

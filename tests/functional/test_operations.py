@@ -9,7 +9,7 @@ import pytest
 from botocore import xform_name
 
 from shardkit import CalculatedSuffix, ShardedTable, UnsupportedOperationError
-from shardkit.operations.table import DECISIONS, decide
+from shardkit.sharding.operations import DECISIONS, decide
 from tests.tables import make_table
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from shardkit.errors import (
     UnsupportedExpressionError,
     UnsupportedParameterError,
 )
-from shardkit.operations.table import KEYWORDS
+from shardkit.sharding.operations import KEYWORDS
 from tests.recorder import recording
 from tests.tables import GlobalIndex, LocalIndex, make_table
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
-from shardkit.suffix import Strategy
+from shardkit.strategies import Strategy
 from tests.equivalence import Item, Pair, Reading, compare, lopsided, make_pair, readings, write
 from tests.queries import SHAPES, Query, queries
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix
+from shardkit.analysis.shards import shards_for
 from shardkit.capacity import Advice, CapacityMeter, Skew, Usage
-from shardkit.capacity.shards import shards_for
 from shardkit.errors import ConfigurationError
 from tests.metered import FakeClient, consumed, item
 from tests.model import described

@@ -15,8 +15,8 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
-from shardkit.operations.batch import BatchGet, Lookup
-from shardkit.operations.fan_out import FanOut
+from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.parameters import FanOut
 from tests.machines import Timed, throttled
 from tests.model import many, refused
 

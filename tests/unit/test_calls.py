@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.calls import Call, Holder, hold, holders_of, show
+from shardkit.runtime.observers import Call, Holder, hold, holders_of, show
 
 
 class Watcher:

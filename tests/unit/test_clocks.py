@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit import ConfigurationError
-from shardkit.clocks import clock_of, on_clock
+from shardkit.runtime.runner import clock_of, on_clock
 from shardkit.testing import VirtualClock
 
 

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Send, Step
-from shardkit.cursor import made_for
 from shardkit.dynamodb.body import binary, binary_text, encode
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import sized_to_wire_item, to_wire_item
@@ -22,8 +21,9 @@ from shardkit.dynamodb.expressions.key_condition import comparable
 from shardkit.dynamodb.requests import actions_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
-from shardkit.sharding import Sharding
-from shardkit.suffix import Strategy
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.query.cursor import made_for
+from shardkit.strategies import Strategy
 from tests.fakes import a_load, outcome, some
 from tests.model import described
 from tests.strategies import STRATEGIES

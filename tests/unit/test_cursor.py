@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Send
-from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.dynamodb.body import binary_text, encode
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import Binary, WireItem
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
-from shardkit.operations.query import Plan
-from shardkit.operations.scan import scan
-from shardkit.sharding import Sharding
-from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.query.cursor import Cursor, is_token, made_for
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.scan import scan
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from tests.model import described, many
 from tests.strategies import vectors
 
@@ -356,7 +356,7 @@ def test_the_length_is_looked_at_first() -> None:
     with pytest.raises(CursorError, match="damaged") as raised:
         Cursor.read(signed(b"[" + b" " * 50_000_000 + b"1]"), PURPOSE, "it")
     assert len(str(raised.value)) < 300
-    with patch("shardkit.cursor.base64.b64decode", side_effect=AssertionError("it was decoded")):
+    with patch("shardkit.sharding.query.cursor.base64.b64decode", side_effect=AssertionError("it was decoded")):
         for long in ("A" * 150_000, {"S": "A" * 150_000}):
             with pytest.raises(CursorError, match="damaged"):
                 Cursor.read({"shardkit": long}, PURPOSE, "it")

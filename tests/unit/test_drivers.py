@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
-from shardkit.drivers import Driver
+from shardkit.runtime.drivers import Driver
 from tests.drivable import Many, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
 from tests.fakes import Clock
 

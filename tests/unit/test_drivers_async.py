@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardkit.core.machine import Answer, Program, Send, Steps, Wait
-from shardkit.drivers import AsyncDriver
+from shardkit.runtime.drivers import AsyncDriver
 from tests.drivable import Many, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
 from tests.fakes import Clock
 

@@ -14,12 +14,12 @@ from botocore.exceptions import ClientError
 from shardkit.core.machine import Done, Send, Wait
 from shardkit.dynamodb.sizes import item_size
 from shardkit.errors import ConfigurationError, ShardQueryError, UnsupportedExpressionError
-from shardkit.operations.page import PageOfShards
-from shardkit.operations.query import Plan
-from shardkit.operations.rows import Rows
-from shardkit.operations.shares import ItemSizes
-from shardkit.sharding import Sharding
-from shardkit.suffix import RandomSuffix
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import Rows
+from shardkit.strategies import RandomSuffix
 from tests.machines import page_machine, stream_machine
 from tests.model import Carrier, ModelTable, described, many, refused
 

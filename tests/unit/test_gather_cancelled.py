@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
-from shardkit.drivers import AsyncDriver
-from shardkit.operations.query import Plan
+from shardkit.runtime.drivers import AsyncDriver
+from shardkit.sharding.query.plan import Plan
 from tests.machines import stream_machine
 from tests.model import ModelTable, many
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ShardQueryError
-from shardkit.operations.query import Plan
+from shardkit.sharding.query.plan import Plan
 from tests.machines import Timed, page_machine, stream_machine, throttled
 from tests.model import ModelTable, many, refused
 

@@ -14,9 +14,9 @@ from botocore.exceptions import ClientError
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ConfigurationError, ShardQueryError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.query import Plan
-from shardkit.operations.stream import StreamOfShards
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import StreamOfShards
 from tests.machines import Timed, page_machine, stream_machine, throttled
 from tests.model import ModelTable, many, refused
 

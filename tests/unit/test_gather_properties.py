@@ -11,7 +11,7 @@ from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.operations.query import Plan
+from shardkit.sharding.query.plan import Plan
 from tests.machines import page_machine, stream_machine
 from tests.model import Carrier, ModelTable, many
 

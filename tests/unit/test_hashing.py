@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shardkit.core.hashing import code_point_product, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import InvalidKeyError
-from shardkit.suffix import CalculatedSuffix
+from shardkit.strategies import CalculatedSuffix
 from tests.strategies import DAY, ROOT, length_of, old_formula, python_value, vectors
 
 HUGE = pytest.param(10**6000, id="huge")  # Python refuses to print it
@@ -48,7 +48,7 @@ def test_equal_numbers_hash_alike(number: Decimal, zeros: int) -> None:
 def test_hashes_are_the_same_in_every_process() -> None:
     script = (
         "from shardkit.core.hashing import stable_hash as h\n"
-        "from shardkit.suffix import CalculatedSuffix as C, RandomSuffix as R\n"
+        "from shardkit.strategies import CalculatedSuffix as C, RandomSuffix as R\n"
         "print([h(v) for v in ('A17', b'A17', 17, ('a', 1))], C('a', 200).shard_of('k', {'a': 'A17'}),"
         " R({'b': 2, 'a': 3, 'c': 4}).to_dict())"
     )

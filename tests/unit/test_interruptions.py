@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.bulk.interruptions import Interruptions
+from shardkit.runtime.interrupts import Interruptions
 
 
 @pytest.fixture(autouse=True)

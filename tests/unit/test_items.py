@@ -9,8 +9,8 @@ from botocore.exceptions import ParamValidationError
 
 from shardkit.core.machine import Program
 from shardkit.errors import InvalidKeyError, UnsupportedParameterError
-from shardkit.operations import items
-from shardkit.operations.fan_out import FanOut
+from shardkit.sharding import items
+from shardkit.sharding.parameters import FanOut
 from tests.model import many
 
 OPERATIONS = [

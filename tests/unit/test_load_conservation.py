@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.bulk.batch import Load
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 from tests.fakes import Fault, Service, client_error, drive, throttled
 
 FAULTS: list[Fault] = [

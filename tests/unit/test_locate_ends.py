@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Answer, Program, Response, Send, Steps
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError, ShardUnknownError
-from shardkit.operations import items
-from shardkit.operations.fan_out import FanOut
-from shardkit.suffix import RandomSuffix
+from shardkit.sharding import items
+from shardkit.sharding.parameters import FanOut
+from shardkit.strategies import RandomSuffix
 from tests.machines import Timed, throttled
 from tests.model import described, refused
 

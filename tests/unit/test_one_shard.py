@@ -9,7 +9,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.bulk.one_shard import MOST_KEYS, OneShard
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 from tests.fakes import Service, a_load, drive, sharding, some
 
 

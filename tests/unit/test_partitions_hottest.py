@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import stable_hash
-from shardkit.capacity.hottest import probability_bound, probability_within
+from shardkit.analysis.shards import probability_bound, probability_within
 from shardkit.errors import ConfigurationError
 
 

@@ -18,9 +18,9 @@ from shardkit.core.backoff import ATTEMPTS, Backoff, backoff_seconds
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import retry_after
-from shardkit.operations.batch import BatchGet
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.query import Plan
+from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.query.plan import Plan
 from tests.fakes import Service, a_load, client_error, drive, some, throttled, timeless
 from tests.machines import Timed, page_machine
 from tests.model import ModelTable, many

@@ -20,7 +20,7 @@ from shardkit.partitions.scenarios.distributions import Distribution, EachValue,
 from shardkit.partitions.scenarios.items import FILLER, Items, Kept, generated
 from shardkit.partitions.scenarios.running import in_turn
 from shardkit.partitions.scenarios.spread import SpreadItems
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
 
 STRATEGIES: list[Strategy] = [Unsharded(), RandomSuffix(7), CalculatedSuffix("Id", shards=7), RandomSuffix({"b": 3})]
 DESCRIPTION: dict[str, Any] = {

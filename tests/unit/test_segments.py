@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.scan import StreamOfSegments
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.scan import StreamOfSegments
 from tests.model import many, refused
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardQueryError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.scan import StreamOfSegments
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.scan import StreamOfSegments
 from tests.machines import Timed
 from tests.model import many, refused
 

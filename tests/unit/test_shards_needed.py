@@ -10,10 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shardkit import RandomSuffix
+from shardkit.analysis.keys import KeyUniformity
+from shardkit.analysis.shards import Fit, shards_for, shards_needed
+from shardkit.analysis.verdict import judge
 from shardkit.capacity import CapacityMeter
-from shardkit.capacity.shards import Fit, shards_for, shards_needed
-from shardkit.capacity.uniformity import KeyUniformity
-from shardkit.capacity.verdict import judge
 from shardkit.partitions import Partitions, plan_shards
 from shardkit.partitions.model import hash_of_plain
 from tests.metered import FakeClient, consumed, item

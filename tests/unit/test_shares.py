@@ -16,9 +16,9 @@ from shardkit.core.machine import Done, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
-from shardkit.operations.page import PageOfShards
-from shardkit.operations.query import Plan
-from shardkit.operations.shares import ItemSizes, first_share, refill_share, whole_blocks
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share, whole_blocks
+from shardkit.sharding.query.plan import Plan
 from tests.machines import page_machine
 from tests.model import many
 

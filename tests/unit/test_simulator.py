@@ -18,10 +18,10 @@ from shardkit.core.machine import Answer, Done, Send, Step, Steps, Wait
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.requests import Requests
 from shardkit.partitions import Partitions, SimulatedTable, Simulator
 from shardkit.partitions.simulator import draws
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Requests
 
 DESCRIPTION: dict[str, Any] = {
     "TableName": "Messages",

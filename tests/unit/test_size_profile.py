@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.size_profile import SHORT_NAME, SizeProfile
+from shardkit.analysis.sizes import SHORT_NAME, SizeProfile
 from shardkit.dynamodb.encode import sized_to_wire_item
 from shardkit.dynamodb.sizes import ITEM_BYTES, attribute_sizes, item_size
 from shardkit.dynamodb.units import read_units, write_units

@@ -18,9 +18,9 @@ from shardkit.core.backoff import backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
-from shardkit.operations.query import Plan
-from shardkit.operations.shares import ItemSizes
-from shardkit.operations.stream import StreamOfShards
+from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import StreamOfShards
 from tests.machines import Timed, stream_machine, throttled
 from tests.model import Carrier, ModelTable, many
 

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import suffix, textform
+from shardkit import strategies as suffix
+from shardkit import strategies as textform
 from shardkit.core import hashing
 from shardkit.core.hashing import code_point_product, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from tests.strategies import DAY, STRATEGIES, length_of, old_formula, order_of, python_value, shards_of_key, vectors
 
 HUGE = pytest.param(10**6000, id="huge")  # Python refuses to print it

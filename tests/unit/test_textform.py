@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shardkit.errors import ConfigurationError
-from shardkit.suffix import CalculatedSuffix, RandomSuffix, Strategy
-from shardkit.textform import register_function
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, register_function
 from tests.strategies import STRATEGIES, length_of, shards_of_key
 
 

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.candidates import Candidate
-from shardkit.capacity.uniformity import Key, KeyUniformity, Uniformity
+from shardkit.analysis.keys import Candidate, Key, KeyUniformity, Uniformity
 from shardkit.errors import ConfigurationError
 
 usages = st.lists(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.shards import shards_for
-from shardkit.capacity.uniformity import KeyUniformity, Uniformity
-from shardkit.capacity.verdict import TABLE_UNITS, Verdict, judge
+from shardkit.analysis.keys import KeyUniformity, Uniformity
+from shardkit.analysis.shards import shards_for
+from shardkit.analysis.verdict import TABLE_UNITS, Verdict, judge
 from shardkit.errors import ConfigurationError
 
 

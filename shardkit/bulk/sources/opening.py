@@ -15,7 +15,7 @@ from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustere
 from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError
-from shardkit.suffix import Unsharded
+from shardkit.strategies import Unsharded
 
 __all__ = ["FormatName", "open_source"]
 

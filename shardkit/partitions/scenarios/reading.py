@@ -32,7 +32,7 @@ from shardkit.partitions.scenarios.scenario import (
     Tool,
     Way,
 )
-from shardkit.suffix import Strategy, Unsharded
+from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["read_scenario"]
 

@@ -9,8 +9,6 @@ from typing import Any
 from shardkit.core.machine import Machine, Program, Send, Steps
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import rounded_up
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.requests import Requests
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.scenarios.clients import AtARate, SideBySide, batch_writer
@@ -21,7 +19,9 @@ from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throug
 from shardkit.partitions.scenarios.spread import SpreadItems
 from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Requests
 
 __all__ = ["run"]
 

@@ -11,7 +11,7 @@ from shardkit.dynamodb.schema import KeySchema
 from shardkit.partitions.scenarios.distributions import Distribution
 from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.retries import ATTEMPTS
-from shardkit.suffix import Strategy, Unsharded
+from shardkit.strategies import Strategy, Unsharded
 
 __all__ = [
     "Index",

@@ -12,10 +12,10 @@ from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.operations.items import drawn_shard
 from shardkit.partitions.scenarios.items import Items
-from shardkit.sharding import Sharding
-from shardkit.suffix import Unsharded
+from shardkit.sharding.items import drawn_shard
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Unsharded
 
 __all__ = ["KeyUnits", "SpreadItems"]
 

@@ -17,10 +17,10 @@ import pytest
 from botocore.config import Config
 
 from shardkit import BulkLoadError, CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load, streaming_bulk
-from shardkit.bulk.processes import alike
 from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
 from shardkit.dynamodb.body import encode
+from shardkit.runtime.processes import alike
 from tests.fakes import timeless
 from tests.loading import Job, connected, stored, write_orders
 from tests.processes import SECONDS, linux, some, soon

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shardkit.capacity.shards import HEADROOM, ShardsNeeded, shards_for
-from shardkit.capacity.uniformity import Uniformity
+from shardkit.analysis.keys import Uniformity
+from shardkit.analysis.shards import HEADROOM, ShardsNeeded, shards_for
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
@@ -68,7 +68,7 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
     says when an item is written, its share of what is written at that time.
 
     Example:
-        >>> from shardkit.capacity.uniformity import KeyUniformity
+        >>> from shardkit.analysis.keys import KeyUniformity
         >>> days = KeyUniformity(["Date"])
         >>> for day in range(1, 31):
         ...     days.add((f"2014-07-{day:02}",), 350, 1.0, 0.5)

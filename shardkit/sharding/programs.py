@@ -17,17 +17,16 @@ from shardkit.errors import (
     ShardUnknownError,
     TableNotDescribedError,
 )
-from shardkit.operations import items
-from shardkit.operations.batch import BatchGet, Lookup
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.page import PageOfShards
-from shardkit.operations.query import Plan
-from shardkit.operations.scan import StreamOfSegments, scan
-from shardkit.operations.shares import ItemSizes
-from shardkit.operations.stream import StreamOfShards
-from shardkit.operations.wire import check_keywords, checked_types
-from shardkit.sharding import Sharding
-from shardkit.suffix import Strategy, Unsharded
+from shardkit.sharding import items
+from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut, check_keywords, checked_types
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import StreamOfShards
+from shardkit.sharding.scan import StreamOfSegments, scan
+from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["Requests"]
 

@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 from botocore import xform_name
 
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
-from shardkit.events import own_call, prepare, visible
-from shardkit.sharding import Sharding
+from shardkit.runtime.hooks import own_call, prepare, visible
+from shardkit.sharding.layout import Sharding
 
 __all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]
 

@@ -13,7 +13,7 @@ from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
-from shardkit.suffix import Strategy, Unsharded
+from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["Sharding"]
 

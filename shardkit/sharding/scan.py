@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
-from shardkit.cursor import Cursor, is_token, made_for
 from shardkit.dynamodb.decode import from_wire_item, from_wire_response
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.start_key import check_position
-from shardkit.operations.wire import refuse_stored_keys, wire_request
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut, refuse_stored_keys, wire_request
+from shardkit.sharding.query.cursor import Cursor, is_token, made_for
+from shardkit.sharding.query.plan import check_position
 
 __all__ = ["StreamOfSegments", "scan"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = ["Call", "Holder", "Observer", "hold", "holders_of", "show"]
 

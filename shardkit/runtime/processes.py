@@ -38,13 +38,13 @@ from botocore.exceptions import (
     NoCredentialsError,
 )
 
-from shardkit.calls import Call
-from shardkit.carriers import Carrier
 from shardkit.core.machine import Answer, Send
-from shardkit.drivers import transport
 from shardkit.dynamodb.service_errors import is_transient
 from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError
-from shardkit.events import carried, observe
+from shardkit.runtime.drivers import transport
+from shardkit.runtime.hooks import carried, observe
+from shardkit.runtime.observers import Call
+from shardkit.runtime.runner import Carrier
 
 __all__ = ["Connect", "Processes", "alike"]
 

@@ -47,13 +47,13 @@ from typing import TYPE_CHECKING, Any, cast
 import orjson
 from botocore.exceptions import ClientError
 
-from shardkit.calls import Call, Holder, Observer, hold, holders_of, show
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show
 
 if TYPE_CHECKING:
-    from shardkit.sharding import Sharding
+    from shardkit.sharding.layout import Sharding
 
 __all__ = ["Call", "Observer", "carried", "observe", "own_call", "prepare", "unobserve", "visible"]
 

@@ -8,19 +8,19 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
-from shardkit.clocks import clock_of
 from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps
-from shardkit.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.errors import ConfigurationError
-from shardkit.operations.requests import Requests
+from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.sharding.programs import Requests
 
-__all__ = ["AsyncCarrier", "Carrier", "Transport", "draw_from", "log_retry"]
+__all__ = ["AsyncCarrier", "Carrier", "Clock", "Transport", "clock_of", "draw_from", "log_retry", "on_clock"]
 
 T = TypeVar("T")
 _log = logging.getLogger("shardkit")
@@ -160,3 +160,50 @@ class AsyncCarrier(_Carrier):
             return await driver.run()
         finally:
             driver.close()
+
+
+class Clock(Protocol):
+    """What gives the time, in seconds, and waits."""
+
+    def __call__(self) -> float:
+        """Give the time."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Wait in a task."""
+
+
+_clocks: WeakKeyDictionary[Any, tuple[Clock, int]] = WeakKeyDictionary()  # and how many hold the client to it
+_lock = threading.Lock()
+
+
+def clock_of(client: Any) -> Clock | None:
+    """Give the clock that a client was given; None: the machine's."""
+    clock, _ = _clocks.get(client, (None, 0))
+    return clock
+
+
+@contextmanager
+def on_clock(client: Any, clock: Clock) -> Iterator[None]:
+    """Let shardkit's own loops over a client live in a clock's time.
+
+    Raises:
+        ConfigurationError: the client is on another clock already.
+    """
+    with _lock:
+        before, held = _clocks.get(client, (clock, 0))
+        if before is not clock:
+            raise ConfigurationError(
+                f"the client is on a clock already ({before!r:.100}), got {clock!r:.100}; give the same clock= to all "
+                "that is simulated on one client"
+            )
+        _clocks[client] = clock, held + 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _, held = _clocks.pop(client)
+            if held > 1:
+                _clocks[client] = clock, held - 1

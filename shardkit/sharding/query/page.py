@@ -13,8 +13,8 @@ from typing import Any
 
 from shardkit.core.machine import Done, Step
 from shardkit.core.merge import Entry
-from shardkit.operations.gather import Gather
-from shardkit.operations.shares import first_share, refill_share, refills
+from shardkit.sharding.query.fan_out import Gather
+from shardkit.sharding.query.page_size import first_share, refill_share, refills
 
 __all__ = ["PageOfShards"]
 

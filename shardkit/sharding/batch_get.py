@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
-from shardkit.cursor import made_for
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ShardkitError, ShardQueryError
-from shardkit.operations.fan_out import FanOut
-from shardkit.sharding import Sharding
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.query.cursor import made_for
 
 __all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
 

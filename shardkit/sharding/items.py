@@ -21,11 +21,10 @@ from shardkit.errors import (
     UnsupportedExpressionError,
     UnsupportedParameterError,
 )
-from shardkit.operations.batch import BatchGet
-from shardkit.operations.fan_out import FanOut
-from shardkit.operations.wire import refuse_stored_keys, shard_given, wire_request
-from shardkit.sharding import Sharding
-from shardkit.suffix import Unsharded
+from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut, refuse_stored_keys, shard_given, wire_request
+from shardkit.strategies import Unsharded
 
 __all__ = ["delete_item", "get_item", "logical_item", "physical_item", "primary_key", "put_item", "update_item"]
 

@@ -1,0 +1,1 @@
+"""What a data file says about keys."""

@@ -1,1 +1,0 @@
-"""What each operation of DynamoDB means for a sharded table."""

@@ -1,0 +1,1 @@
+"""What sends requests: clients, threads, tasks, processes, and botocore's events."""

@@ -1,0 +1,1 @@
+"""What each operation means on a sharded table."""

@@ -1,0 +1,1 @@
+"""A Query over the shards of a logical key."""
