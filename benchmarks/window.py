@@ -17,7 +17,7 @@ from benchmarks import messages
 from benchmarks.measure import Figure
 from benchmarks.simulate import DESCRIPTION, KEPT_SECONDS, WRITE_UNITS, a_table
 from shardkit import Unsharded
-from shardkit.bulk.batch import Load
+from shardkit.bulk.load_machine import Load
 from shardkit.capacity import item_size
 from shardkit.partitions import Simulator
 from shardkit.sharding.layout import Sharding

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardkit.bulk.finish import InterruptedLoadError
-    from shardkit.bulk.loader import bulk_load, streaming_bulk
-    from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
+    from shardkit.bulk.load import bulk_load, streaming_bulk
+    from shardkit.bulk.load_machine import InterruptedLoadError
+    from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
     from shardkit.bulk.sources.opening import open_source
     from shardkit.capacity import CapacityBudget, CapacityMeter
     from shardkit.core.hashing import code_point_product, stable_hash
     from shardkit.errors import (
         AmbiguousItemError,
-        BulkLoadError,
         CapacityBudgetError,
         ConfigurationError,
         CursorError,
@@ -73,14 +72,13 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "shardkit.bulk.finish": ("InterruptedLoadError",),
-            "shardkit.bulk.loader": ("bulk_load", "streaming_bulk"),
-            "shardkit.bulk.report": ("BulkReport", "BulkResult", "ShardTally"),
+            "shardkit.bulk.load_machine": ("InterruptedLoadError",),
+            "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
+            "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
             "shardkit.bulk.sources": ("open_source",),
             "shardkit.capacity": ("CapacityBudget", "CapacityMeter"),
             "shardkit.errors": (
                 "AmbiguousItemError",
-                "BulkLoadError",
                 "CapacityBudgetError",
                 "ConfigurationError",
                 "CursorError",
@@ -96,8 +94,7 @@ if not TYPE_CHECKING:
                 "UnsupportedParameterError",
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
-            "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded"),
+            "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
             "shardkit.table": ("ShardedTable",),
-            "shardkit.strategies": ("register_function",),
         },
     )

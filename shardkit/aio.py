@@ -11,14 +11,14 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Ma
 from types import SimpleNamespace
 from typing import Any
 
-from shardkit.bulk.batch import WINDOW, Duplicates
-from shardkit.bulk.loading import Loading, OnError, Options, Path, Progress, check_items
+from shardkit.bulk.load import Loading, OnError, Options, Path, Progress, check_items
+from shardkit.bulk.load_machine import WINDOW, Duplicates
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.sources.base import Item, Place, Source
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.runtime.runner import AsyncCarrier, draw_from, log_retry
+from shardkit.runtime.runner import AsyncRunner, draw_from, log_retry
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy
 
 __all__ = ["ShardedTable", "bulk_load"]
@@ -64,9 +64,9 @@ class ShardedTable:
             raise ConfigurationError(
                 f"table_name is missing: {table!r:.100} is a client, which has many tables; give table_name='Orders'"
             )
-        self._requests = Requests(name, strategy, key_schema, draw_from(rng))
-        self._carrier = AsyncCarrier(client, self._requests, max_concurrency)
-        self._fan_out = FanOut(self._carrier.concurrency, on_retry=log_retry)
+        self._programs = Programs(name, strategy, key_schema, draw_from(rng))
+        self._runner = AsyncRunner(client, self._programs, max_concurrency)
+        self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
         self._name = name
         self._meta = SimpleNamespace(client=client) if held is None else table.meta
 
@@ -84,8 +84,8 @@ class ShardedTable:
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
         """Read one item, as :meth:`shardkit.ShardedTable.get_item` does."""
-        return await self._carrier.run(
-            self._requests.get_item(
+        return await self._runner.run(
+            self._programs.get_item(
                 {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
@@ -94,16 +94,16 @@ class ShardedTable:
         self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
         """Write one item, as :meth:`shardkit.ShardedTable.put_item` does."""
-        return await self._carrier.run(
-            self._requests.put_item(
+        return await self._runner.run(
+            self._programs.put_item(
                 {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
 
     async def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
         """Read one page of a logical key's items, as :meth:`shardkit.ShardedTable.query` does."""
-        return await self._carrier.run(
-            self._requests.query(
+        return await self._runner.run(
+            self._programs.query(
                 query,
                 shard=Shard,
                 return_shards=ReturnShards,
@@ -112,9 +112,9 @@ class ShardedTable:
         )
 
     @property
-    def carrier(self) -> AsyncCarrier:
+    def runner(self) -> AsyncRunner:
         """What runs this table's operations; for the other rooms of shardkit."""
-        return self._carrier
+        return self._runner
 
 
 async def bulk_load(
@@ -172,12 +172,12 @@ async def bulk_load(
         progress=progress,
     )
     check_items(items)
-    carrier = table.carrier
-    side_by_side = carrier.side_by_side(workers, "workers")
-    sharding = await carrier.run(carrier.requests.known())
-    with Loading(sharding, items, options, workers=side_by_side, draw=carrier.requests.draw) as loading:
+    runner = table.runner
+    side_by_side = runner.side_by_side(workers, "workers")
+    sharding = await runner.run(runner.programs.known())
+    with Loading(sharding, items, options, workers=side_by_side, draw=runner.programs.draw) as loading:
         load = loading.load
-        driver = carrier.driver(load)
+        driver = runner.driver(load)
         awaited = _numbered(items, loading.done) if hasattr(items, "__aiter__") else None
         records = iter(()) if awaited is not None else loading.records()
         try:

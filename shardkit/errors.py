@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
-if TYPE_CHECKING:
-    from shardkit.bulk.report import BulkReport, BulkResult
-
 __all__ = [
     "AmbiguousItemError",
-    "BulkLoadError",
     "CapacityBudgetError",
     "ConfigurationError",
     "CursorError",
@@ -26,7 +22,6 @@ __all__ = [
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
     "UnsupportedParameterError",
-    "brief",
 ]
 
 
@@ -133,15 +128,6 @@ class ShardQueryError(ShardkitError):
         super().__init__(message, errors, partial_items)
         self.errors: dict[int | None, BaseException] = dict(errors or {})
         self.partial_items: list[Mapping[str, Any]] = list(partial_items)
-
-
-class BulkLoadError(ShardkitError):
-    """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
-
-    def __init__(self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None) -> None:
-        super().__init__(message, failed, report)
-        self.failed: list[BulkResult] = list(failed)
-        self.report: BulkReport | None = report
 
 
 class CapacityBudgetError(ShardkitError):

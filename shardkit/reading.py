@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 from shardkit.forwarded import ForwardingTable
-from shardkit.runtime.runner import Carrier
+from shardkit.runtime.runner import Runner
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import Rows
 from shardkit.streams import QueryItems
 
@@ -23,8 +23,8 @@ _KEPT: Any = object()  # of a view: as in the table that it is made from
 class ReadingTable(ForwardingTable):
     """The part of a sharded table that reads many items."""
 
-    _requests: Requests
-    _carrier: Carrier
+    _programs: Programs
+    _runner: Runner
     _fan_out: FanOut
 
     def with_options(  # noqa: PYI019 - typing.Self needs Python 3.11
@@ -70,8 +70,8 @@ class ReadingTable(ForwardingTable):
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_carrier"] = Carrier(self.meta.client, self._requests, max_concurrency)
-        view.__dict__["_fan_out"] = replace(self._fan_out, concurrency=view.carrier.concurrency, **options)
+            view.__dict__["_runner"] = Runner(self.meta.client, self._programs, max_concurrency)
+        view.__dict__["_fan_out"] = replace(self._fan_out, concurrency=view.runner.concurrency, **options)
         return view
 
     def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class ReadingTable(ForwardingTable):
         in whole 4 KB blocks, and the ones that hold the page back are asked again; memory: shards × page.
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
-        return self._carrier.run(
-            self._requests.query(
+        return self._runner.run(
+            self._programs.query(
                 query,
                 shard=Shard,
                 return_shards=ReturnShards,
@@ -140,9 +140,9 @@ class ReadingTable(ForwardingTable):
         """
         rows = Rows(return_shards=ReturnShards, max_items=max_items)
         return QueryItems(
-            lambda: self._carrier.run(self._requests.plan(query, Shard)),
-            lambda plan: self._requests.stream(plan, max_items=max_items, fan_out=self._fan_out),
-            self._carrier.driver,
+            lambda: self._runner.run(self._programs.plan(query, Shard)),
+            lambda plan: self._programs.stream(plan, max_items=max_items, fan_out=self._fan_out),
+            self._runner.driver,
             rows,
         )
 
@@ -166,7 +166,7 @@ class ReadingTable(ForwardingTable):
 
         Cost: one Scan. IAM: ``dynamodb:Scan``.
         """
-        return self._carrier.run(self._requests.scan(scan, return_shards=ReturnShards))
+        return self._runner.run(self._programs.scan(scan, return_shards=ReturnShards))
 
     def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
         """Stream the whole table, its segments side by side; the order is nobody's.
@@ -188,8 +188,8 @@ class ReadingTable(ForwardingTable):
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
-        stream = self._carrier.run(self._requests.segments(scan, segments, fan_out=self._fan_out))
-        driver = self._carrier.driver(stream)
+        stream = self._runner.run(self._programs.segments(scan, segments, fan_out=self._fan_out))
+        driver = self._runner.driver(stream)
         try:
             while rows := driver.run():
                 yield from rows if ReturnShards else (item for item, _ in rows)

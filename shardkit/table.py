@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from shardkit.bulk.writer import BatchWriter
+from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.errors import ConfigurationError
 from shardkit.reading import ReadingTable
-from shardkit.runtime.runner import Carrier, draw_from, log_retry
+from shardkit.runtime.runner import Runner, draw_from, log_retry
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy
 
 __all__ = ["ShardedTable"]
@@ -59,9 +59,9 @@ class ShardedTable(ReadingTable):
                 f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
             )
         self._table = table
-        self._requests = Requests(table.name, strategy, key_schema, draw_from(rng))
-        self._carrier = Carrier(table.meta.client, self._requests, max_concurrency)
-        self._fan_out = FanOut(self._carrier.concurrency, on_retry=log_retry)
+        self._programs = Programs(table.name, strategy, key_schema, draw_from(rng))
+        self._runner = Runner(table.meta.client, self._programs, max_concurrency)
+        self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"
@@ -69,7 +69,7 @@ class ShardedTable(ReadingTable):
     @property
     def strategy(self) -> Strategy:
         """How suffixes are chosen."""
-        return self._requests.strategy
+        return self._programs.strategy
 
     # Single items.
 
@@ -98,8 +98,8 @@ class ShardedTable(ReadingTable):
         Cost: one GetItem; with ``locate=True`` a BatchGetItem for every 100 shards, each key at least 0.5 read units.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._carrier.run(
-            self._requests.get_item(
+        return self._runner.run(
+            self._programs.get_item(
                 {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
@@ -133,8 +133,8 @@ class ShardedTable(ReadingTable):
         Cost: one PutItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._carrier.run(
-            self._requests.put_item(
+        return self._runner.run(
+            self._programs.put_item(
                 {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
@@ -171,8 +171,8 @@ class ShardedTable(ReadingTable):
         Cost: one UpdateItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._carrier.run(
-            self._requests.update_item(
+        return self._runner.run(
+            self._programs.update_item(
                 {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
@@ -202,8 +202,8 @@ class ShardedTable(ReadingTable):
         Cost: one DeleteItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._carrier.run(
-            self._requests.delete_item(
+        return self._runner.run(
+            self._programs.delete_item(
                 {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
             )
         )
@@ -232,7 +232,7 @@ class ShardedTable(ReadingTable):
         Cost: one BatchGetItem for every 100 keys (with ``locate=True``: keys × shards).
         IAM: ``dynamodb:BatchGetItem``.
         """
-        return self._carrier.run(self._requests.batch_get_items(keys, options, fan_out=self._fan_out))
+        return self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out))
 
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
@@ -256,7 +256,7 @@ class ShardedTable(ReadingTable):
         Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
         IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to hear why some come back).
         """
-        return BatchWriter(self._carrier, overwrite_by_pkeys)
+        return BatchWriter(self._runner, overwrite_by_pkeys)
 
     # The ways out, for one's own transactions and streams.
 
@@ -279,7 +279,7 @@ class ShardedTable(ReadingTable):
 
         Cost: none.
         """
-        return self._carrier.run(self._requests.physical(key, "Key"))
+        return self._runner.run(self._programs.physical(key, "Key"))
 
     def physical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Give a logical item as it is stored, for a call of one's own; a random suffix is drawn.
@@ -299,7 +299,7 @@ class ShardedTable(ReadingTable):
 
         Cost: none.
         """
-        return self._carrier.run(self._requests.physical(item, "Item"))
+        return self._runner.run(self._programs.physical(item, "Item"))
 
     def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Give a stored item (from a stream, an export, a transaction) as the application sees it.
@@ -316,9 +316,9 @@ class ShardedTable(ReadingTable):
 
         Cost: none.
         """
-        return self._carrier.run(self._requests.logical(item))
+        return self._runner.run(self._programs.logical(item))
 
     @property
-    def carrier(self) -> Carrier:
+    def runner(self) -> Runner:
         """What runs this table's operations; for the other rooms of shardkit."""
-        return self._carrier
+        return self._runner

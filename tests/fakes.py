@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
-from shardkit.bulk.batch import Load
+from shardkit.bulk.load_machine import Load
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
 from shardkit.sharding.layout import Sharding
@@ -82,8 +82,8 @@ class Clock:
 def timeless(table: ShardedTable) -> Clock:
     """Give a table a clock of its own, so that its waits take no time."""
     clock = Clock()
-    table.carrier.clock = clock
-    table.carrier.sleep = clock.sleep
+    table.runner.clock = clock
+    table.runner.sleep = clock.sleep
     return clock
 
 

@@ -203,7 +203,7 @@ def _satisfies(item: WireItem, params: Mapping[str, Any]) -> bool:
 
 
 @dataclass
-class Carrier:
+class Runner:
     """A driver for tests: keeps up to ``concurrency`` requests under way and answers them in any order."""
 
     table: ModelTable

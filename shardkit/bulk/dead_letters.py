@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from shardkit.bulk.durable import open_alone, replace, write, writing
+from shardkit.bulk.journal import open_alone, replace, write, writing
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.dynamodb.body import encode

@@ -20,9 +20,10 @@ from typing import Any
 from shardkit.core.backoff import Backoff
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.schema import throughput_of
+from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
 from shardkit.errors import ConfigurationError, brief
 
-__all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "TablePace", "units_of", "write_rate", "write_throughput"]
+__all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "Reasons", "TablePace", "units_of", "write_rate", "write_throughput"]
 
 KEY_ITEMS = 100
 """Items of one physical key in flight at the most: four batches. At 10 ms a batch that is 10,000 items a second, ten
@@ -384,3 +385,39 @@ def units_of(
             units = max(units - sum(taken.values()), *(units * worth.get(name, 1.0) for name, units in taken.items()))
         most = max(units, most or 0.0)
     return total, most
+
+
+_HOLDS_SECONDS = 10.0
+_ASKS_SECONDS = 0.1  # each is a request for one item
+_HEARD_SECONDS = 1.0
+
+
+class Reasons:
+    """The reason that was heard last."""
+
+    def __init__(self) -> None:
+        self._scope: Scope = "key"
+        self._names: frozenset[str] = frozenset()
+        self._until = self._silent_until = -inf
+        self._asks = True
+
+    def asks(self, now: float) -> bool:
+        """Say whether one of the items that came back now is to be written alone; if so, it is noted that one is."""
+        if not self._asks or now < self._silent_until:
+            return False
+        self._silent_until = now + _ASKS_SECONDS
+        return True
+
+    def heard(self, error: Exception, now: float) -> tuple[Scope, frozenset[str]]:
+        """Note a throttle that says its reason; say what it is about, and the reasons as the service names them."""
+        self._scope, self._names = throttled_scope(error), throttle_reasons(error)
+        self._until, self._silent_until = now + _HOLDS_SECONDS, now + _HEARD_SECONDS
+        return self._scope, self._names
+
+    def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
+        """Say the same of items that come back now; their keys, and no reason, if none was heard lately."""
+        return (self._scope, self._names) if now < self._until else ("key", frozenset())
+
+    def not_allowed(self) -> None:
+        """Note that single writes are refused: none is asked for again."""
+        self._asks = False

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, overload
 
 import orjson
 
+from shardkit.bulk.one_shard import OneShard
+from shardkit.bulk.writes import Identity, Write
 from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.service_errors import Scope, throttle_reasons
+from shardkit.errors import ShardkitError
+from shardkit.sharding.layout import Sharding
 
-if TYPE_CHECKING:
-    from shardkit.sharding.layout import Sharding
-
-__all__ = ["BulkReport", "BulkResult", "Encoded", "ShardTally"]
+__all__ = [
+    "BulkLoadError",
+    "BulkReport",
+    "BulkResult",
+    "Encoded",
+    "Outcome",
+    "ShardTally",
+    "Tally",
+    "duplicate",
+    "stalled",
+    "too_many",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +147,261 @@ class BulkReport:
             f"units in {self.requests:,} requests ({self.retried:,} items retried, {self.throttles:,} throttles); "
             f"{self.seconds:,.2f} s{rate}"
         )
+
+
+class BulkLoadError(ShardkitError):
+    """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
+
+    def __init__(self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None) -> None:
+        super().__init__(message, failed, report)
+        self.failed: list[BulkResult] = list(failed)
+        self.report: BulkReport | None = report
+
+
+_HOT_KEYS = 1000  # of more, those that were throttled least are forgotten
+_ADVISED_KEYS = 3
+_LEADING_SHARE = 0.05  # of all that was throttled: such a key is hot
+_SORTED = 4.0  # keys in flight below which the order of the source is worth a word
+_SORTED_ITEMS = 1000
+
+
+class Tally:
+    """What is counted; the load changes it, everybody else reads the report."""
+
+    def __init__(self, sharding: Sharding) -> None:
+        self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
+        self.failed_before = 0
+        self.retried = self.requests = self.throttles = 0
+        self.write_units = 0.0
+        self.failures: list[BulkResult] = []
+        self.reasons: Counter[str] = Counter()
+        self.scopes: set[Scope] = set()
+        self.indexes: set[str] = set()
+        self._hot: Counter[Any] = Counter()
+        self._shards: dict[int | None, list[Any]] = {}  # items, write units
+        self._one_shard = OneShard(sharding)
+        self._mixes = 0.0
+        self._first: float | None = None
+        self._last = 0.0
+
+    def sent(self, now: float, mix: float) -> None:
+        """Count a request, with the number of keys that are in flight in effect."""
+        if self._first is None:
+            self._first = self._last = now
+        self.requests += 1
+        self._mixes += mix
+
+    def answered(self, now: float) -> None:
+        """Note the time of an answer."""
+        self._last = now
+
+    def wrote(self, writes: list[Write], units: float) -> None:
+        """Count what a batch wrote; its units are apportioned by the items' sizes."""
+        self.write_units += units
+        self.written += len(writes)
+        share = units / sum([write.units for write in writes])
+        shards = self._shards
+        for write in writes:
+            took = shards.get(write.shard)
+            if took is None:
+                took = shards[write.shard] = [0, 0.0]
+            took[0] += 1
+            took[1] += share * write.units
+            self._one_shard.add(write.identity[0], write.shard)
+
+    def throttled(self, reasons: Iterable[str]) -> None:
+        """Count a throttle by what the service says of it."""
+        self.throttles += 1
+        self.reasons.update(reasons or ("unknown",))
+
+    def hot(self, keys: Iterable[Any]) -> None:
+        """Count stored partition keys that were throttled."""
+        self._hot.update(keys)
+        if len(self._hot) > 2 * _HOT_KEYS:
+            self._hot = Counter(dict(self._hot.most_common(_HOT_KEYS)))
+
+    @property
+    def report(self) -> BulkReport:
+        """The load so far."""
+        shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
+        mix = self._mixes / self.requests if self.requests else 0.0
+        hot = dict(self._hot.most_common(_HOT_KEYS))
+        return BulkReport(
+            items=self.items,
+            written=self.written,
+            failed=len(self.failures),
+            stopped=self.stopped,
+            duplicates=self.duplicates,
+            resumed=self.resumed,
+            failed_before=self.failed_before,
+            retried=self.retried,
+            requests=self.requests,
+            throttles=self.throttles,
+            throttles_by_reason=dict(self.reasons),
+            hot_keys=hot,
+            write_units=self.write_units,
+            seconds=0.0 if self._first is None else self._last - self._first,
+            keys_in_flight=mix,
+            per_shard={shard: ShardTally(*self._shards[shard]) for shard in shards},
+            failures=tuple(self.failures),
+            advice=tuple(self._advice(mix, hot)),
+        )
+
+    def _advice(self, mix: float, hot: Mapping[Any, int]) -> Iterable[str]:
+        if "key" in self.scopes and hot:
+            most = _listed(list(hot)[:_ADVISED_KEYS])
+            yield f"partition keys were throttled by themselves, {most} most: spread them over more shards"
+        if "index" in self.scopes:
+            indexes = ", ".join(sorted(self.indexes)) or "an index"
+            yield (
+                f"partition keys of {indexes} were throttled by themselves, too many items have the same: give the "
+                "index's key a suffix too, or load at a lower rate (write_units=)"
+            )
+        if "table" in self.scopes:
+            yield (
+                "the table or an index was throttled as a whole: raise its write units, or load at a rate that leaves "
+                "room for others (write_units=)"
+            )
+        if self.throttles and not self.scopes:
+            leading = [key for key in list(hot)[:_ADVISED_KEYS] if hot[key] > _LEADING_SHARE * sum(hot.values())]
+            yield (
+                f"items came back without a reason, those of {_listed(leading)} most: spread them over more shards"
+                if leading
+                else "items of many keys came back without a reason: raise the write units of the table and its "
+                "indexes, or load at a lower rate (write_units=)"
+            )
+        if "account" in self.scopes:
+            yield "the account's limit was met: ask for a higher quota, or load at another time"
+        if self.written >= _SORTED_ITEMS and mix < _SORTED:
+            yield (
+                f"only {mix:,.1f} partition keys were in flight at a time: the source is sorted by key, or has few; "
+                "read it in another order or with more cursors, or spread its keys over more shards"
+            )
+        yield from self._one_shard.advice()
+
+
+def _listed(keys: Iterable[Any]) -> str:
+    return ", ".join(f"{key!r:.60}" for key in keys)
+
+
+Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
+
+
+class _Results(Sequence[BulkResult]):
+    """Results that are made when they are looked at: a load that is only counted makes none."""
+
+    def __init__(self, ended: list[Write | BulkResult], result: Callable[[Write], BulkResult]) -> None:
+        self._ended = ended
+        self._result = result
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    @overload
+    def __getitem__(self, at: int) -> BulkResult: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BulkResult]: ...
+    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
+        return list(self)[at]
+
+    def __iter__(self) -> Iterator[BulkResult]:
+        return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
+
+
+class Outcome:
+    """Collects results until they are handed out.
+
+    Args:
+        sharding: The table's.
+        tally: Where failures and duplicates are counted.
+        where: Says to a reader what a place is.
+    """
+
+    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
+        self._sharding = sharding
+        self._tally = tally
+        self._where = where
+        self._ended: list[Write | BulkResult] = []
+        self._settled: Settled = ([], [])
+        self._outlived: dict[Identity, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def results(self) -> Sequence[BulkResult]:
+        """Hand out the results since the last time."""
+        ended, self._ended = self._ended, []
+        return _Results(ended, self._result)
+
+    def settled(self) -> Settled:
+        """Hand out the places since the last time: of what is done, and of what failed for good, with its result."""
+        settled, self._settled = self._settled, ([], [])
+        return settled
+
+    def written(self, writes: Sequence[Write]) -> None:
+        """Note writes that are done."""
+        done = self._settled[0]
+        # What failed of a key before is done too: a load that is resumed shall not write it over this.
+        if self._outlived:
+            for write in writes:
+                done.extend(self._outlived.pop(write.same, ()))
+        done.extend([write.place for write in writes])
+        self._ended.extend(writes)
+
+    def superseded(self, write: Write) -> None:
+        """Note a write that was left out for another one of its key."""
+        self._tally.duplicates += 1
+        write.superseded = True
+        self.written([write])
+
+    def failed(self, write: Write, error: Exception, *, final: bool) -> None:
+        """Note a write that failed; not ``final``: it can be loaded another time."""
+        if final:
+            self._outlived.setdefault(write.same, []).append(write.place)
+        self.refused(Encoded(write.body, self._sharding), write.place, error, final=final, shard=write.shard)
+
+    def refused(self, given: Any, place: Any, error: Exception, *, final: bool, shard: int | None = None) -> None:
+        """Note what was given and never became a write, or failed."""
+        result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
+        if final:
+            self._settled[1].append((place, result))
+        else:
+            self._tally.stopped += 1
+        self._tally.failures.append(result)
+        self._ended.append(result)
+
+    def _result(self, write: Write) -> BulkResult:
+        given = Encoded(write.body, self._sharding)
+        return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
+
+    def shown(self, place: Any) -> Any:
+        """Give a place as a reader sees it."""
+        return place if self._where is None else self._where(place)
+
+
+def duplicate(place: Any) -> ShardkitError:
+    """Give the reason of the second item of a key."""
+    return ShardkitError(
+        f"the item at place {place!r} has the same primary key, which duplicates='error' refuses; take one of them out "
+        "of the source, or let duplicates= be 'last' or 'first'"
+    )
+
+
+def too_many(failed: int, most: int) -> ShardkitError:
+    """Give the reason of a load with more failures than were allowed."""
+    return ShardkitError(
+        f"{failed:,} items failed, and max_failures={most:,} allows no more; look at their reasons, mend the source, "
+        "or give a higher max_failures"
+    )
+
+
+def stalled(error: Exception | None, seconds: float) -> ShardkitError:
+    """Give the reason of a load to which only throttles came; ``error`` is the last of them, if one was heard."""
+    reasons = ", ".join(sorted(throttle_reasons(error))) if error else ""
+    stall = ShardkitError(
+        f"nothing was written for {seconds:.0f} s, because the service throttles every write "
+        f"({reasons or 'it gives no reason'}); raise the write units of the table and of its indexes, or load when "
+        "others leave some"
+    )
+    stall.__cause__ = error
+    return stall

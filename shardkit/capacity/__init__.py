@@ -1,14 +1,13 @@
 """Account: know on the client what each call consumed, in total, per index, per key, before and after."""
 
 from shardkit.capacity.advice import Advice, Skew
-from shardkit.capacity.attachments import Attachment
+from shardkit.capacity.attach import Attachment
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.meter import CapacityMeter
 from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.tally import KeyOfTable
-from shardkit.capacity.usage import Usage, VectorBytes
-from shardkit.capacity.window import Rates
+from shardkit.capacity.usage import Rates, Usage, VectorBytes
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import item_size, storage_size
 from shardkit.dynamodb.units import add_consumed, apportion, read_units, write_units

@@ -8,8 +8,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardkit.capacity.charge import Charge, KeyValue
-from shardkit.capacity.usage import Account, Units, Usage, VectorBytes
-from shardkit.capacity.window import Rates, Window
+from shardkit.capacity.usage import Account, Rates, Units, Usage, VectorBytes, Window
 from shardkit.core.heavy_hitters import HeavyHitters, Held
 from shardkit.dynamodb.units import table_name
 

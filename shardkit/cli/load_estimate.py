@@ -109,7 +109,7 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         ConfigurationError: ``write_units`` is no rate, or a share of a throughput that DescribeTable does not say.
         ClientError: The table cannot be described.
     """
-    sharding = table.carrier.run(table.carrier.requests.known())
+    sharding = table.runner.run(table.runner.programs.known())
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret

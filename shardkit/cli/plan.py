@@ -14,8 +14,16 @@ from typing import Annotated, Any, Protocol
 import typer
 from rich.console import Console
 
-from shardkit.cli.aws import EndpointOption, ProfileOption, RegionOption, dynamodb
-from shardkit.cli.reading import OUTPUT, WRONG_USE, JsonOption, refusing
+from shardkit.cli.options import (
+    OUTPUT,
+    WRONG_USE,
+    EndpointOption,
+    JsonOption,
+    ProfileOption,
+    RegionOption,
+    dynamodb,
+    refusing,
+)
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 

@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
-from shardkit.cli.figures import bar, clipped, columns, percent, show_table, size
-from shardkit.cli.reading import (
+from shardkit.cli.options import (
     FAILED,
     STOPPED,
     WRONG_USE,
@@ -33,6 +32,7 @@ from shardkit.cli.reading import (
     refusing,
     text_source,
 )
+from shardkit.cli.screen import bar, clipped, columns, percent, show_table, size
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.units import read_units, write_units
 

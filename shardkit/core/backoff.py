@@ -18,8 +18,8 @@ def backoff_seconds(attempt: float, draw: float, most: float = _MOST_SECONDS, *,
     """Give the wait after try number ``attempt`` (from 1; it may lie between two), for a draw from [0, 1).
 
     Half of the wait is fixed and half is drawn: callers that were refused together come back apart, and never at once.
-    The wait is at least what the service ``asked`` for (:func:`shardkit.dynamodb.service_errors.retry_after`), up to 5 seconds more than
-    it would be otherwise.
+    The wait is at least what the service ``asked`` for (the header ``x-amz-retry-after``), up to 5 seconds more than it
+    would be otherwise.
     Source: AWS asks for exponential backoff on ``UnprocessedItems`` (BatchWriteItem API reference); botocore's retries
     bound what is asked for in the same way.
     """

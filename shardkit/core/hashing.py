@@ -9,7 +9,6 @@ import reprlib
 from decimal import Decimal
 from typing import Any
 
-from shardkit.dynamodb.values import Binary
 from shardkit.errors import InvalidKeyError
 
 __all__ = ["code_point_product", "stable_hash"]
@@ -90,8 +89,10 @@ def checked(value: Any) -> Any:
 
 def binary(value: Any) -> Any:
     """Give bytes for all that boto3 writes as B, anything else as it is."""
-    value = value.value if isinstance(value, Binary) else value  # type: ignore[attr-defined]
-    return bytes(value) if isinstance(value, bytearray) else value
+    # boto3's Binary, known by what it holds: this folder imports nothing of AWS.
+    content = getattr(value, "value", None)
+    raw = content if isinstance(content, bytes | bytearray) else value
+    return bytes(raw) if isinstance(raw, bytearray) else raw
 
 
 def _is_plain(value: Any) -> bool:

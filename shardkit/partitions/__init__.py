@@ -6,7 +6,10 @@ Every figure comes with its reasoning: a *rule* is a sentence of the Developer G
 from shardkit.analysis.shards import Fit, probability_within
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
-from shardkit.partitions.estimate import (
+from shardkit.partitions.model import Partitions, hash_of
+from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, IndexWrites, plan_bulk_load
+from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
+from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
     PartitionThroughput,
@@ -15,10 +18,6 @@ from shardkit.partitions.estimate import (
     partitions_by_older_rule,
     partitions_for_size,
 )
-from shardkit.partitions.index_writes import IndexWrites
-from shardkit.partitions.model import Partitions, hash_of
-from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, plan_bulk_load
-from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import Simulator
 from shardkit.partitions.statements import Statement

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from shardkit.dynamodb.schema import UnitsPerSecond, throughput_of
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError
-from shardkit.partitions.estimate import (
+from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
     initial_partitions,

@@ -9,7 +9,7 @@ from typing import Any
 
 from shardkit.analysis.shards import Fit
 from shardkit.dynamodb.units import read_units, write_units
-from shardkit.partitions.index_writes import IndexWrites
+from shardkit.partitions.plan_load import IndexWrites
 
 __all__ = ["KeyLoad"]
 

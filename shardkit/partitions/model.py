@@ -31,10 +31,8 @@ from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.service_errors import Kind, Limit, Throttle
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.dynamodb.values import WireValue
-from shardkit.partitions.adaptive import Adaptation
-from shardkit.partitions.estimate import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
-from shardkit.partitions.heat import Heat, PartitionHeat
-from shardkit.partitions.partition import LIMITS, Partition, Served, kept
+from shardkit.partitions.partition import LIMITS, Adaptation, Heat, Partition, PartitionHeat, Served, kept
+from shardkit.partitions.rules import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
 
 __all__ = ["HASHES", "MOST_PARTITIONS", "Partitions", "hash_of", "hash_of_plain"]
 

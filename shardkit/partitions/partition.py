@@ -10,10 +10,8 @@ from itertools import pairwise
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
-from shardkit.partitions.adaptive import Adaptation
-from shardkit.partitions.heat import PartitionHeat
 
-__all__ = ["LIMITS", "Partition", "Served", "kept"]
+__all__ = ["COLUMNS", "LIMITS", "Adaptation", "Heat", "Partition", "PartitionHeat", "Served", "kept"]
 
 LIMITS: dict[Kind, float] = {"read": PARTITION_READ_UNITS, "write": PARTITION_WRITE_UNITS}
 """Units a second that a partition serves at the most."""
@@ -129,3 +127,104 @@ class Partition:
             if best is None or off < best[0]:
                 best = off, (hashed + follows + 1) // 2
         return None if best is None else best[1]
+
+
+class Adaptation:
+    """Of one partition's reads or writes: it adapts some time after its first throttle, and stays so.
+
+    That it stays is a model: the guide does not say when it ends.
+
+    Args:
+        seconds: how long after the first throttle; None: never.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Avoid Depending on DynamoDB Adaptive Capacity: "there is typically
+        a 5- to 30-minute interval between the time a table experiences throttling and the time that adaptive capacity
+        becomes active".
+    """
+
+    __slots__ = ("_seconds", "_since")
+
+    def __init__(self, seconds: float | None, since: float | None = None) -> None:
+        self._seconds = seconds
+        self._since = since
+
+    def refused(self, now: float) -> None:
+        """Note a throttle for lack of the partition's own share."""
+        if self._since is None:
+            self._since = now
+
+    def active(self, now: float) -> bool:
+        """Say whether the partition has adapted."""
+        if self._seconds is None:
+            return False
+        return self._seconds == 0 or (self._since is not None and now - self._since >= self._seconds)
+
+    def copy(self) -> Adaptation:
+        """Give that of the other half of a split partition."""
+        return Adaptation(self._seconds, self._since)
+
+
+COLUMNS = 1024
+"""Columns at the most: of a longer time, each stands for twice as many seconds, as often as is needed."""
+
+
+class PartitionHeat:
+    """One partition's units, a column a second (or, after a long time, every few).
+
+    Attributes:
+        start: where its range of the hash space begins; those of all partitions, sorted by it, are in the order of
+            their ranges.
+        taken: read and write units that it served, by column; the last ones may be missing.
+        throttled: read and write units that it refused, likewise.
+    """
+
+    __slots__ = ("start", "taken", "throttled")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.taken: dict[Kind, list[float]] = {"read": [], "write": []}
+        self.throttled: dict[Kind, list[float]] = {"read": [], "write": []}
+
+
+class Heat:
+    """The units of every partition, by time.
+
+    Attributes:
+        seconds: how long a column is.
+        began: the time of the first column; None: nothing was added yet.
+        partitions: each one's, in the order in which they were made.
+
+    Memory: 32 KB a partition and kind of unit at the most.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 1.0
+        self.began: float | None = None
+        self.partitions: list[PartitionHeat] = []
+
+    @property
+    def by_range(self) -> list[PartitionHeat]:
+        """The partitions in the order of their ranges."""
+        return sorted(self.partitions, key=lambda partition: partition.start)
+
+    def add(self, cells: list[float], units: float, now: float) -> None:
+        """Add units to the column of a time, in one of a partition's lists."""
+        if self.began is None:
+            self.began = now
+        column = int((now - self.began) / self.seconds)
+        while column >= COLUMNS:
+            self._halve()
+            column = int((now - self.began) / self.seconds)
+        while column >= len(cells):
+            cells.append(0.0)
+        cells[column] += units
+
+    def _halve(self) -> None:
+        self.seconds *= 2
+        for partition in self.partitions:
+            for lists in (partition.taken, partition.throttled):
+                for cells in lists.values():
+                    if len(cells) % 2:
+                        cells.append(0.0)
+                    cells[:] = [a + b for a, b in zip(cells[::2], cells[1::2], strict=True)]

@@ -8,8 +8,7 @@ from itertools import count, islice
 from math import inf
 from typing import Any, TypeVar
 
-from shardkit.bulk.batch import WINDOW, Duplicates, Load
-from shardkit.bulk.options import check_load
+from shardkit.bulk.load_machine import WINDOW, Duplicates, Load, check_load
 from shardkit.bulk.report import BulkReport
 from shardkit.bulk.writes import Write
 from shardkit.core.checks import check_number, check_side_by_side

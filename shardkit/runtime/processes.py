@@ -44,7 +44,7 @@ from shardkit.errors import ConfigurationError, MissingCredentialsError, Shardki
 from shardkit.runtime.drivers import transport
 from shardkit.runtime.hooks import carried, observe
 from shardkit.runtime.observers import Call
-from shardkit.runtime.runner import Carrier
+from shardkit.runtime.runner import Runner
 
 __all__ = ["Connect", "Processes", "alike"]
 
@@ -60,25 +60,25 @@ class Processes:
     """Carry requests in processes of their own; as a context manager it starts and ends them.
 
     Args:
-        carrier: The table's: its client's observers (a meter) see every request and its answer.
+        runner: The table's: its client's observers (a meter) see every request and its answer.
         count: How many processes.
         workers: Requests under way at once, over all of them; at least one for each.
-        connect: Makes each process's client; None: one for the region, endpoint and configuration of the carrier's,
+        connect: Makes each process's client; None: one for the region, endpoint and configuration of the runner's,
             with the credentials that boto3 finds by itself.
 
     Raises:
         ConfigurationError: ``connect`` cannot be taken to another process; or, when they start, that they cannot be
-            started, or do not reach the carrier's table.
+            started, or do not reach the runner's table.
 
     Cost: a DescribeTable, and one for each process; 0.5 to 1 s to start; memory 55 MB a process.
     """
 
-    def __init__(self, carrier: Carrier, *, count: int, workers: int, connect: Connect | None) -> None:
-        self._client = carrier.client
-        self._requests = carrier.requests
+    def __init__(self, runner: Runner, *, count: int, workers: int, connect: Connect | None) -> None:
+        self._client = runner.client
+        self._programs = runner.programs
         self._count = count
         self._workers = workers
-        self._connect = _pickled(connect or alike(carrier.client, connections=-(-workers // count)))
+        self._connect = _pickled(connect or alike(runner.client, connections=-(-workers // count)))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-processes")
         self._processes: list[BaseProcess] = []
         self._lines: dict[Connection, BaseProcess] = {}
@@ -92,7 +92,7 @@ class Processes:
 
     def send(self, request: Send) -> Answer:
         """Carry a request to a process, and its answer back."""
-        call = Call(request.operation, dict(request.params), self._requests.sharding)
+        call = Call(request.operation, dict(request.params), self._programs.sharding)
         answer = carried(self._client, call, partial(self._carried, paced=request.paced))
         if isinstance(answer, Exception):
             return answer
@@ -168,7 +168,7 @@ class Processes:
             )
 
     def _start(self) -> None:
-        table = self._requests.table
+        table = self._programs.table
         identity = _identity(table, transport(self._client, lambda: None))
         if isinstance(identity, Exception):
             raise _refusal("the table's own client", table, identity)

@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
@@ -18,9 +18,21 @@ from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
+from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["AsyncCarrier", "Carrier", "Clock", "Transport", "clock_of", "draw_from", "log_retry", "on_clock"]
+__all__ = [
+    "AsyncRunner",
+    "Clock",
+    "Runner",
+    "Transport",
+    "clock_of",
+    "draw_from",
+    "log_retry",
+    "on_clock",
+    "runner_of",
+    "table_runner",
+]
 
 T = TypeVar("T")
 _log = logging.getLogger("shardkit")
@@ -55,10 +67,10 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Carrier:
-    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
+class _Runner:
+    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
         self.client = client
-        self.requests = requests
+        self.programs = programs
         self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
@@ -79,15 +91,15 @@ class Transport(Protocol):
         """Give the threads that do that."""
 
 
-class Carrier(_Carrier):
+class Runner(_Runner):
     """Runs them on the caller's thread and a pool of threads; clock, sleep and pool can be put in their places."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
-        super().__init__(client, requests, max_concurrency)
-        self.send = transport(client, lambda: requests.sharding)
+    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
+        super().__init__(client, programs, max_concurrency)
+        self.send = transport(client, lambda: programs.sharding)
         # By process: a lock that another thread held when the process was forked stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -136,15 +148,15 @@ class Carrier(_Carrier):
             driver.close()
 
 
-class AsyncCarrier(_Carrier):
+class AsyncRunner(_Runner):
     """Runs them as asyncio tasks; clock and sleep can be put in their places."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
-    def __init__(self, client: Any, requests: Requests, max_concurrency: int | None) -> None:
-        super().__init__(client, requests, max_concurrency)
-        self._send = async_transport(client, lambda: requests.sharding)
+    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
+        super().__init__(client, programs, max_concurrency)
+        self._send = async_transport(client, lambda: programs.sharding)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Give a driver over the client."""
@@ -207,3 +219,34 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
             _, held = _clocks.pop(client)
             if held > 1:
                 _clocks[client] = clock, held - 1
+
+
+def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
+    """Return the runner of a ShardedTable, or one for a boto3 ``Table``, whose keys stay as they are.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    runner = getattr(table, "runner", None)
+    return runner if isinstance(runner, Runner) else table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+
+
+def table_runner(
+    table: Any,
+    strategy: Strategy,
+    *,
+    key_schema: Mapping[str, Any] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> Runner:
+    """Make the runner of a boto3 ``Table`` that a strategy shards.
+
+    Raises:
+        ConfigurationError: It is not a boto3 ``Table``, or an argument cannot work.
+    """
+    meta = getattr(table, "meta", None)
+    if not hasattr(meta, "client") or not hasattr(table, "name"):
+        raise ConfigurationError(
+            f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
+        )
+    return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)

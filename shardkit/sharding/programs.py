@@ -28,7 +28,7 @@ from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["Requests"]
+__all__ = ["Programs"]
 
 Params = Mapping[str, Any]
 Response = dict[str, Any]
@@ -38,7 +38,7 @@ _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 """The metadata of a page behind which no shard can hold anything, so that none was asked."""
 
 
-class Requests:
+class Programs:
     """Decides every operation on one table. Its key schema is given, or asked for once, when first needed."""
 
     def __init__(

@@ -12,7 +12,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
-    from shardkit.testing.budget import CapacityBlock, CapacityBudgetFixture
+    from shardkit.testing.capacity_fixture import CapacityBlock, CapacityBudgetFixture
     from shardkit.testing.clock import RealClock, VirtualClock
     from shardkit.testing.fixtures import DynamoDBTableFixture, SimulatedPartitionsFixture
     from shardkit.testing.plugin import capacity_budget, dynamodb_table, pytest_addoption, simulated_partitions
@@ -39,7 +39,7 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "shardkit.testing.budget": ("CapacityBlock", "CapacityBudgetFixture"),
+            "shardkit.testing.capacity_fixture": ("CapacityBlock", "CapacityBudgetFixture"),
             "shardkit.testing.clock": ("RealClock", "VirtualClock"),
             "shardkit.testing.fixtures": ("DynamoDBTableFixture", "SimulatedPartitionsFixture"),
             "shardkit.testing.plugin": (

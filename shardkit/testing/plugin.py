@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from shardkit.testing.budget import CapacityBudgetFixture
+    from shardkit.testing.capacity_fixture import CapacityBudgetFixture
     from shardkit.testing.fixtures import DynamoDBTableFixture, SimulatedPartitionsFixture
 
 __all__ = ["capacity_budget", "dynamodb_table", "pytest_addoption", "simulated_partitions"]
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def capacity_budget() -> Iterator[CapacityBudgetFixture]:
     """Fail a test when a block of it consumes more than it should."""
-    from shardkit.testing.budget import watching_clients
+    from shardkit.testing.capacity_fixture import watching_clients
 
     with watching_clients() as fixture:
         yield fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.show import Grid, plain
+from shardkit.capacity.scopes import Grid, plain
 from shardkit.capacity.usage import figure
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from shardkit.capacity.targets import target_of
+from shardkit.capacity.attach import target_of
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import Kind, is_throttle
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.describe import ThroughputEstimate, estimate_table
-from shardkit.partitions.estimate import BURST_SECONDS
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.partition import LIMITS
+from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.testing.clock import RealClock
 from shardkit.testing.front import in_front
 from shardkit.testing.partitioned import PartitionedTable

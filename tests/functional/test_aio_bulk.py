@@ -58,8 +58,8 @@ async def opened(endpoint: str, name: str, strategy: Strategy, use: Use) -> Any:
         async def sleep(seconds: float) -> None:
             clock.sleep(seconds)
 
-        orders.carrier.clock = clock
-        orders.carrier.sleep = sleep
+        orders.runner.clock = clock
+        orders.runner.sleep = sleep
         return await use(orders)
 
 
@@ -153,7 +153,7 @@ def test_a_rate(moto_endpoint: str, table: Any, write_units: Any, rate: float) -
 
     async def use(orders: ShardedTable) -> tuple[BulkReport, float]:
         report = await bulk_load(orders, ITEMS, write_units=write_units, workers=1)
-        return report, orders.carrier.clock()
+        return report, orders.runner.clock()
 
     report, seconds = asyncio.run(opened(moto_endpoint, table.name, RANDOM, use))
     assert report.written == COUNT

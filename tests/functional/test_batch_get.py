@@ -38,7 +38,7 @@ def patient(table: ShardedTable) -> ShardedTable:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    table.carrier.clock, table.carrier.sleep = lambda: now[0], sleep
+    table.runner.clock, table.runner.sleep = lambda: now[0], sleep
     return table
 
 

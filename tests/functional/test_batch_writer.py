@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit import BulkLoadError, CalculatedSuffix, ConfigurationError, RandomSuffix, ShardedTable, ShardUnknownError
-from shardkit.bulk.writer import BatchWriter
+from shardkit.bulk.batch_writer import BatchWriter
 from tests.fakes import Clock, Fault, Faults, once, timeless
 from tests.tables import make_table
 

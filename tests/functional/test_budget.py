@@ -196,7 +196,7 @@ def test_a_fault_of_the_budget_does_not_reach_the_call(
             raise RuntimeError("a fault of ours")
         return charge_of(call, consumed, parsed, **options)
 
-    monkeypatch.setattr("shardkit.capacity.holding.charge_of", fault)
+    monkeypatch.setattr("shardkit.capacity.budget.charge_of", fault)
     with budget(write_units=1).attach(client):
         assert "ResponseMetadata" in put(client)
     assert "a fault of ours" in caplog.text

@@ -27,7 +27,7 @@ from shardkit import (
     bulk_load,
     streaming_bulk,
 )
-from shardkit.bulk.batch import STALLED_SECONDS
+from shardkit.bulk.load_machine import STALLED_SECONDS
 from shardkit.bulk.pacing import TablePace
 from tests.fakes import Fault, Faults, once, timeless
 from tests.tables import make_table

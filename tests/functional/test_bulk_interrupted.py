@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardkit import RandomSuffix, ShardedTable, bulk_load
-from shardkit.bulk.batch import Load
-from shardkit.bulk.finish import InterruptedLoadError
+from shardkit.bulk.load_machine import InterruptedLoadError, Load
 from tests.fakes import Fault, Faults, once, timeless
 from tests.tables import make_table
 
@@ -81,13 +80,13 @@ def test_while_all_wait(orders: ShardedTable, tmp_path: Path) -> None:
         clock.sleep(seconds)
         interrupt()
 
-    orders.carrier.sleep = sleep
+    orders.runner.sleep = sleep
     with pytest.raises(InterruptedLoadError) as raised:
         bulk_load(orders, ITEMS, workers=1, window=100, journal=tmp_path / "journal")
     assert len(clock.sleeps) == 1
     assert raised.value.report is not None
     assert raised.value.report.written == 25
-    orders.carrier.sleep = clock.sleep
+    orders.runner.sleep = clock.sleep
     assert bulk_load(orders, ITEMS, journal=tmp_path / "journal").written == COUNT - 25
 
 

@@ -209,7 +209,7 @@ def test_an_interrupted_stream_gives_no_more() -> None:
                 raise KeyboardInterrupt
             return 0.0
 
-        table.carrier.clock = clock
+        table.runner.clock = clock
         stream = table.query_items(KeyConditionExpression=K)
         found = [next(stream)["sk"] for _ in range(4)]
         interrupting.set()

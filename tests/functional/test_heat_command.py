@@ -298,7 +298,7 @@ def test_a_picture_that_cannot_be_drawn(path: str, says: str, orders: list[dict[
 def test_a_plot_without_matplotlib_says_what_to_install(
     orders: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "shardkit.cli.heat_plot", raising=False)
+    monkeypatch.delitem(sys.modules, "shardkit.cli.heat", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = invoke("orders.jsonl", "--key", "Status", "--plot", "heat.svg")
     assert result.exit_code == 2

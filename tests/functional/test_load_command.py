@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
-from shardkit.bulk.batch import Load
+from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 rich_console = pytest.importorskip("rich.console")
 typer_testing = pytest.importorskip("typer.testing")
-show: Any = importlib.import_module("shardkit.cli.load_show")
+show: Any = importlib.import_module("shardkit.cli.load")
 
 SHARDED = ("--table", "Orders", "--shards", "4", "--by", "OrderId")
 

@@ -225,7 +225,7 @@ def test_an_answer_that_is_not_whole_is_no_answer(orders: ShardedTable, table: T
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    orders.carrier.clock, orders.carrier.sleep = lambda: now[0], sleep
+    orders.runner.clock, orders.runner.sleep = lambda: now[0], sleep
 
     def unprocessed(body: dict[str, Any]) -> dict[str, Any]:
         return {"Responses": {}, "UnprocessedKeys": body["RequestItems"]}

@@ -285,7 +285,7 @@ def test_async(service: Service, mode: Any, body: bytes) -> None:
             async def sleep(seconds: float) -> None:
                 clock.sleep(seconds)
 
-            orders.carrier.clock, orders.carrier.sleep = clock, sleep
+            orders.runner.clock, orders.runner.sleep = clock, sleep
             service.answer = lambda *_: (200, body)
             with pytest.raises(BulkLoadError, match="no answer of DynamoDB") as raised:
                 await aio.bulk_load(orders, ITEMS)

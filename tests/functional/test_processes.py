@@ -26,15 +26,15 @@ def orders(resource: Any) -> ShardedTable:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own(orders: ShardedTable) -> None:
     """A pool's threads do not come along into a child, which must not wait for them."""
-    before = orders.carrier.executor()
+    before = orders.runner.executor()
     assert before.submit(int).result() == 0
     child = os.fork()
     if child == 0:
         # Asked of a pool whose threads stayed behind, this would never come back.
-        answered = orders.carrier.executor().submit(int).result(timeout=20) == 0
-        os._exit(0 if answered and orders.carrier.executor() is not before else 1)
+        answered = orders.runner.executor().submit(int).result(timeout=20) == 0
+        os._exit(0 if answered and orders.runner.executor() is not before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert orders.carrier.executor() is before
+    assert orders.runner.executor() is before
 
 
 def test_a_stream_ends_at_an_interruption(resource: Any) -> None:

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("rich")
 
 from shardkit.cli import build_app
-from shardkit.cli.figures import percent
+from shardkit.cli.screen import percent
 
 typer_testing = pytest.importorskip("typer.testing")
 
@@ -208,7 +208,7 @@ def test_plot(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardkit.cli.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("shardkit.cli.screen.LINE_SECONDS", 0.0)
     told = invoke("small.toml").stderr.splitlines()
     shares = [int(line.removeprefix("put: ").rstrip("%")) for line in told if re.fullmatch(r"put: \d\d%", line)]
     assert shares == sorted(shares)

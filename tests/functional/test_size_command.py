@@ -17,7 +17,7 @@ from shardkit.cli import build_app
 
 rich_console = pytest.importorskip("rich.console")
 typer_testing = pytest.importorskip("typer.testing")
-reading: Any = importlib.import_module("shardkit.cli.reading")
+reading: Any = importlib.import_module("shardkit.cli.options")
 size: Any = importlib.import_module("shardkit.cli.size")
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CapacityBudgetError
-from shardkit.capacity.turns import Pace, Turn
+from shardkit.capacity.rate_queue import Pace, Turn
 from shardkit.core.machine import Done, Send, Wait
 
 RATE = 10.0

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from shardkit.bulk.departures import BATCH_ITEMS, Departures
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.window import Window
+from shardkit.bulk.queue import BATCH_ITEMS, Departures, Window
 from shardkit.bulk.writes import Write
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("rich")
 
-from shardkit.cli.figures import bar, clipped, duration, percent, size
+from shardkit.cli.screen import bar, clipped, duration, percent, size
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import Rows
 from shardkit.strategies import RandomSuffix
 from tests.machines import page_machine, stream_machine
-from tests.model import Carrier, ModelTable, described, many, refused
+from tests.model import ModelTable, Runner, described, many, refused
 
 K = Key("pk").eq("k")
 
@@ -46,7 +46,7 @@ def plan(table: ModelTable, start: Any = None, **params: Any) -> Plan:
 def page_of(
     table: ModelTable, start: Any = None, *, failing: Mapping[int, Exception] | None = None, **params: Any
 ) -> Any:
-    return Carrier(table, failing=failing or {}).run(page_machine(plan(table, start, **params)))
+    return Runner(table, failing=failing or {}).run(page_machine(plan(table, start, **params)))
 
 
 def sort_keys(page: PageOfShards) -> list[int]:
@@ -152,7 +152,7 @@ class TestPages:
         page_sizes = ItemSizes()
         start, pages = None, 0
         while True:
-            page = Carrier(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
+            page = Runner(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
             assert len(page.items) <= 4
             pages += 1
             start = page.last_evaluated_key
@@ -211,8 +211,8 @@ class TestPages:
         bare = ModelTable(described(RandomSuffix(2), {"pk": "S"}, ["pk"]))
         for shard in (1, 2):
             bare.put({"pk": "k", "n": shard}, shard)
-        first = Carrier(bare).run(page_machine(plan(bare, Limit=1)))
-        second = Carrier(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
+        first = Runner(bare).run(page_machine(plan(bare, Limit=1)))
+        second = Runner(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
         assert [entry[1] + 1 for entry in (*first.items, *second.items)] == [1, 2]
         assert len(bare.asked) == 3
 
@@ -278,7 +278,7 @@ class TestPages:
         """What the merge needs and the caller did not ask for is read and left out again."""
         table = filled()
         asked = plan(table, ProjectionExpression="keep", Limit=2)
-        page = Carrier(table).run(page_machine(asked))
+        page = Runner(table).run(page_machine(asked))
         assert [asked.shown(entry) for entry in page.items] == [{"keep": True}, {"keep": False}]
         rest = page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)
         assert [entry[0] for entry in rest.items] == [2]
@@ -333,17 +333,17 @@ class TestFailures:
         for number in range(40):
             table.put({"pk": "k", "sk": number, "keep": False}, 1)
         stream = stream_machine(plan(table, Limit=5))
-        carrier = Carrier(table, failing={2: refused()})
-        assert len(carrier.run(stream)) == len(carrier.run(stream)) == 5
+        runner = Runner(table, failing={2: refused()})
+        assert len(runner.run(stream)) == len(runner.run(stream)) == 5
         with pytest.raises(ShardQueryError) as caught:
-            carrier.run(stream)
+            runner.run(stream)
         assert caught.value.partial_items == []
 
     def test_a_stream_keeps_what_it_held(self) -> None:
         """What was not handed out yet when a shard failed is in partial_items."""
-        carrier = Carrier(filled(), failing={0: refused("InternalServerError")})
+        runner = Runner(filled(), failing={0: refused("InternalServerError")})
         with pytest.raises(ShardQueryError) as caught:
-            carrier.run(stream_machine(plan(carrier.table)))
+            runner.run(stream_machine(plan(runner.table)))
         assert [item["sk"] for item in caught.value.partial_items] == [1, 2, 4, 5, 7, 8, 10, 11]
 
 
@@ -352,13 +352,13 @@ class TestStreams:
         """A whole stream evaluates every item once, in order, and then says that it has ended."""
         table = filled(many(4), items=1100, page=300)
         stream = stream_machine(plan(table))
-        carrier = Carrier(table, random.Random(1))
+        runner = Runner(table, random.Random(1))
         found: list[int] = []
-        while entries := carrier.run(stream):
+        while entries := runner.run(stream):
             found += [int(entry[2]["sk"]) for entry in entries]
         assert found == list(range(1100))
         assert table.evaluated == 1100
-        assert carrier.run(stream) == []
+        assert runner.run(stream) == []
         # 64 items a shard while their size is not known, then whole blocks of more and more of them.
         assert [params["Limit"] for params in table.asked[:4]] == [64, 64, 64, 64]
         assert table.asked[4]["Limit"] * item_size(table.items[0]) > 220 * 1024
@@ -369,9 +369,9 @@ class TestStreams:
         for number in range(800):  # shard 1 has the last ones: all of it would have to be held until the end
             table.put({"pk": "k", "sk": number}, 1 + (number < 600) * (1 + number % 3))
         stream = stream_machine(plan(table, Limit=40))
-        carrier = Carrier(table, random.Random(1))
+        runner = Runner(table, random.Random(1))
         held, found = [], 0
-        while entries := carrier.run(stream):
+        while entries := runner.run(stream):
             found += len(entries)
             held.append(len(stream.merge.held))
         assert found == 800
@@ -394,7 +394,7 @@ class TestStreams:
         rows = Rows(return_shards=True, max_items=3)
         assert (rows.wanting, rows.last_evaluated_key) == (True, None)
         rows.plan = plan(table)
-        step = Carrier(table).run(stream_machine(rows.plan))
+        step = Runner(table).run(stream_machine(rows.plan))
         rows.add(step)
         assert [rows.take() for _ in range(3)][2][1] == 3
         assert not rows.wanting
@@ -406,5 +406,5 @@ class TestStreams:
 def test_done_is_given_again() -> None:
     """A page that is done stays done."""
     machine = page_machine(plan(filled()))
-    assert Carrier(filled()).run(machine) is machine
+    assert Runner(filled()).run(machine) is machine
     assert machine.next(0.0) == Done(machine)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.sharding.query.plan import Plan
 from tests.machines import page_machine, stream_machine
-from tests.model import Carrier, ModelTable, many
+from tests.model import ModelTable, Runner, many
 
 SORTED_BY = {
     None: "sk",
@@ -157,7 +157,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
         if start is not None:
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
         plan = Plan.of(table.sharding, params)
-        one = Carrier(table, rng, concurrency).run(page_machine(plan))
+        one = Runner(table, rng, concurrency).run(page_machine(plan))
         assert query.limit is None or len(one.items) <= query.limit
         found += [plan.shown(entry) for entry in one.items]
         start = one.last_evaluated_key
@@ -166,9 +166,9 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     assert start is None
     table.evaluated = 0
     plan = Plan.of(table.sharding, query.params())
-    stream, carrier = stream_machine(plan), Carrier(table, rng, concurrency)
+    stream, runner = stream_machine(plan), Runner(table, rng, concurrency)
     streamed: list[dict[str, Any]] = []
-    while entries := carrier.run(stream):
+    while entries := runner.run(stream):
         streamed += [plan.shown(entry) for entry in entries]
     assert table.evaluated <= len(rows)
     assert streamed == found

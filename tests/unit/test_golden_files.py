@@ -14,7 +14,7 @@ import pytest
 from shardkit import BulkResult, RandomSuffix
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.loading import Loading, Options
+from shardkit.bulk.load import Loading, Options
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.writes import DeadLetter

@@ -12,11 +12,11 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally, ShardUnknownError
-from shardkit.bulk.departures import BATCH_ITEMS
-from shardkit.bulk.finish import raise_failures
-from shardkit.bulk.report import BulkReport
+from shardkit.bulk.load_machine import raise_failures
+from shardkit.bulk.queue import BATCH_ITEMS
+from shardkit.bulk.report import BulkLoadError, BulkReport
 from shardkit.core.machine import Done, Send, Wait
-from shardkit.errors import BulkLoadError, ShardkitError
+from shardkit.errors import ShardkitError
 from tests.fakes import (
     Service,
     a_load,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
-from shardkit.bulk.batch import Load
+from shardkit.bulk.load_machine import Load
 from shardkit.sharding.layout import Sharding
 from tests.fakes import Fault, Service, client_error, drive, throttled
 

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.bulk.batch import STALLED_SECONDS
-from shardkit.bulk.finish import raise_failures
-from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.bulk.load_machine import STALLED_SECONDS, raise_failures
+from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Done, Send, Wait
-from shardkit.errors import BulkLoadError
 from tests.fakes import (
     Fault,
     Service,

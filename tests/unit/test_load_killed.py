@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Strategy, Unsharded
-from shardkit.bulk.batch import Duplicates
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.loading import Loading, Options
+from shardkit.bulk.load import Loading, Options
+from shardkit.bulk.load_machine import Duplicates
 from shardkit.core.machine import Done, Send, Wait
 from tests.fakes import Fault, Service, sharding
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.window import Window
+from shardkit.bulk.queue import Window
 from shardkit.bulk.writes import Write
 
 

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.bulk.batch import Load
+from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import LearntPace, TablePace, units_of, write_rate, write_throughput
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.core.token_bucket import TokenBucket

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from shardkit import stable_hash
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
-from shardkit.partitions.heat import COLUMNS
 from shardkit.partitions.model import HASHES, Partitions, hash_of
+from shardkit.partitions.partition import COLUMNS
 
 TICK = 0.1  # seconds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardkit.bulk.reasons import Reasons
+from shardkit.bulk.pacing import Reasons
 from tests.fakes import throttled
 
 NOTHING = ("key", frozenset[str]())

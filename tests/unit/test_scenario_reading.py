@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Unsharded
-from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import BURST_SECONDS

@@ -21,7 +21,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions import Partitions, SimulatedTable, Simulator
 from shardkit.partitions.simulator import draws
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
 
 DESCRIPTION: dict[str, Any] = {
     "TableName": "Messages",
@@ -147,7 +147,7 @@ def test_a_merged_read_runs_its_own_machine(limit: int | None) -> None:
     """Over a partition that is full it waits, and gives every item in order."""
     strategy = RandomSuffix(8)
     table = a_table(read_units=4)
-    requests = Requests("Messages", strategy, DESCRIPTION, lambda: 0.5)
+    requests = Programs("Messages", strategy, DESCRIPTION, lambda: 0.5)
     for number in range(200):
         item = {"User": strategy.physical_key("U1", number % 8 + 1), "Id": number, "body": "x" * 500}
         table.hold(to_wire_item(item))

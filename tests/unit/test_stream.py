@@ -22,7 +22,7 @@ from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.machines import Timed, stream_machine, throttled
-from tests.model import Carrier, ModelTable, many
+from tests.model import ModelTable, Runner, many
 
 K = Key("pk").eq("k")
 KB = 1024
@@ -252,9 +252,9 @@ def test_max_items_with_a_filter_reads_pages_not_items() -> None:
         "ExpressionAttributeValues": {":yes": True},
     }
     stream = stream_machine(Plan.of(table.sharding, params), max_items=5)
-    carrier = Carrier(table)
+    runner = Runner(table)
     found: list[int] = []
-    while entries := carrier.run(stream):
+    while entries := runner.run(stream):
         found += [int(item["sk"]) for _, _, item in entries]
     assert found == [1990, 1991, 1992, 1993, 1994]
     assert len(table.asked) <= 4 * 3

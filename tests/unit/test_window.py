@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.capacity.usage import Units, Usage
-from shardkit.capacity.window import Window
+from shardkit.capacity.usage import Units, Usage, Window
 from shardkit.errors import ConfigurationError
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["BadRecord", "Done", "Item", "IterableSource", "Place", "Record", "Source", "as_source"]
+__all__ = ["BadRecord", "Done", "Item", "IterableSource", "Place", "Record", "Source"]
 
 
 class Place(NamedTuple):
@@ -110,14 +110,3 @@ class IterableSource:
     def where(self, place: Place) -> int:
         """Give the item's ordinal, from 0."""
         return place.number
-
-
-def as_source(items: Source | Iterable[Item]) -> Source:
-    """Give a source as it is, and a frame (Arrow, pandas, polars) or any iterable of items as one with one cursor."""
-    if isinstance(items, Source):
-        return items
-    if hasattr(items, "__arrow_c_stream__"):
-        from shardkit.bulk.sources.opening import open_source  # noqa: PLC0415 - frames need the load extra
-
-        return open_source(items)
-    return IterableSource(items)

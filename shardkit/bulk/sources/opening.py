@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
+from shardkit.bulk.sources.base import Item, IterableSource, Source
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
@@ -15,9 +16,9 @@ from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustere
 from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError
-from shardkit.strategies import Unsharded
+from shardkit.runtime.runner import runner_of
 
-__all__ = ["FormatName", "open_source"]
+__all__ = ["FormatName", "as_source", "open_source"]
 
 FormatName = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 Cursors = int | Literal["auto"]
@@ -132,10 +133,8 @@ def _keys_of(table: Any) -> dict[str, str | None]:
     """Give a table's key attributes, the partition key first, with their types as far as they are known."""
     if table is None:
         return {}
-    from shardkit.table import ShardedTable  # noqa: PLC0415 - it writes batches, by rooms that know sources
-
-    sharded = table if isinstance(table, ShardedTable) else ShardedTable(table, Unsharded())
-    sharding = sharded.carrier.run(sharded.carrier.requests.known())
+    runner = runner_of(table)
+    sharding = runner.run(runner.programs.known())
     return {name: sharding.types.get(name) for name in sharding.keys.names}
 
 
@@ -293,3 +292,12 @@ class _Text:
         if partition_key is None or size < _SMALL:
             return False
         return is_clustered(keys_apart(self._sample, partition_key))
+
+
+def as_source(items: Source | Iterable[Item]) -> Source:
+    """Give a source as it is, and a frame (Arrow, pandas, polars) or any iterable of items as one with one cursor."""
+    if isinstance(items, Source):
+        return items
+    if hasattr(items, "__arrow_c_stream__"):
+        return open_source(items)
+    return IterableSource(items)

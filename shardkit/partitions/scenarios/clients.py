@@ -9,7 +9,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from shardkit.bulk.departures import BATCH_ITEMS
+from shardkit.bulk.queue import BATCH_ITEMS
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
 from shardkit.partitions.scenarios.retries import Retries
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit.dynamodb.service_errors import Kind
-from shardkit.partitions.heat import Heat
+from shardkit.partitions.partition import Heat
 from shardkit.partitions.scenarios.scenario import Way
 
 __all__ = ["HeatMap", "Outcome"]

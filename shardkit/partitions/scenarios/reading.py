@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast, get_args
 
-from shardkit.bulk.batch import WINDOW
-from shardkit.bulk.options import MOST_WINDOW
+from shardkit.bulk.load_machine import MOST_WINDOW, WINDOW
 from shardkit.bulk.pacing import write_rate
 from shardkit.core.checks import MOST_CURSORS, MOST_SIDE_BY_SIDE
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.errors import ConfigurationError
-from shardkit.partitions.estimate import BURST_SECONDS
 from shardkit.partitions.model import MOST_PARTITIONS
+from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.partitions.scenarios.items import Order

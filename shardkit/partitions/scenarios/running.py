@@ -21,7 +21,7 @@ from shardkit.partitions.scenarios.watched import WatchedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Requests
+from shardkit.sharding.programs import Programs
 
 __all__ = ["run"]
 
@@ -77,7 +77,7 @@ class _Run:
             progress=lambda: progress(self._share()),
         )
         self._simulator = Simulator(self._table, latency=scenario.latency_seconds, seed=scenario.seed)
-        self._requests = Requests(way.table.name, way.strategy, description, draws(f"queries {scenario.seed}"))
+        self._programs = Programs(way.table.name, way.strategy, description, draws(f"queries {scenario.seed}"))
 
     @property
     def _puts(self) -> int:
@@ -200,7 +200,7 @@ class _Run:
         if reads.limit is not None:
             params["Limit"] = reads.limit
         while True:
-            page = yield from self._requests.query(params, shard=None, return_shards=False, fan_out=_FAN_OUT)
+            page = yield from self._programs.query(params, shard=None, return_shards=False, fan_out=_FAN_OUT)
             if reads.limit is not None or "LastEvaluatedKey" not in page:
                 return
             params["ExclusiveStartKey"] = page["LastEvaluatedKey"]

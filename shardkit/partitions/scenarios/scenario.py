@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shardkit.bulk.batch import WINDOW
+from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.partitions.scenarios.distributions import Distribution
 from shardkit.partitions.scenarios.items import Order

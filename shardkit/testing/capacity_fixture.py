@@ -12,8 +12,7 @@ import botocore
 import pytest
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.capacity.attachments import Attachment
-from shardkit.capacity.targets import SessionAttachment, events_of_session
+from shardkit.capacity.attach import Attachment, SessionAttachment, events_of_session
 from shardkit.capacity.usage import figure
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import table_name

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardkit.capacity.charge import Alike, Charge, Shares, WireKey, reported
 from shardkit.capacity.tally import Tally
-from shardkit.capacity.window import part_of
+from shardkit.capacity.usage import part_of
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding

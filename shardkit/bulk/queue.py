@@ -5,13 +5,17 @@ Of one primary key at most one is on its way: it is never overtaken, and the sec
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
 
 from shardkit.bulk.pacing import KeyPace
 from shardkit.bulk.writes import Identity, Write
 from shardkit.core.interleave import Interleave
 
-__all__ = ["Window"]
+__all__ = ["BATCH_ITEMS", "Batch", "Departures", "Window"]
 
 
 class Window:
@@ -108,3 +112,102 @@ class Window:
         for write in writes:
             if held.get(write.same) is write:
                 del held[write.same]
+
+
+BATCH_ITEMS = 25
+"""Puts and deletes in one BatchWriteItem (API reference)."""
+_GATHER_SECONDS = 0.02
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Writes on their way.
+
+    ``tries``: how often that brought nothing, ``since``: when it first did. ``units``: those of its items' sizes,
+    ``expected``: what it is expected to take. ``alone``: its one write is sent as a request of its own.
+    """
+
+    writes: list[Write]
+    tries: int = 0
+    since: float | None = None
+    units: int = 0
+    expected: float = 0.0
+    alone: bool = False
+
+
+class Departures:
+    """What is ready to go.
+
+    A batch that is not full waits for ``_GATHER_SECONDS`` after the last one, where other writes rest: throttled keys
+    wake one by one, and would go one by one.
+
+    Args:
+        window: Where new batches come from.
+        workers: Batches in flight, or waiting for their next try, at the most.
+    """
+
+    def __init__(self, window: Window, workers: int) -> None:
+        self._window = window
+        self._workers = workers
+        self._alone: deque[Batch] = deque()
+        self._halves: deque[Batch] = deque()
+        self._retries: list[tuple[float, Batch]] = []
+        self._gathered: list[Write] = []
+        self._gathers_until = -inf
+
+    def __len__(self) -> int:
+        return len(self._alone) + len(self._halves) + len(self._retries) + bool(self._gathered)
+
+    def alone(self, write: Write) -> None:
+        """Let a write go by itself, before all others."""
+        self._alone.append(Batch([write], alone=True))
+
+    def halves(self, batch: Batch) -> None:
+        """Let a batch go again as two."""
+        middle = len(batch.writes) // 2
+        for writes in (batch.writes[:middle], batch.writes[middle:]):
+            self._halves.append(Batch(writes, batch.tries, batch.since))
+
+    def again(self, batch: Batch, at: float) -> None:
+        """Let a batch go again at a time; until then it keeps its place among the workers."""
+        insort(self._retries, (at, batch), key=lambda retry: retry[0])
+
+    def next(self, now: float, *, under_way: int, new: bool) -> Batch | None:
+        """Give the next batch, if one is ready; ``new``: also one out of the window."""
+        batch = self._next(now, under_way, new=new)
+        if batch is not None:
+            self._gathers_until = now + _GATHER_SECONDS
+        return batch
+
+    def _next(self, now: float, under_way: int, *, new: bool) -> Batch | None:
+        if self._alone:
+            return self._alone.popleft()
+        if self._halves:
+            return self._halves.popleft()
+        if self._retries and self._retries[0][0] <= now:
+            return self._retries.pop(0)[1]
+        window, writes = self._window, self._gathered
+        # What is gathered has its place already: halves of another batch may have taken the last one since.
+        if not new or not (writes or under_way + len(self._retries) < self._workers):
+            return None
+        writes += window.take(BATCH_ITEMS - len(writes), now)
+        if not writes or (len(writes) < BATCH_ITEMS and len(window) and now < self._gathers_until):
+            return None
+        self._gathered = []
+        return Batch(writes)
+
+    @property
+    def alarm(self) -> float:
+        """When the next one is ready, of those that wait for a time."""
+        gathered = self._gathers_until if self._gathered else inf
+        return min(gathered, self._retries[0][0] if self._retries else inf)
+
+    def drain(self) -> list[Write]:
+        """Take all that was to go."""
+        batches = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
+        writes = [*self._gathered, *(write for batch in batches for write in batch.writes)]
+        self._alone.clear()
+        self._halves.clear()
+        self._retries.clear()
+        self._gathered = []
+        return writes

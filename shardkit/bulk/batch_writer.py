@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from shardkit.bulk.batch import Load
-from shardkit.bulk.departures import BATCH_ITEMS
-from shardkit.bulk.finish import log_end, raise_failures
+from shardkit.bulk.load_machine import Load, log_end, raise_failures
+from shardkit.bulk.queue import BATCH_ITEMS
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import Driver
 
 if TYPE_CHECKING:
-    from shardkit.runtime.runner import Carrier
+    from shardkit.runtime.runner import Runner
 
 __all__ = ["BatchWriter"]
 
@@ -22,17 +21,17 @@ __all__ = ["BatchWriter"]
 class BatchWriter:
     """What ``ShardedTable.batch_writer()`` gives; made there. Threads may share one."""
 
-    def __init__(self, carrier: Carrier, overwrite_by_pkeys: list[str] | None) -> None:
-        sharding = carrier.run(carrier.requests.known())
+    def __init__(self, runner: Runner, overwrite_by_pkeys: list[str] | None) -> None:
+        sharding = runner.run(runner.programs.known())
         self._table = sharding.table
         self._load = Load(
             sharding,
             workers=1,
-            draw=carrier.requests.draw,
+            draw=runner.programs.draw,
             window=BATCH_ITEMS,
             replace_by=None if overwrite_by_pkeys is None else tuple(overwrite_by_pkeys),
         )
-        self._driver: Driver[Any] = carrier.driver(self._load)
+        self._driver: Driver[Any] = runner.driver(self._load)
         self._lock = threading.Lock()
         self._ended = False
 

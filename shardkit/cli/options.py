@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import typer
+from boto3.session import Session
+from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
 from shardkit.bulk.sources.base import BadRecord, Place, Record
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.figures import size
-from shardkit.cli.progress import CommandProgress
+from shardkit.cli.screen import CommandProgress, size
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.strategies import CalculatedSuffix
@@ -32,14 +34,18 @@ __all__ = [
     "ColumnsOption",
     "DelimiterOption",
     "EmptyStringsOption",
+    "EndpointOption",
     "FormatOption",
     "JsonOption",
+    "ProfileOption",
     "ProgressOption",
     "ReadProgress",
+    "RegionOption",
     "SourceArgument",
     "TypesOption",
     "calculated_suffix",
     "check_attributes",
+    "dynamodb",
     "out",
     "read_all",
     "refusing",
@@ -219,3 +225,24 @@ class ReadProgress(CommandProgress):
         read, whole = self._source.bytes_read, self._source.bytes_total
         of = f", {size(read)} of {size(whole)}" if whole else ""
         self.show(read, f"{items:,} records read, {items / self.seconds:,.0f}/s", of)
+
+
+_AWS = "AWS"  # how --help groups the options
+
+RegionOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The AWS region.")]
+ProfileOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The profile of the AWS configuration.")]
+EndpointOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="Another DynamoDB than the region's.")]
+
+
+def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, connections: int = 10) -> Any:
+    """Make a DynamoDB resource of these options.
+
+    Raises:
+        ConfigurationError: the endpoint or the region cannot be used.
+    """
+    session = Session(profile_name=profile, region_name=region)
+    try:
+        _ = urlsplit(endpoint_url or "").port  # which botocore looks at only when it sends
+        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
+    except ValueError as error:
+        raise ConfigurationError(f"--endpoint-url {endpoint_url!r} or the region cannot be used: {error}") from error

@@ -16,24 +16,43 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from shardkit.bulk.departures import Batch, Departures
-from shardkit.bulk.outcome import Outcome, duplicate, stalled, too_many
-from shardkit.bulk.pacing import KeyPace, LearntPace, TablePace, units_of
-from shardkit.bulk.reasons import Reasons
-from shardkit.bulk.report import BulkReport, BulkResult
-from shardkit.bulk.tally import Tally
-from shardkit.bulk.window import Window
+from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
+from shardkit.bulk.queue import Batch, Departures, Window
+from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, Outcome, Tally, duplicate, stalled, too_many
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.checks import check_count
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
-from shardkit.dynamodb.service_errors import Scope, is_fatal, is_throttle, is_transient, retry_after, throttled_indexes
+from shardkit.dynamodb.service_errors import (
+    Scope,
+    code_of,
+    is_fatal,
+    is_throttle,
+    is_transient,
+    retry_after,
+    throttled_indexes,
+)
+from shardkit.errors import ConfigurationError
 from shardkit.sharding.layout import Sharding
 
-__all__ = ["STALLED_SECONDS", "WINDOW", "Duplicates", "Load"]
+__all__ = [
+    "MOST_WINDOW",
+    "STALLED_SECONDS",
+    "WINDOW",
+    "Duplicates",
+    "InterruptedLoadError",
+    "Load",
+    "check_choice",
+    "check_load",
+    "interrupted",
+    "log_end",
+    "raise_failures",
+]
 
 WINDOW = 50_000
 """Items that wait to be interleaved: 38 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a key,
@@ -371,3 +390,104 @@ class Load:
 
 def _units(writes: list[Write]) -> int:
     return sum([write.units for write in writes])
+
+
+MOST_WINDOW = 10_000_000
+"""Items that a load can hold back."""
+
+
+def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
+    """Check them as they were given.
+
+    Raises:
+        ConfigurationError: one cannot work.
+    """
+    check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
+    if max_failures is not None:
+        check_count("max_failures", max_failures, "items", least=0)
+    check_choice("duplicates", duplicates, get_args(Duplicates))
+    write_rate(write_units)
+
+
+def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
+    """Check an option that is one of some texts.
+
+    Raises:
+        ConfigurationError: it is none of them.
+    """
+    if given not in kinds:
+        raise ConfigurationError(f"{name}={given!r:.200} is none of {', '.join(map(repr, kinds))}")
+
+
+_log = logging.getLogger("shardkit")
+
+
+class InterruptedLoadError(KeyboardInterrupt):
+    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
+
+    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
+    """
+
+    def __init__(self, message: str, report: BulkReport | None = None) -> None:
+        super().__init__(message, report)
+        self.report: BulkReport | None = report
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def interrupted(load: Load) -> InterruptedLoadError:
+    """Give what a load that was interrupted ends in."""
+    report = load.report
+    return InterruptedLoadError(
+        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, "
+        "loading again goes on from here",
+        report,
+    )
+
+
+def log_end(load: Load, table: str) -> None:
+    """Log why a load stopped, if it did, and its advice."""
+    if load.fatal is not None:
+        _log.warning("the load into table %s stopped: %s", table, load.fatal)
+    elif load.broken is not None:
+        # The error is the caller's own, and may show an item.
+        _log.warning("the load into table %s stopped, because its source broke off: %s", table, code_of(load.broken))
+    for advice in load.report.advice:
+        _log.warning("the load into table %s: %s", table, advice)
+
+
+def raise_failures(load: Load, *, collect: bool = False) -> None:
+    """Raise for the items that failed (unless they are collected), and for a load or a source that could not go on."""
+    report = load.report
+    if isinstance(load.fatal, ConfigurationError):
+        raise load.fatal
+    if load.fatal is not None:
+        raise BulkLoadError(
+            f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items taken are written, the "
+            "rest of the source was not read; mend the cause and load again",
+            report.failures,
+            report,
+        ) from load.fatal
+    if load.broken is not None:
+        raise BulkLoadError(
+            f"the source ended in an error after {report.items:,} items: {load.broken}; of these {report.written:,} "
+            "are written; mend the source and load again",
+            report.failures,
+            report,
+        ) from load.broken
+    if report.failures and not collect:
+        first = report.failures[0]
+        raise BulkLoadError(
+            f"{report.failed:,} of {report.items:,} items were not written, all others were; the first, at place "
+            f"{first.place}: {first.error}; failed holds them all with their reasons",
+            report.failures,
+            report,
+        ) from first.error
+    if report.failed_before and not collect:
+        raise BulkLoadError(
+            f"{report.failed_before:,} of the {report.resumed:,} items that the journal says are done failed then, the "
+            "others are written; load the dead letters once they are mended",
+            report.failures,
+            report,
+        )
