@@ -3,21 +3,63 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 from shardkit.bulk.batch_writer import BatchWriter
-from shardkit.errors import ConfigurationError
-from shardkit.reading import ReadingTable
-from shardkit.runtime.runner import Runner, draw_from, log_retry
+from shardkit.errors import UnsupportedOperationError
+from shardkit.runtime.drivers import Driver
+from shardkit.runtime.runner import Runner, log_retry, table_runner
+from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.programs import Programs
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.query.stream import Rows, StreamOfShards
 from shardkit.strategies import Strategy
 
-__all__ = ["ShardedTable"]
+__all__ = ["QueryItems", "ShardedTable"]
+
+_KEPT: Any = object()  # of a view: as in the table that it is made from
+# What boto3's ``Table`` shows of DescribeTable, most of it read from one call, made when the first is asked for.
+_ATTRIBUTES = frozenset(
+    (
+        "archival_summary",
+        "attribute_definitions",
+        "billing_mode_summary",
+        "creation_date_time",
+        "deletion_protection_enabled",
+        "disassociation_protection_enabled",
+        "global_secondary_indexes",
+        "global_table_settings_replication_mode",
+        "global_table_version",
+        "global_table_witnesses",
+        "item_count",
+        "key_schema",
+        "latest_stream_arn",
+        "latest_stream_label",
+        "local_secondary_indexes",
+        "multi_region_consistency",
+        "on_demand_throughput",
+        "provisioned_throughput",
+        "replicas",
+        "restore_summary",
+        "sse_description",
+        "stream_specification",
+        "table_arn",
+        "table_class_summary",
+        "table_id",
+        "table_name",
+        "table_size_bytes",
+        "table_status",
+        "vector_indexes",
+        "warm_throughput",
+    )
+)
 
 
-class ShardedTable(ReadingTable):
+class ShardedTable:
     """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
 
     Example::
@@ -53,14 +95,9 @@ class ShardedTable(ReadingTable):
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        meta = getattr(table, "meta", None)
-        if not hasattr(meta, "client") or not hasattr(table, "name"):
-            raise ConfigurationError(
-                f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
-            )
+        self._runner = table_runner(table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng)
+        self._programs = self._runner.programs
         self._table = table
-        self._programs = Programs(table.name, strategy, key_schema, draw_from(rng))
-        self._runner = Runner(table.meta.client, self._programs, max_concurrency)
         self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
 
     def __repr__(self) -> str:
@@ -70,6 +107,21 @@ class ShardedTable(ReadingTable):
     def strategy(self) -> Strategy:
         """How suffixes are chosen."""
         return self._programs.strategy
+
+    @property
+    def table(self) -> Any:
+        """The boto3 ``Table`` itself, unsharded."""
+        return self._table
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return str(self._table.name)
+
+    @property
+    def meta(self) -> Any:
+        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
+        return self._table.meta
 
     # Single items.
 
@@ -258,6 +310,177 @@ class ShardedTable(ReadingTable):
         """
         return BatchWriter(self._runner, overwrite_by_pkeys)
 
+    # Reads of many items.
+
+    def with_options(
+        self,
+        *,
+        timeout: float | None = _KEPT,
+        on_shard_error: Literal["raise", "partial"] = _KEPT,
+        max_concurrency: int | None = None,
+        max_buffer_bytes: int = _KEPT,
+    ) -> Self:
+        """Give a view of the same table whose merged reads have other options; those not given stay as they are.
+
+        Example::
+
+            page = orders.with_options(timeout=0.2, on_shard_error="partial").query(
+                KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50
+            )
+            page.get("ShardErrors")  # {57: TimeoutError(…)}: the shards whose items are missing
+
+        Args:
+            timeout: Seconds for a whole fan-out, waits for throttled shards included; None: no end but botocore's own.
+                In ``query_items`` and ``scan_items`` it is what each wait for the next items may take. A request that
+                hangs keeps its thread until botocore gives it up: set ``Config(read_timeout=…, retries=…)`` to match.
+            on_shard_error: ``"raise"``: a shard that fails raises :class:`ShardQueryError` with the others' items;
+                ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
+                missing. When all shards fail, the error is raised in any case.
+            max_concurrency: Requests of one fan-out that run side by side; None: as this table.
+            max_buffer_bytes: Bytes of memory that ``query_items`` may hold and have under way, 64 MB unless given.
+
+        Returns:
+            The view; it shares what this table has learnt (key schema, item sizes).
+
+        Raises:
+            ConfigurationError: An argument cannot work.
+
+        Cost: none. A view with another ``max_concurrency`` has a pool of threads of its own: keep it.
+        """
+        view = copy(self)
+        given: dict[str, Any] = {
+            "timeout": timeout,
+            "on_shard_error": on_shard_error,
+            "max_buffer_bytes": max_buffer_bytes,
+        }
+        options = {name: value for name, value in given.items() if value is not _KEPT}
+        if max_concurrency is not None:
+            view.__dict__["_runner"] = Runner(self.meta.client, self._programs, max_concurrency)
+        view.__dict__["_fan_out"] = replace(self._fan_out, concurrency=view.runner.concurrency, **options)
+        return view
+
+    def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
+        """Read one page of a logical key's items, merged over its shards in the order of the sort key.
+
+        Example::
+
+            page = orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
+
+        Args:
+            Shard: Read this shard only.
+            ReturnShards: Add ``Shards``, parallel to ``Items``.
+            query: As for boto3's ``Table.query``; ``ExclusiveStartKey`` is the ``LastEvaluatedKey`` of an earlier page,
+                or a primary key where the shard can be calculated from it.
+
+        Returns:
+            boto3's response. ``LastEvaluatedKey`` is ``{"shardkit": token}``; ``ConsumedCapacity`` is summed. Without
+            ``Limit`` a page is one page (1 MB) of every shard, up to the earliest place that a shard stopped at.
+
+        Raises:
+            UnsupportedExpressionError: No equality on the partition key, or a condition that suffixes would change.
+            CursorError: The cursor is damaged, or was made for another key, table or index.
+            ShardQueryError: Some shards failed; ``partial_items`` holds what the others brought.
+
+        A throttled shard is asked again, alone, from its first throttle on; where ``ThrottlingReasons`` say that the
+        table is short of throughput, all shards wait; the account's limit is not waited for.
+
+        Cost: at least one Query a shard, each at least 0.5 read units; with ``Limit`` each shard is asked for its share
+        in whole 4 KB blocks, and the ones that hold the page back are asked again; memory: shards × page.
+        IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
+        """
+        return self._runner.run(
+            self._programs.query(
+                query,
+                shard=Shard,
+                return_shards=ReturnShards,
+                fan_out=self._fan_out,
+            )
+        )
+
+    def query_items(
+        self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
+    ) -> QueryItems:
+        """Stream all items of a logical key, merged over its shards in the order of the sort key.
+
+        Example::
+
+            for order in orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")):
+                print(order["OrderId"])
+
+        Args:
+            Shard: Read this shard only.
+            ReturnShards: Yield ``(item, shard)``.
+            max_items: End after so many items.
+            query: As for :meth:`query`; ``Limit`` is the size of a page, in items over all shards.
+
+        Returns:
+            An iterator; its ``last_evaluated_key`` is the cursor behind the last item handed out.
+
+        Raises:
+            The same as :meth:`query`, when the first item is asked for.
+
+        Cost: nothing is read twice; pages start small (64 KB a shard) and grow to 1 MB, the next ones are fetched while
+        the caller works; at least one Query a shard. Memory: ``max_buffer_bytes`` (64 MB unless :meth:`with_options`
+        says otherwise), and at least one item a shard. IAM: ``dynamodb:Query``.
+        """
+        rows = Rows(return_shards=ReturnShards, max_items=max_items)
+        return QueryItems(
+            lambda: self._runner.run(self._programs.plan(query, Shard)),
+            lambda plan: self._programs.stream(plan, max_items=max_items, fan_out=self._fan_out),
+            self._runner.driver,
+            rows,
+        )
+
+    def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
+        """Read one page of the table (or of one segment), items with their logical keys.
+
+        Example::
+
+            orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)["Shards"]
+
+        Args:
+            ReturnShards: Add ``Shards``, parallel to ``Items``; None for an item that carries no suffix.
+            scan: As for boto3's ``Table.scan``.
+
+        Returns:
+            boto3's response.
+
+        Raises:
+            UnsupportedExpressionError: The filter compares the partition key, which is stored with a suffix.
+            CursorError: The cursor is damaged or was made for another table or index.
+
+        Cost: one Scan. IAM: ``dynamodb:Scan``.
+        """
+        return self._runner.run(self._programs.scan(scan, return_shards=ReturnShards))
+
+    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
+        """Stream the whole table, its segments side by side; the order is nobody's.
+
+        Example::
+
+            total = sum(order["Total"] for order in orders.scan_items(segments=4))
+
+        Args:
+            segments: How many parts are read at once.
+            ReturnShards: Yield ``(item, shard)``.
+            scan: As for boto3's ``Table.scan``; ``Limit`` is the size of a page.
+
+        Returns:
+            An iterator of items.
+
+        Raises:
+            ShardQueryError: Some segments failed, or did not answer within ``timeout=``.
+
+        Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
+        """
+        stream = self._runner.run(self._programs.segments(scan, segments, fan_out=self._fan_out))
+        driver = self._runner.driver(stream)
+        try:
+            while rows := driver.run():
+                yield from rows if ReturnShards else (item for item, _ in rows)
+        finally:
+            driver.close()
+
     # The ways out, for one's own transactions and streams.
 
     def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,3 +545,118 @@ class ShardedTable(ReadingTable):
     def runner(self) -> Runner:
         """What runs this table's operations; for the other rooms of shardkit."""
         return self._runner
+
+    # What boto3's ``Table`` does, and sharding does not touch.
+
+    def get_available_subresources(self) -> list[str]:
+        """Name boto3's subresources of a table (there are none)."""
+        names: list[str] = self._table.get_available_subresources()
+        return names
+
+    def load(self) -> None:
+        """Fetch the table's attributes (one DescribeTable)."""
+        self._table.load()
+
+    def reload(self) -> None:
+        """Fetch the table's attributes again (one DescribeTable)."""
+        self._table.reload()
+
+    def update(self, **options: Any) -> Any:
+        """Change the table's settings (UpdateTable)."""
+        return self._table.update(**options)
+
+    def delete(self, **options: Any) -> dict[str, Any]:
+        """Delete the table and all its items (DeleteTable)."""
+        response: dict[str, Any] = self._table.delete(**options)
+        return response
+
+    def wait_until_exists(self, **options: Any) -> None:
+        """Wait until the table is active."""
+        self._table.wait_until_exists(**options)
+
+    def wait_until_not_exists(self, **options: Any) -> None:
+        """Wait until the table is gone."""
+        self._table.wait_until_not_exists(**options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward boto3's own attributes; refuse what it offers and nobody has decided on, or has decided against."""
+        if name in _ATTRIBUTES:
+            return getattr(self._table, name)
+        if not name.startswith("_"):
+            operation = self.meta.client.meta.method_to_api_mapping.get(name)
+            decision = decide(operation or name)
+            if decision.action == "refuse" and (operation or hasattr(type(self._table), name)):
+                raise UnsupportedOperationError(
+                    f"{name} is not done on the sharded table {self.name!r}: {decision.reason}"
+                )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_ATTRIBUTES})
+
+
+class QueryItems(Iterator[Any]):
+    """The items of a merged Query, read as they are asked for; ``ShardedTable.query_items()`` makes it.
+
+    Example::
+
+        with orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")) as day:
+            first = next(day)  # nothing is read ahead after the block
+
+    Threads may share one.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[], Plan],
+        stream: Callable[[Plan], StreamOfShards],
+        driver: Callable[[StreamOfShards], Driver[Any]],
+        rows: Rows,
+    ) -> None:
+        self._plan = plan
+        self._stream_of = stream
+        self._driver_over = driver
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._stream: StreamOfShards | None = None
+        self._driver: Driver[Any] | None = None
+
+    def __next__(self) -> Any:
+        with self._lock:
+            if self._rows.wanting:
+                self._read()
+            return self._rows.take()
+
+    def _read(self) -> None:
+        if self._driver is None:
+            self._rows.plan = self._plan()
+            self._stream = self._stream_of(self._rows.plan)
+            self._driver = self._driver_over(self._stream)
+        try:
+            self._rows.add(self._driver.run())
+        except BaseException:
+            # As with a generator: what has failed, or was interrupted, gives no more; the cursor tells where it stood.
+            self._rows.end()
+            raise
+
+    @property
+    def last_evaluated_key(self) -> dict[str, str] | None:
+        """The cursor behind the last item handed out; None: before the first, and when all has been read."""
+        return self._rows.last_evaluated_key
+
+    @property
+    def shard_errors(self) -> dict[int | None, Exception]:
+        """With ``on_shard_error="partial"``: the shards that have failed so far, and why; their items are missing."""
+        return {} if self._stream is None else dict(self._stream.errors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._rows.end()
+        if self._driver is not None:
+            self._driver.close()
