@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,11 +33,6 @@ import moto  # noqa: F401 - with what it imports, so that no run of tests has to
 import pytest
 from coverage import CoverageData
 from hypothesis import Phase, settings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".cache" / "mutants"

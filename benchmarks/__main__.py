@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -31,7 +31,7 @@ PICTURE = ROOT / "docs" / "growth.svg"
 SIMULATED = ROOT / "docs" / "simulate.md"
 
 
-class Bench(str, Enum):
+class Bench(StrEnum):
     """The benches, in the order in which they run."""
 
     reads = "reads"

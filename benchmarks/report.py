@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +108,7 @@ def _number(value: float | None) -> str:
 def machine() -> str:
     """Describe in general terms what the figures were measured on."""
     return (
-        f"Measured {datetime.now(timezone.utc):%Y-%m-%d} on {os.cpu_count()} cores, {platform.system()} "
+        f"Measured {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores, {platform.system()} "
         f"{platform.machine()}, {platform.python_implementation()} {platform.python_version()}; "
         f"{', '.join(map(_version, _LIBRARIES))}."
     )

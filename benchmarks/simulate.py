@@ -164,7 +164,7 @@ class EndlessRetries(Retries):
         while True:
             try:
                 return (yield from super().call(send))
-            except Exception as error:  # noqa: PERF203 - each call's error is its own
+            except Exception as error:
                 if not is_throttle(error):
                     raise
                 self.raised += 1

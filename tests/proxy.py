@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from types import TracebackType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 import urllib3
@@ -130,7 +130,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Proxy:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

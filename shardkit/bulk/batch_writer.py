@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from shardkit.bulk.load_machine import Load, log_end, raise_failures
 from shardkit.bulk.queue import BATCH_ITEMS
@@ -60,7 +60,7 @@ class BatchWriter:
             log_end(self._load, self._table)
             raise_failures(self._load)
 
-    def __enter__(self) -> BatchWriter:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -10,7 +10,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
@@ -407,7 +407,7 @@ class Loading:
         raise_failures(self.load, collect=self._options.on_error == "collect")
         return self.load.report
 
-    def __enter__(self) -> Loading:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,8 +20,7 @@ from shardkit.runtime.observers import Call
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = [
     "Attached",

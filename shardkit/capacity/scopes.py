@@ -22,10 +22,10 @@ from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
     from rich.console import ConsoleRenderable
     from rich.table import Table
-    from typing_extensions import Self
 
 __all__ = ["HotKey", "Scope", "Totals", "as_dict", "as_json", "as_text", "plain", "rich_table", "scopes_of", "table_of"]
 

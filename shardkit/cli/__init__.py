@@ -69,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         app = build_app()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"rich", "tomli", "typer"}:
+        if (error.name or "").partition(".")[0] not in {"rich", "typer"}:
             raise
         sys.stderr.write(install_hint(error.name, next(iter(given), None)))
         raise SystemExit(2) from None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 import typer
 from boto3.session import Session
@@ -295,7 +295,7 @@ class Progress:
         self._opened = ExitStack()
         self._live: Live | None = None
 
-    def __enter__(self) -> Progress:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         if self._console is not None and self._console.is_terminal:
             live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live = self._opened.enter_context(live)

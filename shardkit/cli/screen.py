@@ -16,8 +16,9 @@ from rich.table import Table
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from rich.console import Console
-    from typing_extensions import Self
 
 __all__ = [
     "LINE_SECONDS",

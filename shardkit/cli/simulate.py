@@ -6,7 +6,7 @@ Exit codes: 0 all was written and read · 1 in some way not all of it · 2 wrong
 from __future__ import annotations
 
 import json
-import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,11 +47,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["pictures", "plot", "reasons", "scales", "show", "simulate"]
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 _MOST_BYTES = 1_000_000

@@ -26,7 +26,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from boto3.session import Session
 from botocore.config import Config
@@ -146,7 +146,7 @@ class Processes:
             codes = [process.exitcode for process in self._processes]
         return ", ".join(f"exit code {code}" for code in codes if code is not None)
 
-    def __enter__(self) -> Processes:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:

@@ -23,8 +23,7 @@ from shardkit.testing.report import Hot, complaint_of, hottest_keys, hottest_par
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["SimulatedPartitions", "simulate_partitions"]
 
@@ -123,7 +122,7 @@ class SimulatedPartitions:
         for item in self.clock.pace(items, per_second=per_second):
             try:
                 call(item)
-            except ClientError as error:  # noqa: PERF203 - one call's error is its own
+            except ClientError as error:
                 if not is_throttle(error):
                     raise
                 throttled += 1

@@ -397,7 +397,7 @@ def test_a_table_or_strategy_that_is_none(table: Table, wrong: Any) -> None:
 
 ERRORS: list[ShardkitError] = [
     errors.AmbiguousItemError("message", [1, None]),
-    errors.BulkLoadError(
+    BulkLoadError(
         "message", [BulkResult(KEY, 0, 3, ok=False, error=InvalidKeyError("why"))], BulkReport(items=1, failed=1)
     ),
     errors.MissingCredentialsError("message"),

@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +15,6 @@ import pytest
 
 import shardkit
 import shardkit.testing
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"boto3", "botocore", "moto", "orjson", "urllib3", "asyncio", "concurrent", "multiprocessing"}

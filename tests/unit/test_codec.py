@@ -143,14 +143,14 @@ def test_round_trip_through_http(item: dict[str, Any]) -> None:
         assert typed(from_wire_item(body["Item"])) == typed(wanted)
 
 
-class Colour(str, enum.Enum):
+class Colour(str, enum.Enum):  # noqa: UP042 - its str() is not its value
     RED = "red"
 
     def __str__(self) -> str:
         return "no colour"
 
 
-class Wide(str, enum.Enum):
+class Wide(str, enum.Enum):  # noqa: UP042 - its str() is not its value
     """An Enum whose value is not its text."""
 
     A4 = "a4"

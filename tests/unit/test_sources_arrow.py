@@ -78,7 +78,7 @@ def test_every_row_once(
     assert left == [pair for pair in in_order if pair[0] not in places]
 
 
-UTC_NOON = dt.datetime(2014, 7, 9, 12, tzinfo=dt.timezone.utc)
+UTC_NOON = dt.datetime(2014, 7, 9, 12, tzinfo=dt.UTC)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_binary_keys_become_bytes() -> None:
 
 
 def test_a_text_subclass_keeps_its_text() -> None:
-    class Color(str, Enum):
+    class Color(str, Enum):  # noqa: UP042 - its str() is not its value
         RED = "red"
 
     assert RandomSuffix(2).physical_keys(Color.RED) == ("red.1", "red.2")

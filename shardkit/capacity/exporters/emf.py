@@ -26,8 +26,7 @@ from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["EmbeddedMetrics"]
 

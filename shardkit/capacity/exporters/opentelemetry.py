@@ -20,9 +20,9 @@ from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from types import TracebackType
+    from typing import Self
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
-    from typing_extensions import Self
 
 __all__ = ["CapacityInstruments"]
 
