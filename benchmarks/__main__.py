@@ -22,7 +22,7 @@ from benchmarks.reads import latency, reads
 from benchmarks.single import single
 from benchmarks.units import Case, figures, units
 from benchmarks.window import window
-from tests import engines
+from tests.support import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
 

@@ -13,7 +13,7 @@ import boto3
 from benchmarks.growth import COLOURS, GREY, ROOT, style
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable
 from shardkit.cli.flights import fresh_table, read_flights
-from tests.engines import engine_endpoint
+from tests.support.engines import engine_endpoint
 
 __all__ = ["DAYS", "PICTURE", "SHARDS", "draw", "hot_day", "week"]
 

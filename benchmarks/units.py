@@ -19,7 +19,7 @@ from benchmarks.orders import DAY, order_id, strategy_of
 from benchmarks.wire import Wire
 from shardkit import ShardedTable
 from shardkit.capacity import item_size
-from tests import engines
+from tests.support import engines
 
 __all__ = ["Case", "figures", "units"]
 

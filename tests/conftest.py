@@ -13,7 +13,7 @@ from botocore.config import Config
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from tests import engines
+from tests.support import engines
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

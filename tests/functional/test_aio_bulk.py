@@ -15,10 +15,10 @@ import pytest
 
 from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
 from shardkit.bulk.sources.opening import open_source
-from tests.disks import full_disk
-from tests.fakes import Clock
-from tests.proxy import Fault, Proxy
-from tests.tables import make_table
+from tests.support.disks import full_disk
+from tests.support.fakes import Clock
+from tests.support.proxy import Fault, Proxy
+from tests.support.tables import make_table
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore")

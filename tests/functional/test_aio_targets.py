@@ -12,7 +12,7 @@ from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
 from shardkit.capacity import Usage
-from tests.wire import Body, Service, serving
+from tests.support.wire import Body, Service, serving
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore")

@@ -28,8 +28,8 @@ from shardkit.errors import (
     UnsupportedExpressionError,
     UnsupportedParameterError,
 )
-from tests.recorder import answering, recording
-from tests.tables import GlobalIndex, make_table
+from tests.support.recorder import answering, recording
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

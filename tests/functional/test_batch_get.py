@@ -11,8 +11,8 @@ from botocore.config import Config
 
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, ShardedTable, ShardQueryError, Unsharded
 from shardkit.errors import InvalidKeyError
-from tests.recorder import answering, recording
-from tests.tables import make_table
+from tests.support.recorder import answering, recording
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -15,8 +15,8 @@ from botocore.exceptions import ClientError
 
 from shardkit import BulkLoadError, CalculatedSuffix, ConfigurationError, RandomSuffix, ShardedTable, ShardUnknownError
 from shardkit.bulk.batch_writer import BatchWriter
-from tests.fakes import Clock, Fault, Faults, once, timeless
-from tests.tables import make_table
+from tests.support.fakes import Clock, Fault, Faults, once, timeless
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

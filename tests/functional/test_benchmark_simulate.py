@@ -24,7 +24,7 @@ from shardkit.core.machine import Answer, Send, Steps
 from shardkit.partitions import Simulator, Throttle
 from shardkit.partitions.scenarios.clients import batch_writer
 from shardkit.partitions.scenarios.retries import ATTEMPTS
-from tests.fakes import client_error
+from tests.support.fakes import client_error
 
 
 def named(writes: Iterable[Write]) -> list[tuple[Any, ...]]:

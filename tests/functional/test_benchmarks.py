@@ -30,7 +30,7 @@ from benchmarks.units import Case, Day, block_units, figures
 from benchmarks.window import item_bytes, load, message
 from benchmarks.wire import Wire
 from shardkit.capacity import item_size
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 SHARDS, ITEMS = 4, 40
 ON_ONE = Key("Date").eq(f"{DAY}.1")

@@ -10,9 +10,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit import CapacityBudget, CapacityBudgetError
-from tests.budgeted import budget, client, clock, put, reported, service
-from tests.fakes import Clock
-from tests.wire import Service, a_client, error
+from tests.support.budgeted import budget, client, clock, put, reported, service
+from tests.support.fakes import Clock
+from tests.support.wire import Service, a_client, error
 
 __all__ = ["budget", "client", "clock", "service"]
 

@@ -11,8 +11,8 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError
-from tests.fakes import Clock
-from tests.wire import Service, serving
+from tests.support.fakes import Clock
+from tests.support.wire import Service, serving
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore")

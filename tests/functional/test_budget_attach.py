@@ -11,9 +11,9 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from shardkit import CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
-from tests.budgeted import KEY_SCHEMA, budget, client, clock, put, service
-from tests.fakes import Clock
-from tests.wire import Service
+from tests.support.budgeted import KEY_SCHEMA, budget, client, clock, put, service
+from tests.support.fakes import Clock
+from tests.support.wire import Service
 
 __all__ = ["budget", "client", "clock", "service"]
 

@@ -10,8 +10,8 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import BulkLoadError, CalculatedSuffix, CapacityBudget, CapacityBudgetError, ShardedTable, bulk_load
-from tests.fakes import Clock
-from tests.tables import make_table
+from tests.support.fakes import Clock
+from tests.support.tables import make_table
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from shardkit import (
 )
 from shardkit.bulk.load_machine import STALLED_SECONDS
 from shardkit.bulk.pacing import TablePace
-from tests.fakes import Fault, Faults, once, timeless
-from tests.tables import make_table
+from tests.support.fakes import Fault, Faults, once, timeless
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -14,8 +14,8 @@ import pytest
 
 from shardkit import RandomSuffix, ShardedTable, bulk_load
 from shardkit.bulk.load_machine import InterruptedLoadError, Load
-from tests.fakes import Fault, Faults, once, timeless
-from tests.tables import make_table
+from tests.support.fakes import Fault, Faults, once, timeless
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

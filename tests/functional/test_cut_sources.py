@@ -20,7 +20,7 @@ from shardkit.bulk.journal import Journal
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 from shardkit.errors import ConfigurationError
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -23,7 +23,7 @@ import pytest
 import shardkit
 from shardkit import BulkReport, BulkResult, CalculatedSuffix, ShardTally
 from shardkit.core.interleave import Interleave
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -24,8 +24,8 @@ from shardkit import (
     errors,
 )
 from shardkit.sharding.operations import DECISIONS, KEYWORDS
-from tests import engines
-from tests.tables import make_table
+from tests.support import engines
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -16,7 +16,20 @@ from shardkit import ConfigurationError
 from shardkit.core.machine import Send
 from shardkit.runtime.drivers import transport
 from shardkit.runtime.hooks import prepare
-from tests.wire import ANSWERS, BYTES, PARAMS, TEXT, THROTTLE, Wire, a_client, echo, error, get, read_by_us, wired
+from tests.support.wire import (
+    ANSWERS,
+    BYTES,
+    PARAMS,
+    TEXT,
+    THROTTLE,
+    Wire,
+    a_client,
+    echo,
+    error,
+    get,
+    read_by_us,
+    wired,
+)
 
 
 @pytest.fixture

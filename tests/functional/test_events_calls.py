@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ParamValidationError
 from shardkit.core.machine import Answer, Send
 from shardkit.runtime.drivers import transport
 from shardkit.runtime.hooks import prepare
-from tests.wire import ANSWERS, BYTES, PARAMS, Wire, a_client, echo, error, get, read_by_us, wired
+from tests.support.wire import ANSWERS, BYTES, PARAMS, Wire, a_client, echo, error, get, read_by_us, wired
 
 EVENTS = ["provide-client-params", "before-parameter-build", "before-call", "request-created", "before-sign",
           "before-send", "before-parse", "response-received", "needs-retry", "after-call"]  # fmt: skip

@@ -14,7 +14,7 @@ from shardkit.core.machine import Send
 from shardkit.runtime.drivers import async_transport
 from shardkit.runtime.hooks import observe, prepare
 from shardkit.runtime.observers import Call
-from tests.wire import BYTES, THROTTLE, echo, error, get, read_by_us, serving, wired
+from tests.support.wire import BYTES, THROTTLE, echo, error, get, read_by_us, serving, wired
 
 REASONS = [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": "arn:aws:dynamodb:us-east-1:1:table/T"}]
 PACED = Send("GetItem", get().params, paced=True)

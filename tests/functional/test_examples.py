@@ -23,7 +23,7 @@ from botocore.compat import HTTPHeaders
 
 from examples import bulk_loader, fan_out_read, wrap_existing_table
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -19,8 +19,8 @@ from botocore.exceptions import ClientError, ParamValidationError
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedParameterError
-from tests.fakes import timeless
-from tests.wire import THROTTLE, Service, error, serving
+from tests.support.fakes import timeless
+from tests.support.wire import THROTTLE, Service, error, serving
 
 SHARDS = 4
 K = Key("pk").eq("k")

@@ -12,8 +12,8 @@ import pytest
 
 from shardkit import BulkLoadError, BulkResult, RandomSuffix, ShardedTable, ShardkitError, bulk_load, streaming_bulk
 from shardkit.cli import build_app
-from tests.disks import full_disk
-from tests.tables import make_table
+from tests.support.disks import full_disk
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

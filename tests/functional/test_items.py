@@ -21,8 +21,8 @@ from shardkit import (
     UnsupportedExpressionError,
 )
 from shardkit.errors import InvalidKeyError
-from tests.recorder import Recorder, recording
-from tests.tables import make_table
+from tests.support.recorder import Recorder, recording
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -21,7 +21,7 @@ from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

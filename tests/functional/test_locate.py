@@ -11,8 +11,8 @@ from boto3.dynamodb.conditions import Attr
 
 from shardkit import AmbiguousItemError, RandomSuffix, ShardedTable, ShardQueryError, ShardUnknownError
 from shardkit.errors import UnsupportedExpressionError
-from tests.recorder import answering, recording
-from tests.tables import make_table
+from tests.support.recorder import answering, recording
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -12,8 +12,8 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, bulk_load
-from tests.fakes import Faults, timeless
-from tests.tables import make_table
+from tests.support.fakes import Faults, timeless
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from botocore.exceptions import BotoCoreError
 from shardkit import CapacityMeter
 from shardkit.capacity import Usage
 from shardkit.core.machine import Send
-from tests.wire import THROTTLE, Body, Service, a_client, error, get, serving, wired
+from tests.support.wire import THROTTLE, Body, Service, a_client, error, get, serving, wired
 
 HOT = "TableReadKeyRangeThroughputExceeded"
 REASONS = [{"reason": HOT, "resource": "arn:aws:dynamodb:us-east-1:1:table/T"}]

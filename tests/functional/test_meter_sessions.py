@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from shardkit import CapacityMeter
 from shardkit.errors import ConfigurationError
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 
 @pytest.fixture

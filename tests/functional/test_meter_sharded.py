@@ -9,7 +9,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, bulk_load
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 DAY: dict[str, Any] = {"KeyConditionExpression": Key("Date").eq("2014-07-09")}
 

@@ -19,9 +19,9 @@ from botocore.stub import Stubber
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, ShardQueryError, bulk_load
 from shardkit.core.machine import Send
 from shardkit.runtime.hooks import observe
-from tests.fakes import Clock, timeless
 from tests.functional.test_events_throttles import Seen
-from tests.wire import ANSWERS, PARAMS, Service, serving, wired
+from tests.support.fakes import Clock, timeless
+from tests.support.wire import ANSWERS, PARAMS, Service, serving, wired
 
 HTML = b"<html><body>Please log in to the network.</body></html>"
 NO_JSON = {

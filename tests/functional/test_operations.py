@@ -10,7 +10,7 @@ from botocore import xform_name
 
 from shardkit import CalculatedSuffix, ShardedTable, UnsupportedOperationError
 from shardkit.sharding.operations import DECISIONS, decide
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -103,7 +103,7 @@ def test_what_boto3s_table_has_not_is_an_ordinary_attribute_error(orders: Sharde
 
 def test_looking_for_an_attribute_sends_nothing(orders: ShardedTable) -> None:
     """hasattr() on a sharded table is no request to the service."""
-    from tests.recorder import recording
+    from tests.support.recorder import recording
 
     names: list[Any] = ["nonsense", "execute_statement", "search_vectors", "batch_get_item"]
     with recording(orders.meta.client) as wire:

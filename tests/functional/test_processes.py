@@ -10,8 +10,8 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, InvalidKeyError, ShardedTable
-from tests.recorder import recording
-from tests.tables import make_table
+from tests.support.recorder import recording
+from tests.support.tables import make_table
 
 DAY = Key("Date").eq("2014-07-09")
 

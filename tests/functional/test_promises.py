@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, bulk_load
 from shardkit.errors import ConfigurationError
-from tests.recorder import recording
-from tests.tables import GlobalIndex, make_table
+from tests.support.recorder import recording
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedExpressionError
-from tests.equivalence import Case, Reading, cases, check, compare, kept, make_pair, read
-from tests.queries import SHAPES
-from tests.recorder import answering, recording
-from tests.tables import GlobalIndex, LocalIndex, make_table
+from tests.support.equivalence import Case, Reading, cases, check, compare, kept, make_pair, read
+from tests.support.queries import SHAPES
+from tests.support.recorder import answering, recording
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

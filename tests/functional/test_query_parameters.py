@@ -20,8 +20,8 @@ from shardkit.errors import (
     UnsupportedParameterError,
 )
 from shardkit.sharding.operations import KEYWORDS
-from tests.recorder import recording
-from tests.tables import GlobalIndex, LocalIndex, make_table
+from tests.support.recorder import recording
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -16,8 +16,8 @@ from shardkit import (
     Unsharded,
     UnsupportedExpressionError,
 )
-from tests.recorder import answering, recording
-from tests.tables import GlobalIndex, make_table
+from tests.support.recorder import answering, recording
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -23,7 +23,7 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.cli.flights import read_flights
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 moto_server = pytest.importorskip("moto.server", exc_type=ImportError)
 pytest.importorskip("flask")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardkit import BulkLoadError, CalculatedSuffix, ShardedTable, bulk_load
-from tests.fakes import Fault, Faults, once, timeless
-from tests.tables import GlobalIndex, make_table
+from tests.support.fakes import Fault, Faults, once, timeless
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -11,10 +11,10 @@ from random import Random
 import pytest
 
 from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, Strategy
-from tests.disks import full_disk
-from tests.engines import EngineName
-from tests.loading import Job, make_orders, stored, write_orders
-from tests.proxy import PASSING, Fault, Proxy, some_faults
+from tests.support.disks import full_disk
+from tests.support.engines import EngineName
+from tests.support.loading import Job, make_orders, stored, write_orders
+from tests.support.proxy import PASSING, Fault, Proxy, some_faults
 
 LINES = 2000
 

@@ -13,9 +13,9 @@ from random import Random
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy
-from tests.engines import EngineName
-from tests.loading import WORKERS, Job, make_orders, stored, write_orders
-from tests.proxy import Proxy, Stage
+from tests.support.engines import EngineName
+from tests.support.loading import WORKERS, Job, make_orders, stored, write_orders
+from tests.support.proxy import Proxy, Stage
 
 KILLS = 13  # of each of four loads: 52 in all
 INTERRUPTIONS = 3
@@ -27,7 +27,7 @@ Endpoint = Callable[[EngineName], str]
 
 # A process of its own, forked off one that has imported all and has no threads: it starts in 20 ms.
 processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(["tests.loading"])
+processes.set_forkserver_preload(["tests.support.loading"])
 
 
 class Killer:

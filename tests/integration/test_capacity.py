@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shardkit.capacity import ItemChange, TableUnits, item_size
 from shardkit.dynamodb.values import number_size
-from tests import charged, engines
-from tests.charged import Charged, units
-from tests.sized_items import KB, NAMES, WireItem, aligned_size, number, value
+from tests.support import charged, engines
+from tests.support.charged import Charged, units
+from tests.support.sized_items import KB, NAMES, WireItem, aligned_size, number, value
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

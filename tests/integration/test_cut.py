@@ -11,9 +11,9 @@ from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 
 from shardkit import CalculatedSuffix, ShardedTable
-from tests.engines import EngineName
-from tests.loading import make_orders
-from tests.proxy import Proxy
+from tests.support.engines import EngineName
+from tests.support.loading import make_orders
+from tests.support.proxy import Proxy
 
 ORDER = {"Date": "2014-07-09", "OrderId": 17}
 CALLS: dict[str, Callable[[ShardedTable], Any]] = {

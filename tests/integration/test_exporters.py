@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load
 from shardkit.capacity.exporters.emf import EmbeddedMetrics
 from shardkit.capacity.exporters.prometheus import CapacityCollector
-from tests.tables import GlobalIndex, make_table
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

@@ -15,8 +15,8 @@ from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.strategies import Strategy
-from tests.equivalence import Item, Pair, Reading, compare, lopsided, make_pair, readings, write
-from tests.queries import SHAPES, Query, queries
+from tests.support.equivalence import Item, Pair, Reading, compare, lopsided, make_pair, readings, write
+from tests.support.queries import SHAPES, Query, queries
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

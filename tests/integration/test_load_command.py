@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
-from tests.engines import EngineName
-from tests.tables import GlobalIndex, LocalIndex, make_table
+from tests.support.engines import EngineName
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

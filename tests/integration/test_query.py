@@ -9,10 +9,10 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given, settings
 
 from shardkit import RandomSuffix, ShardedTable
-from tests.equivalence import Case, cases, check, kept, make_pair
-from tests.long_numbers import check_long_numbers
-from tests.queries import SHAPES
-from tests.tables import make_table
+from tests.support.equivalence import Case, cases, check, kept, make_pair
+from tests.support.long_numbers import check_long_numbers
+from tests.support.queries import SHAPES
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

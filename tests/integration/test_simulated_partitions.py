@@ -12,9 +12,9 @@ from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from shardkit.testing import VirtualClock, simulate_partitions
-from tests import engines
 from tests.conftest import REGION
-from tests.tables import GlobalIndex, LocalIndex, make_table
+from tests.support import engines
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

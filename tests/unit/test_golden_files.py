@@ -19,8 +19,8 @@ from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.writes import DeadLetter
 from shardkit.core.machine import Done, Send, Wait
-from tests.fakes import Clock, Service, client_error, sharding, some
-from tests.strategies import VECTORS
+from tests.support.fakes import Clock, Service, client_error, sharding, some
+from tests.support.strategies import VECTORS
 
 HEADER = {
     "table": "Orders",

@@ -13,7 +13,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from shardkit import BulkLoadError, CalculatedSuffix, CursorError, RandomSuffix, Strategy, Unsharded
 from shardkit.errors import ShardkitError, UnsupportedExpressionError
 from tests.functional.contract.faces import Face, FaceTable
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 ITEMS: list[dict[str, Any]] = [
     {"Date": date, "OrderId": f"A{number:03}", "Amount": Decimal(number % 5)}

@@ -23,7 +23,7 @@ from shardkit import (
     Unsharded,
 )
 from tests.functional.contract.faces import Face, FaceTable
-from tests.tables import make_table
+from tests.support.tables import make_table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 ITEM: dict[str, Any] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
-from tests.loading import Job, connected, make_orders
+from tests.support.loading import Job, connected, make_orders
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from shardkit import BulkLoadError, InterruptedLoadError, ShardedTable, bulk_load
-from tests.disks import full_disk
-from tests.loading import WORKERS, Job, connected, stored, write_orders
-from tests.processes import linux, some, soon
-from tests.proxy import Proxy, Stage
+from tests.support.disks import full_disk
+from tests.support.loading import WORKERS, Job, connected, stored, write_orders
+from tests.support.processes import linux, some, soon
+from tests.support.proxy import Proxy, Stage
 
 LINES = 600
 

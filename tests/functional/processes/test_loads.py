@@ -21,10 +21,10 @@ from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
 from shardkit.dynamodb.body import encode
 from shardkit.runtime.processes import alike
-from tests.fakes import timeless
-from tests.loading import Job, connected, stored, write_orders
-from tests.processes import SECONDS, linux, some, soon
-from tests.proxy import PASSING, Proxy, Stage, some_faults
+from tests.support.fakes import timeless
+from tests.support.loading import Job, connected, stored, write_orders
+from tests.support.processes import SECONDS, linux, some, soon
+from tests.support.proxy import PASSING, Proxy, Stage, some_faults
 
 LINES = 600
 

@@ -12,8 +12,8 @@ from moto import mock_aws
 
 from shardkit.testing import SimulatedPartitions, VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.simulated import SHARES, Simulate
-from tests.tables import GlobalIndex, LocalIndex, make_table
+from tests.support.simulated import SHARES, Simulate
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

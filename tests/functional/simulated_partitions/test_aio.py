@@ -15,8 +15,8 @@ from shardkit import CalculatedSuffix, ConfigurationError
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.simulated import SHARES
-from tests.tables import make_table
+from tests.support.simulated import SHARES
+from tests.support.tables import make_table
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore", reason="needs the async extra")

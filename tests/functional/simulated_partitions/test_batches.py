@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.simulated import KEY, KEY_RANGE, SHARES, Simulate, days_apart, order, put_requests, stored, throttled
-from tests.tables import make_table
+from tests.support.simulated import KEY, KEY_RANGE, SHARES, Simulate, days_apart, order, put_requests, stored, throttled
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

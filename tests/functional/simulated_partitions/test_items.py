@@ -12,8 +12,8 @@ from moto import mock_aws
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.simulated import KEY_RANGE, SHARES, Simulate, order, stored, throttled
-from tests.tables import make_table
+from tests.support.simulated import KEY_RANGE, SHARES, Simulate, order, stored, throttled
+from tests.support.tables import make_table
 
 
 def test_a_throttle_is_the_services_own(orders: Any, simulate: Simulate) -> None:

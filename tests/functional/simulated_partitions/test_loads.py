@@ -17,8 +17,8 @@ from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import Simulator
 from shardkit.testing import VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.simulated import SHARES
-from tests.tables import make_table
+from tests.support.simulated import SHARES
+from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table

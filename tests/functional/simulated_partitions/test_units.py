@@ -10,7 +10,7 @@ import pytest
 
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.testing import VirtualClock
-from tests.simulated import KEY, Simulate, order, throttled
+from tests.support.simulated import KEY, Simulate, order, throttled
 
 
 def test_a_write_costs_by_the_larger_of_before_and_after(

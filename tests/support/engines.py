@@ -1,0 +1,140 @@
+"""Local engines that speak DynamoDB's protocol over HTTP, started when a test first asks for one."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+EngineName = Literal["dynoxide", "dynamodb_local"]
+ENGINES: tuple[EngineName, ...] = ("dynoxide", "dynamodb_local")
+
+FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "engines"
+DYNOXIDE = FOLDER / "dynoxide-linux-x64-1.2.1" / "package"
+DYNAMODB_LOCAL = FOLDER / "amplify-dynamodb-simulator-2.9.30" / "package" / "emulator"
+
+START_ATTEMPTS = 3
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class EngineUnavailableError(Exception):
+    """The engine is not on this machine: the message says what is missing."""
+
+
+class EngineStartError(Exception):
+    """The engine is on this machine, and did not start."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    process: subprocess.Popen[bytes]
+    endpoint: str
+
+
+_running: dict[EngineName, _Running] = {}
+
+
+def missing(name: EngineName) -> str | None:
+    """Why this engine cannot be started here; None where it can."""
+    wanted = DYNOXIDE / "dynoxide" if name == "dynoxide" else DYNAMODB_LOCAL / "DynamoDBLocal.jar"
+    if not wanted.exists():
+        return f"{name} is not unpacked under .cache/engines: run `bash .ci/engines`"
+    if name == "dynamodb_local" and shutil.which("java") is None:
+        return "dynamodb_local needs java (17 or newer) on the PATH"
+    return None
+
+
+def engine_endpoint(name: EngineName) -> str:
+    """The URL of a running engine, which is started if this is the first call for it.
+
+    Raises:
+        EngineUnavailableError: it is not on this machine.
+        EngineStartError: it did not start.
+    """
+    running = _running.get(name)
+    if running is None or running.process.poll() is not None:
+        reason = missing(name)
+        if reason is not None:
+            raise EngineUnavailableError(reason)
+        running = _running[name] = _start(name)
+    return running.endpoint
+
+
+def stop_engines() -> None:
+    """End every engine that this process started."""
+    while _running:
+        _, running = _running.popitem()
+        _stop(running.process)
+
+
+def _start(name: EngineName) -> _Running:
+    said = ""
+    # Between the choice of a free port and the engine's own bind another process may take it: hence more than one try.
+    for _ in range(START_ATTEMPTS):
+        port = _free_port()
+        with tempfile.TemporaryFile() as log:
+            process = subprocess.Popen(
+                _command(name, port),
+                cwd=DYNAMODB_LOCAL if name == "dynamodb_local" else DYNOXIDE,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            if _wait_for_port(process, port):
+                return _Running(process, f"http://127.0.0.1:{port}")
+            _stop(process)
+            log.seek(0)
+            said = log.read().decode(errors="replace")[-2000:]
+    message = f"{name} did not start; the last that it said:\n{said}"
+    raise EngineStartError(message)
+
+
+def _command(name: EngineName, port: int) -> list[str]:
+    if name == "dynoxide":
+        # Without --db-path its data are in memory.
+        return [str(DYNOXIDE / "dynoxide"), "--host", "127.0.0.1", "--port", str(port)]
+    return [
+        "java",
+        "-Djava.library.path=./DynamoDBLocal_lib",
+        "-jar",
+        "DynamoDBLocal.jar",
+        "-inMemory",
+        "-disableTelemetry",
+        "-port",
+        str(port),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], port: int) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.02)
+        else:
+            # Another process may be listening there: ours has to be alive still.
+            return process.poll() is None
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

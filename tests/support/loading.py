@@ -1,0 +1,118 @@
+"""A load that a test can run in a process of its own, kill and resume; and what must be in the table at its end."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+
+from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, bulk_load
+from shardkit.bulk.sources.opening import open_source
+from tests.support.fakes import timeless
+from tests.support.tables import make_table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBServiceResource
+
+_NUMBER = re.compile(r"(?:OrderId\D+|\[)(\d+)")
+WORKERS = 4
+DAYS = 7
+
+
+@dataclass(frozen=True)
+class Job:
+    """A load of ``orders.jsonl`` in a folder, with its journal and dead letters beside it."""
+
+    endpoint: str
+    table: str
+    strategy: Strategy
+    folder: Path
+    cursors: int = 1
+
+    @property
+    def dead(self) -> list[int]:
+        """The numbers of the lines that failed."""
+        lines = (self.folder / "dead.jsonl").read_text("utf-8").splitlines()
+        return sorted(int(found[1]) for line in lines if (found := _NUMBER.search(line)))
+
+    def run(self, *, meter: CapacityMeter | None = None, **options: Any) -> BulkReport:
+        """Load, or go on where it was left."""
+        resource = connected(self.endpoint)
+        try:
+            orders = ShardedTable(resource.Table(self.table), self.strategy)
+            timeless(orders)
+            if meter is not None:
+                meter.attach(orders)
+            source = open_source(str(self.folder / "orders.jsonl"), table=orders, cursors=self.cursors)
+            return bulk_load(
+                orders,
+                source,
+                **{
+                    "workers": WORKERS,
+                    "window": 200,
+                    "on_error": "collect",
+                    "journal": self.folder / "orders.journal",
+                    "dead_letters": self.folder / "dead.jsonl",
+                    **options,
+                },
+            )
+        finally:
+            resource.meta.client.close()
+
+
+def connected(endpoint: str) -> DynamoDBServiceResource:
+    """A resource whose client tries each request once: what comes of it is ours to decide."""
+    return boto3.resource(
+        "dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1})
+    )
+
+
+def make_orders(endpoint: str) -> str:
+    """Make a table of orders by day and number, and give its name."""
+    resource = connected(endpoint)
+    table = make_table(resource, ("Date", "S"), ("OrderId", "N"))
+    resource.meta.client.close()
+    return table.name
+
+
+def write_orders(path: Path, count: int, *, again: float = 0.0, bad: float = 0.01) -> tuple[list[str], list[int]]:
+    """Write so many lines of orders, sorted by day; some for a key that came before, and some that cannot be loaded.
+
+    Gives what the table must hold, as text, and the numbers of the bad lines, from 0.
+    """
+    rng = Random(count)
+    lines: list[str] = []
+    wanted: dict[tuple[str, int], dict[str, Any]] = {}
+    wrong: list[int] = []
+    for number in range(count):
+        order = {"Date": f"2014-07-{1 + number * DAYS // count}", "OrderId": number, "Note": "x" * rng.randrange(300)}
+        if wanted and rng.random() < again:
+            order["Date"], order["OrderId"] = rng.choice(list(wanted)[-100:])
+        if rng.random() < bad:
+            wrong.append(number)
+            lines.append(rng.choice([f'{{"OrderId": {number}', f'{{"OrderId": {number}, "Date": ""}}', f"[{number}]"]))
+            continue
+        wanted[str(order["Date"]), int(str(order["OrderId"]))] = order
+        lines.append(json.dumps(order))
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return sorted(_text(order["Date"], order["OrderId"], order["Note"]) for order in wanted.values()), wrong
+
+
+def stored(endpoint: str, table: str, strategy: Strategy) -> list[str]:
+    """What the table holds, as ``write_orders`` gives it; an item that is there twice is there twice."""
+    resource = connected(endpoint)
+    pages = resource.meta.client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+    items = [item for page in pages for item in page["Items"]]
+    resource.meta.client.close()
+    assert all(item.keys() == {"Date", "OrderId", "Note"} for item in items)
+    return sorted(_text(strategy.split(str(item["Date"]))[0], item["OrderId"], item["Note"]) for item in items)
+
+
+def _text(*values: Any) -> str:
+    return " ".join(map(str, values))

@@ -1,0 +1,74 @@
+"""A write of a load: what it is charged with, and the results that its load hands out for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import process_time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
+from shardkit.bulk.report import BulkResult
+from shardkit.bulk.writes import Writes
+from shardkit.capacity import item_size
+from shardkit.core.machine import Done, Send, Step
+from shardkit.dynamodb.sizes import ITEM_BYTES
+from tests.support.fakes import a_load, sharding, some
+
+WRITES = Writes(sharding(CalculatedSuffix("sk", shards=20, hash=int, first=90)), lambda _: 0.5)
+
+
+@given(st.integers(0, 3000), st.text(max_size=3), st.integers(0, 19))
+def test_units_are_those_of_the_item_as_it_is_stored(length: int, more: str, shard: int) -> None:
+    """Also where its JSON is longer than a unit and it is not, and where the suffix makes the difference."""
+    item = {"pk": "U1", "sk": f"{shard}", "a": "x" * length + more}
+    stored = {**item, "pk": f"U1.{90 + shard}"}
+    assert WRITES.put(item, 0).units == -(-item_size(stored) // 1024)
+
+
+def test_an_item_is_as_large_as_the_service_takes_with_its_suffix() -> None:
+    item = {"pk": "U1", "sk": "19", "a": ""}
+    room = ITEM_BYTES - item_size({**item, "pk": "U1.109"})
+    assert WRITES.put({**item, "a": "x" * room}, 0).units == 400
+    with pytest.raises(InvalidKeyError, match="409,601 bytes"):
+        WRITES.put({**item, "a": "x" * (room + 1)}, 0)
+
+
+def test_a_random_suffix_costs_the_same_however_many_shards_there_are() -> None:
+    def seconds(shards: int) -> float:
+        writes = Writes(sharding(RandomSuffix(shards)), lambda _: 0.999999)
+        began = process_time()
+        for item in items:
+            assert writes.put(item, 0).shard == shards
+        return process_time() - began
+
+    items = some(500)
+    assert min(seconds(1_000_000) for _ in range(3)) < 10 * min(seconds(2) for _ in range(3))
+
+
+def test_results_can_be_looked_at_more_than_once() -> None:
+    """They are made each time, of what the load keeps of an item."""
+    load = a_load()
+    items = some(3)
+    for item in [*items, items[0]]:
+        load.put(item)
+    load.close()
+    (superseded,) = _results(load.next(0.0))
+    assert (superseded.place, superseded.ok, superseded.superseded) == (0, True, True)
+    step = load.next(0.0)
+    assert isinstance(step, Send)
+    load.receive(step, {}, 1.0)
+    results = _results(load.next(1.0))
+    assert len(results) == 3
+    assert [result.place for result in results] == [3, 1, 2]
+    assert [result.item for result in results] == items
+    assert (results[1].item, results[-1].item) == (items[1], items[2])
+    assert [result.place for result in results[1:]] == [1, 2]
+    assert all(result.ok and not result.superseded for result in results)
+
+
+def _results(step: Step[Sequence[BulkResult]]) -> Sequence[BulkResult]:
+    assert isinstance(step, Done)
+    return step.value

@@ -1,0 +1,123 @@
+"""Whatever the service answers: a BatchGet ends, and every key is found, missing, unprocessed, or in the error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from botocore.exceptions import ClientError, HTTPClientError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.machine import Answer, Response, Send
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.values import WireItem
+from shardkit.errors import ShardQueryError
+from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.parameters import FanOut
+from tests.support.machines import Timed, throttled
+from tests.support.model import many, refused
+
+SHARDS = 400
+FAULTS: tuple[Exception, ...] = (
+    throttled("KeyRangeThroughput"),
+    refused("InternalServerError"),
+    HTTPClientError(error="the connection was lost"),
+    refused("ValidationException"),
+)
+MOST_STEPS = 5_000
+
+
+class Unsteady(Timed):
+    """Answers late, in part, or with an error."""
+
+    def __init__(self, stored: Sequence[WireItem], rng: random.Random, faulty: float, kinds: list[int]) -> None:
+        self._stored = {self._name(item): item for item in stored}
+        self._rng, self._faulty, self._kinds = rng, faulty, kinds
+        super().__init__(self._answer)
+
+    @staticmethod
+    def _name(item: WireItem) -> tuple[str, str]:
+        return item["pk"]["S"], item["sk"]["N"]
+
+    def _answer(self, send: Send) -> tuple[float, Answer]:
+        assert len(self.sent) < MOST_STEPS, "it asks for ever"
+        rng, seconds = self._rng, self._rng.choice((0.001, 0.01, 0.2, 3.0))
+        fault = self._kinds and rng.random() < self._faulty
+        kind = rng.choice(self._kinds) if fault else None
+        if kind is not None and kind < len(FAULTS):
+            return seconds, FAULTS[kind]
+        ((_, asked),) = send.params["RequestItems"].items()
+        keys = list(asked["Keys"])
+        assert 0 < len(keys) <= 100
+        left = [] if kind is None else rng.sample(keys, rng.choice((1, len(keys))))
+        items = [self._stored[self._name(key)] for key in keys if key not in left and self._name(key) in self._stored]
+        rng.shuffle(items)
+        answer: Response = {"Responses": {"orders": items}, "ResponseMetadata": {"HTTPStatusCode": 200}}
+        if left:
+            answer["UnprocessedKeys"] = {rng.choice(("orders", "arn:aws:dynamodb:…:table/orders")): {"Keys": left}}
+        return seconds, answer
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    keys=st.sampled_from([1, 3, 100, 101, 350]),
+    twice=st.booleans(),
+    there=st.sampled_from([0.0, 0.5, 1.0]),
+    concurrency=st.sampled_from([1, 3, 50]),
+    timeout=st.sampled_from([None, 0.005, 1.0]),
+    faulty=st.sampled_from([0.1, 0.5, 1.0]),
+    kinds=st.lists(st.sampled_from(range(len(FAULTS) + 1)), max_size=3),
+    seed=st.integers(0, 2**32),
+)
+# The error did not name the shards of the keys that were not asked for any more.
+@example(keys=350, twice=False, there=1.0, concurrency=1, timeout=None, faulty=0.5, kinds=[3], seed=0)
+# Nor those of the keys that had been left unprocessed.
+@example(keys=350, twice=False, there=1.0, concurrency=1, timeout=None, faulty=0.5, kinds=[4, 3], seed=1)
+def test_a_batch_get_ends(
+    *,
+    keys: int,
+    twice: bool,
+    there: float,
+    concurrency: int,
+    timeout: float | None,
+    faulty: float,
+    kinds: list[int],
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    sharding = many(SHARDS)
+    places: list[Lookup] = [(to_wire_item({"pk": "k", "sk": number}), 1 + number) for number in range(keys)]
+    present = [(key, shard) for key, shard in places if rng.random() < there]
+    service = Unsteady([sharding.stored(key, shard) for key, shard in present], rng, faulty, kinds)
+    fan_out = FanOut(concurrency, timeout=timeout)
+    batch = BatchGet(sharding, places * (1 + twice), {}, lambda: 0.5, fan_out)
+
+    def numbers(found: Sequence[Lookup]) -> set[int]:
+        return {int(key["sk"]["N"]) for key, _ in found}
+
+    wanted = numbers(present)
+    failed: Exception | None = None
+    try:
+        service.run(batch)
+    except (ShardQueryError, ClientError, HTTPClientError) as error:
+        failed = error
+    if isinstance(failed, ShardQueryError):
+        read = [int(item["sk"]) for item in failed.partial_items]
+        assert len(read) == len(set(read))
+        assert set(read) <= wanted
+        assert {1 + number for number in wanted - set(read)} <= failed.errors.keys()
+    elif failed is not None:
+        assert failed in FAULTS
+        assert not batch.found
+    else:
+        found = [place for place, _ in batch.found]
+        assert [from_wire_item(key)["sk"] for key, _ in found] == sorted(numbers(found))
+        assert not numbers(found) & numbers(batch.unprocessed)
+        assert len(batch.unprocessed) == len(numbers(batch.unprocessed))
+        assert wanted <= numbers(found) | numbers(batch.unprocessed)
+        assert not batch.unprocessed or len(service.sent) >= ATTEMPTS
+    if timeout is not None:
+        assert service.now <= timeout

@@ -1,0 +1,85 @@
+"""The text form of a strategy, and the names of functions in it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from shardkit.errors import ConfigurationError
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, register_function
+from tests.support.strategies import STRATEGIES, length_of, shards_of_key
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.filterwarnings("ignore:code_point_product")
+def test_the_text_form_survives_json(strategy: Strategy) -> None:
+    assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
+
+
+def test_the_text_form() -> None:
+    assert RandomSuffix({"b": 2, b"\xff": 3, "a": 4}, locate=True).to_dict() == {
+        "type": "RandomSuffix",
+        "shards": [[{"B": "/w=="}, 3], [{"S": "a"}, 4], [{"S": "b"}, 2]],
+        "separator": ".",
+        "first": 1,
+        "locate": True,
+    }
+    assert CalculatedSuffix(("a", "b"), shards_of_key).to_dict() == {
+        "type": "CalculatedSuffix",
+        "by": ["a", "b"],
+        "shards": {"function": "test.shards_of_key"},
+        "hash": {"function": "stable_hash"},
+        "separator": ".",
+        "first": 1,
+    }
+    assert Strategy.from_dict({"type": "CalculatedSuffix", "by": "a", "shards": 2}) == CalculatedSuffix("a", 2)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        [],
+        {},
+        {"type": "Other"},
+        {"type": ["RandomSuffix"]},
+        {"type": "RandomSuffix"},
+        {"type": "RandomSuffix", "shards": 2, "newer": 1},
+        {"type": "Unsharded", "shards": 2},
+        {"type": "RandomSuffix", "shards": 0},
+        {"type": "RandomSuffix", "shards": [[{"N": "1"}, 2]]},
+        {"type": "RandomSuffix", "shards": [[{"B": "?"}, 2]]},
+        {"type": "RandomSuffix", "shards": [[{"B": 5}, 2]]},
+        {"type": "RandomSuffix", "shards": [["k", 2]]},
+        {"type": "RandomSuffix", "shards": [5]},
+        {"type": "RandomSuffix", "shards": [[{"S": ""}, 2]]},
+        {"type": "RandomSuffix", "shards": {"function": "unknown"}},
+        {"type": "RandomSuffix", "shards": {"function": ["unhashable"]}},
+        {"type": "RandomSuffix", "shards": {"k": 2}},
+        {"type": "CalculatedSuffix", "by": [], "shards": 2},
+    ],
+)
+def test_a_wrong_text_form_is_refused(form: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Give|Call register_function"):
+        Strategy.from_dict(form)
+
+
+def test_functions_need_a_name() -> None:
+    def local(_: Any) -> int:
+        return 2
+
+    strategy = RandomSuffix(local)
+    with pytest.raises(ConfigurationError, match="register_function"):
+        strategy.to_dict()
+    name = f"test.{uuid.uuid4()}"
+    assert register_function(local, name=name) is local
+    assert register_function(local, name=name) is local
+    assert Strategy.from_dict(strategy.to_dict()) == strategy
+    with pytest.raises(ConfigurationError, match="is taken by"):
+        register_function(length_of, name=name)
+    for function, wrong in ((local, ""), (local, None), (5, "five")):
+        with pytest.raises(ConfigurationError, match="give a callable"):
+            register_function(function, name=wrong)  # type: ignore[type-var, arg-type]
