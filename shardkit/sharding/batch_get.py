@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
-from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
@@ -167,7 +166,7 @@ class BatchGet:
         return failure
 
     def _partial(self) -> list[dict[str, Any]]:
-        return [from_wire_item(self._sharding.shown(item)) for _, item in self.found]
+        return [self._sharding.form.shown(self._sharding.shown(item)) for _, item in self.found]
 
     def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1

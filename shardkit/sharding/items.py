@@ -8,8 +8,7 @@ from typing import Any
 from shardkit.core.hashing import shown
 from shardkit.core.machine import Program, Send
 from shardkit.dynamodb.body import binary, binary_text
-from shardkit.dynamodb.decode import from_wire_item, from_wire_response
-from shardkit.dynamodb.encode import to_wire_params
+from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import and_condition, rewrite_partition_key, updated_attributes
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem, WireValue
@@ -107,7 +106,7 @@ def delete_item(
 
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
-    """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in Python values."""
+    """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
     wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
@@ -118,11 +117,11 @@ def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw
     stored = sharding.stored(wire[source], shard)
     # The caller's other values stay the objects that they are.
     kept = {attribute: value for attribute, value in item.items() if attribute in stored}
-    return {**kept, name: from_wire_item({name: stored[name]})[name]}
+    return {**kept, **sharding.form.shown({name: stored[name]})}
 
 
 def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a stored item, in Python values, as the application sees it."""
+    """Give a stored item, in the caller's form, as the application sees it."""
     name = sharding.partition_key
     if not isinstance(item, Mapping):
         raise InvalidKeyError(
@@ -130,9 +129,9 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
         )
     if name not in item:
         return dict(item)
-    wire = to_wire_params({"Key": {name: item[name]}})["Key"]
+    wire = sharding.form.item({name: item[name]})
     sharding.checked(name, wire[name], "item")
-    return {**item, name: from_wire_item(sharding.shown(wire))[name]}
+    return {**item, **sharding.form.shown(sharding.shown(wire))}
 
 
 def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
@@ -152,7 +151,7 @@ def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> t
         wire["Key"] = primary_key(sharding, wire["Key"])
     else:
         sharding.key_of(wire["Item"])
-    return wire, place if isinstance(place, Mapping) else {}
+    return wire, sharding.form.python(place) if isinstance(place, Mapping) else {}
 
 
 def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
@@ -342,7 +341,7 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     metrics = shown.get("ItemCollectionMetrics")
     if metrics and "ItemCollectionKey" in metrics:
         shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": sharding.shown(metrics["ItemCollectionKey"])}
-    return from_wire_response(shown)
+    return sharding.form.response(shown)
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:

@@ -13,6 +13,7 @@ from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.strategies import Strategy, Unsharded
 
 __all__ = ["Sharding"]
@@ -32,9 +33,12 @@ class Sharding:
     keys: KeySchema
     indexes: Mapping[str, KeySchema] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
+    form: Form = PYTHON_VALUES
 
     @classmethod
-    def described(cls, table: str, strategy: Strategy, description: Mapping[str, Any]) -> Sharding:
+    def described(
+        cls, table: str, strategy: Strategy, description: Mapping[str, Any], form: Form = PYTHON_VALUES
+    ) -> Sharding:
         """Read what DescribeTable answers under ``Table``, or what was given to CreateTable."""
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
@@ -68,7 +72,7 @@ class Sharding:
                 "one shard and nothing is spread; calculate the shard from another attribute (the sort key), or use "
                 "RandomSuffix"
             )
-        return cls(table, strategy, keys, indexes, types)
+        return cls(table, strategy, keys, indexes, types, form)
 
     @cached_property
     def partition_key(self) -> str:

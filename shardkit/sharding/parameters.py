@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from shardkit.core.checks import check_count
-from shardkit.dynamodb.encode import to_wire_params
 from shardkit.dynamodb.expressions.rewrite import build_conditions, refuse_partition_key
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
@@ -45,7 +44,7 @@ def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) 
             f"TableName={given!r:.200} was given to the sharded table {sharding.table!r}; leave it out, or use that "
             "table's own object"
         )
-    return {**to_wire_params(build_conditions(checked_types(params))), "TableName": sharding.table}
+    return {**sharding.form.params(build_conditions(checked_types(params))), "TableName": sharding.table}
 
 
 def check_keywords(operation: str, params: Mapping[str, Any]) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Program, Send
-from shardkit.dynamodb.decode import from_wire_response
-from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import (
     AmbiguousItemError,
@@ -19,6 +17,7 @@ from shardkit.errors import (
 )
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, check_keywords, checked_types
 from shardkit.sharding.query.page import PageOfShards
@@ -42,7 +41,12 @@ class Programs:
     """Decides every operation on one table. Its key schema is given, or asked for once, when first needed."""
 
     def __init__(
-        self, table: str, strategy: Strategy, key_schema: Mapping[str, Any] | None, draw: Callable[[], float]
+        self,
+        table: str,
+        strategy: Strategy,
+        key_schema: Mapping[str, Any] | None,
+        draw: Callable[[], float],
+        form: Form = PYTHON_VALUES,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
@@ -52,8 +56,9 @@ class Programs:
         self.table = table
         self.strategy = strategy
         self.draw = draw
+        self.form = form
         self._sizes: dict[str | None, ItemSizes] = {}
-        self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema)
+        self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema, form)
 
     def known(self) -> Program[Sharding]:
         """Give the table's sharding, after one DescribeTable at the most."""
@@ -65,7 +70,7 @@ class Programs:
                 if described is error:
                     raise
                 raise described from error
-            self.sharding = Sharding.described(self.table, self.strategy, answer["Table"])
+            self.sharding = Sharding.described(self.table, self.strategy, answer["Table"], self.form)
         return self.sharding
 
     def get_item(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
@@ -161,7 +166,7 @@ class Programs:
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, to_wire_params(checked_types(params)), self.draw, fan_out)
+        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), self.draw, fan_out)
         yield batch
         # All places of one given key share its wire form, the very object.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
@@ -182,16 +187,16 @@ class Programs:
         }
         if batch.consumed is not None:
             response["ConsumedCapacity"] = batch.consumed
-        response = from_wire_response(response)
+        response = self.form.response(response)
         # As they were given, so that they can be asked for again: also with what ``by`` reads beside the key.
         left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
         response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
         return response
 
     def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
-        wire = to_wire_item(key)
+        wire = self.form.item(key)
         primary = items.primary_key(sharding, wire)
-        shard = sharding.shard_of(primary[sharding.partition_key], key)
+        shard = sharding.shard_of(primary[sharding.partition_key], self.form.python(key))
         if shard is not None or isinstance(sharding.strategy, Unsharded):
             return [(primary, shard)]
         if not sharding.strategy.locate:

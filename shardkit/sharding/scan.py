@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
-from shardkit.dynamodb.decode import from_wire_item, from_wire_response
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
@@ -20,7 +19,7 @@ from shardkit.sharding.query.plan import check_position
 __all__ = ["StreamOfSegments", "scan"]
 
 Row = tuple[dict[str, Any], "int | None"]
-"""A logical item in Python values, and its shard."""
+"""A logical item in the caller's form, and its shard."""
 
 
 def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any]]:
@@ -32,7 +31,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     shown.pop("LastEvaluatedKey", None)
     if "Items" in shown:
         shown["Items"] = []
-    shown = from_wire_response(shown)
+    shown = sharding.form.response(shown)
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
     if last := response.get("LastEvaluatedKey"):
@@ -66,7 +65,7 @@ class _Request:
         name = self._sharding.partition_key
         shard = self._sharding.logical(stored[name])[1]
         item = {key: value for key, value in stored.items() if key not in self._hidden}
-        return from_wire_item(self._sharding.shown(item)), shard
+        return self._sharding.form.shown(self._sharding.shown(item)), shard
 
 
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:

@@ -10,8 +10,7 @@ from typing import Any
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
 from shardkit.core.merge import Entry, Place
-from shardkit.dynamodb.decode import from_wire, from_wire_item
-from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
     SortCondition,
@@ -63,7 +62,7 @@ class Plan:
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
-        """Decide a Query that was asked for in Python values."""
+        """Decide a Query."""
         wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
@@ -207,15 +206,17 @@ class Plan:
         return {}
 
     def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
-        """Give a page's items in Python values (what is hidden: as it came), without those at or before the cursor."""
+        """Give a page's items in the caller's form (what is hidden: as it came), without those up to the cursor."""
         if self.start is not None and self.start.shard != self.shards[number]:
             items = [item for item in items if self._comes(item, number)]
         # Here, and not when they are handed out: the wire form is three times as large.
         order = self._order
-        read = self._read_shown if self.hidden else from_wire_item
+        form = self.sharding.form
+        read = self._read_shown if self.hidden else form.shown
         entries = [(order(item), number, read(item)) for item in items]
         if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
-            name, logical = self.sharding.partition_key, from_wire(self.condition.equals[self.sharding.partition_key])
+            name = self.sharding.partition_key
+            logical = form.shown({name: self.condition.equals[name]})[name]
             for _, _, item in entries:
                 if name in item:
                     item[name] = logical  # every item that was asked for has this very key
@@ -223,13 +224,13 @@ class Plan:
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
         # Services print 1E100 with 101 digits, and boto3 refuses more than 38: what is not shown stays as it came.
-        shown = from_wire_item({name: value for name, value in item.items() if name not in self.hidden})
+        shown = self.sharding.form.shown({name: value for name, value in item.items() if name not in self.hidden})
         return {**item, **shown}
 
     def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
         """Give attributes of an entry's item in wire form."""
         return {
-            name: item[name] if name in self.hidden else to_wire_item({name: item[name]})[name]
+            name: item[name] if name in self.hidden else self.sharding.form.item({name: item[name]})[name]
             for name in names
             if name in item
         }
@@ -260,7 +261,7 @@ class Plan:
         if self.fanned or name not in item:
             return item
         logical, _ = self._split(item)
-        return {**item, name: from_wire(logical)}
+        return {**item, **self.sharding.form.shown({name: logical})}
 
     def shard_shown(self, entry: Entry) -> int | None:
         """Give the shard that holds an item."""
