@@ -79,15 +79,19 @@ its exception raised), a wait, or another machine (and gets its result)."""
 
 
 class Steps(Generic[T]):
-    """Runs a :data:`Program` as a machine: one thing after another."""
+    """Runs a :data:`Program` as a machine: one thing after another.
 
-    def __init__(self, program: Program[T]) -> None:
+    ``begun``: what a program that was begun elsewhere has yielded, and waits for.
+    """
+
+    def __init__(self, program: Program[T], begun: Send | Wait | Machine[Any] | None = None) -> None:
         self._program = program
-        self._pending: Send | Wait | Machine[Any] | None = None
+        self._pending = begun
         self._sent = False
         self._result: Done[T] | None = None
         self._error: Exception | None = None
-        self._advance(None)
+        if begun is None:
+            self._advance(None)
 
     def next(self, now: float) -> Step[T]:
         """Decide the next step at the time ``now``."""

@@ -141,7 +141,16 @@ class Runner(_Runner):
 
     def run(self, program: Program[T]) -> T:
         """Run a program to its result."""
-        driver = self.driver(Steps(program))
+        try:
+            step = next(program)
+            # One request after another is sent from here: only what waits or fans out needs a driver.
+            while isinstance(step, Send):
+                answer = self.send(step)
+                step = program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        driver = self.driver(Steps(program, step))
         try:
             return driver.run()
         finally:
@@ -167,7 +176,15 @@ class AsyncRunner(_Runner):
 
     async def run(self, program: Program[T]) -> T:
         """Run a program to its result."""
-        driver = self.driver(Steps(program))
+        try:
+            step = next(program)
+            while isinstance(step, Send):
+                answer = await self._send(step)
+                step = program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        driver = self.driver(Steps(program, step))
         try:
             return await driver.run()
         finally:
