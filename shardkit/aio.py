@@ -38,7 +38,8 @@ class ShardedTable:
         strategy: How suffixes are chosen.
         table_name: The table's name, with a client.
         key_schema: What CreateTable takes; without it, one DescribeTable is made when the schema is first needed.
-        max_concurrency: Requests that run side by side; the client's ``max_pool_connections`` if not given. At most 1,000.
+        max_concurrency: Requests that run side by side, at most 1,000; the client's ``max_pool_connections`` if not
+            given.
         rng: The source of random suffixes and jitter.
 
     Items are Python values, as with :class:`shardkit.ShardedTable`; its methods document keywords, errors and cost.
