@@ -54,7 +54,7 @@ def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int =
         ConfigurationError: It is not.
     """
     if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-        to = "or more" if most == _MOST else f"to {most:,}{why and f': {why}'}"
+        to = "or more" if most >= _MOST else f"to {most:,}{why and f': {why}'}"
         raise ConfigurationError(f"{name}={brief(given)} is no whole number of {unit}; give {least:,} {to}")
     return given
 

@@ -22,11 +22,11 @@ COMMANDS = {
     "heat": (["heat", "orders.jsonl", "--key", "Date"], ["typer"]),
     "heat, drawn": (["heat", "orders.jsonl", "--key", "Date", "--plot", "heat.svg"], ["matplotlib"]),
     "plan": (SHARDS, ["typer"]),
-    "simulate": (["simulate", "hot.toml"], ["typer", *(["tomli"] if sys.version_info < (3, 11) else [])]),
+    "simulate": (["simulate", "hot.toml"], ["typer"]),
     "none": ([], ["typer"]),
 }
 if sys.version_info < (3, 14):
-    COMMANDS["size, zstd"] = (["size", "orders.jsonl.zst"], ["zstandard"])
+    COMMANDS["size, zstd"] = (["size", "orders.jsonl.zst"], ["backports.zstd"])
 S3 = """
 from unittest.mock import patch
 from shardkit.bulk.sources import files
@@ -39,7 +39,7 @@ def brought() -> dict[str, set[str]]:
     """What each extra brings."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = {
-        extra: {re.split(r"[^A-Za-z0-9_-]", one)[0] for one in wanted}
+        extra: {re.split(r"[^A-Za-z0-9._-]", one)[0] for one in wanted}
         for extra, wanted in project["optional-dependencies"].items()
     }
     return {extra: {name.replace("-", "_") for name in wanted} for extra, wanted in names.items()}

@@ -39,7 +39,7 @@ def test_the_pytest_plugin_brings_nothing_heavy() -> None:
     brought = brought_by(f"import {plugin()} as plugin", "for name in dir(plugin): getattr(plugin, name)")
     assert {name.partition(".")[0] for name in brought} & HEAVY == set()
     assert {name for name in brought if name.startswith("shardkit")} == {
-        "shardkit", "shardkit.core.lazy", "shardkit.testing", plugin(),
+        "shardkit", "shardkit.core", "shardkit.core.lazy", "shardkit.testing", plugin(),
     }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def test_a_face_has_what_it_names(face: ModuleType) -> None:
             assert getattr(face, name) is value
 
 
-@pytest.mark.parametrize("name", ["bulk", "capacity", "errors", "hashing", "suffix", "table", "textform"])
+@pytest.mark.parametrize("name", ["bulk", "capacity", "core", "errors", "strategies", "table"])
 def test_modules_are_reached_from_the_top(name: str) -> None:
     code = f"import shardkit; assert shardkit.{name}.__name__ == 'shardkit.{name}'"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

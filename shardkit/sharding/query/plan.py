@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -84,7 +85,7 @@ class Plan:
             shards = (shard_given(sharding, condition.equals[key], shard),)
         limit = wire.pop("Limit", None)
         if limit is not None:
-            check_count("Limit", limit, "items evaluated a page")
+            check_count("Limit", limit, "items evaluated a page", most=sys.maxsize)
         given = wire.pop("ExclusiveStartKey", None)
         plan = cls(
             sharding=sharding,

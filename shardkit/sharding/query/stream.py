@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -202,7 +203,7 @@ class Rows:
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
-            check_count("max_items", max_items, "items", least=0)
+            check_count("max_items", max_items, "items", least=0, most=sys.maxsize)
         self.max_items = max_items
         self.plan: Plan | None = None
         self._return_shards = return_shards

@@ -109,7 +109,7 @@ def test_the_users_handlers_in_a_process(job: Job) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"processes": 0}, "processes=0 is no whole number of processes; give 1 or more"),
+        ({"processes": 0}, "processes=0 is no whole number of processes; give 1 to 256"),
         ({"processes": True}, "processes=True is no whole number"),
         ({"processes": 4, "workers": 3}, "workers=3 is less than processes=4"),
         ({"connect": no_client}, "give processes= too"),

@@ -90,6 +90,6 @@ def test_nothing_is_read_where_the_level_is_off(caplog: pytest.LogCaptureFixture
         def to_dict(self, *, hottest: int = 10) -> dict[str, Any]:
             raise AssertionError
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="shardkit.capacity"):
         log_capacity(Unreadable(), level=logging.DEBUG)
     assert not caplog.records
