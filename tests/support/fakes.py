@@ -20,6 +20,7 @@ from shardkit.bulk.load_machine import Load
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
 from shardkit.sharding.layout import Sharding
+from tests.support.tables import described
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -44,10 +45,12 @@ _CODES: Mapping[str, str] = {
 }
 
 
-def client_error(code: str, message: str = "as scheduled") -> ClientError:
+def client_error(
+    code: str = "ValidationException", message: str = "as scheduled", operation: str = "BatchWriteItem"
+) -> ClientError:
     """What boto3 raises for a service's error."""
     metadata: Any = {"HTTPStatusCode": _STATUS.get(code, 400)}
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "BatchWriteItem")
+    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
 
 
 def lost_connection() -> ConnectionClosedError:
@@ -55,10 +58,10 @@ def lost_connection() -> ConnectionClosedError:
     return ConnectionClosedError(endpoint_url="http://localhost")
 
 
-def throttled(*limits: str) -> ClientError:
-    """What boto3 raises for a throttled write with these reasons (``KeyRangeThroughput``, …)."""
+def throttled(*limits: str, kind: Literal["Read", "Write"] = "Write") -> ClientError:
+    """What boto3 raises for a throttle with these reasons (``KeyRangeThroughput``, …)."""
     error = client_error("ProvisionedThroughputExceededException")
-    reasons: Any = [{"reason": f"TableWrite{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
+    reasons: Any = [{"reason": f"Table{kind}{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
     error.response["ThrottlingReasons"] = reasons  # type: ignore[typeddict-unknown-key]
     return error
 
@@ -215,21 +218,8 @@ def put_next(load: Load, items: Iterator[Any]) -> None:
 
 
 def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") -> Sharding:
-    """What is known of a table with the keys ``pk`` and ``sk``."""
-    return Sharding.described(
-        "Messages",
-        strategy or Unsharded(),
-        {
-            "KeySchema": [
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            "AttributeDefinitions": [
-                {"AttributeName": "pk", "AttributeType": pk},
-                {"AttributeName": "sk", "AttributeType": sk},
-            ],
-        },
-    )
+    """Describe a table with the keys ``pk`` and ``sk``."""
+    return described(strategy or Unsharded(), {"pk": pk, "sk": sk}, ["pk", "sk"], name="Messages")
 
 
 def a_load(table: Sharding | None = None, **options: Any) -> Load:

@@ -15,7 +15,7 @@ from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.charge import charge_of
 from shardkit.capacity.usage import Units
 from tests.support.metered import ARN, FakeCall, FakeClient, client, consumed, item, key, meter, put
-from tests.support.model import described
+from tests.support.tables import described
 
 __all__ = ["client", "meter"]
 

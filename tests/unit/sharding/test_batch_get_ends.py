@@ -17,15 +17,16 @@ from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.parameters import FanOut
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, throttled
-from tests.support.model import many, refused
+from tests.support.tables import many
 
 SHARDS = 400
 FAULTS: tuple[Exception, ...] = (
     throttled("KeyRangeThroughput"),
-    refused("InternalServerError"),
+    client_error("InternalServerError"),
     HTTPClientError(error="the connection was lost"),
-    refused("ValidationException"),
+    client_error("ValidationException"),
 )
 MOST_STEPS = 5_000
 

@@ -16,13 +16,19 @@ from shardkit.errors import ShardQueryError, ShardUnknownError
 from shardkit.sharding import items
 from shardkit.sharding.parameters import FanOut
 from shardkit.strategies import RandomSuffix
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, throttled
-from tests.support.model import described, refused
+from tests.support.tables import described
 
 SHARDS = 4
 SHARDING = described(RandomSuffix(SHARDS, locate=True), {"pk": "S", "sk": "N"}, ["pk", "sk"])
 LOST = HTTPClientError(error="the answer was lost")
-REFUSALS = (throttled("KeyRangeThroughput"), refused("InternalServerError"), refused(), HTTPClientError(error="no way"))
+REFUSALS = (
+    throttled("KeyRangeThroughput"),
+    client_error("InternalServerError"),
+    client_error(),
+    HTTPClientError(error="no way"),
+)
 WRITES: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "PutItem": (items.put_item, {"Item": {"pk": "k", "sk": 1}}),
     "UpdateItem": (items.update_item, {"Key": {"pk": "k", "sk": 1}, "UpdateExpression": "REMOVE v"}),
@@ -59,7 +65,7 @@ class Unsteady(Timed):
         stored = send.params.get("Key", send.params.get("Item"))["pk"]["S"]
         wanted = "attribute_exists" in send.params["ConditionExpression"]
         if wanted is not (stored in self.stored):
-            return refused("ConditionalCheckFailedException")
+            return client_error("ConditionalCheckFailedException")
         (self.stored.discard if send.operation == "DeleteItem" else self.stored.add)(stored)
         self.written.append(stored)
         return LOST if self._rng.random() < self._faulty else {}

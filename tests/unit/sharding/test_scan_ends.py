@@ -13,10 +13,11 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.scan import StreamOfSegments
+from tests.support.fakes import client_error
 from tests.support.machines import Timed
-from tests.support.model import many, refused
+from tests.support.tables import many
 
-FAULTS: tuple[Exception, ...] = (refused("ValidationException"), HTTPClientError(error="the connection was lost"))
+FAULTS: tuple[Exception, ...] = (client_error("ValidationException"), HTTPClientError(error="the connection was lost"))
 
 
 @settings(max_examples=150, deadline=None)

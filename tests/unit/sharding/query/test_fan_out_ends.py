@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.query.plan import Plan
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, page_machine, stream_machine, throttled
-from tests.support.model import ModelTable, many, refused
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 FAULTS = (
     throttled("KeyRangeThroughput"),
     throttled("ProvisionedThroughput"),
     throttled("AccountLimit"),
     throttled(),
-    refused("InternalServerError"),
+    client_error("InternalServerError"),
 )
 MOST_STEPS = 5_000
 

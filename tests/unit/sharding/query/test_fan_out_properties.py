@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.sharding.query.plan import Plan
-from tests.support.machines import page_machine, stream_machine
-from tests.support.model import ModelTable, Runner, many
+from tests.support.machines import Shuffled, page_machine, stream_machine
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 SORTED_BY = {
     None: "sk",
@@ -157,7 +158,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
         if start is not None:
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
         plan = Plan.of(table.sharding, params)
-        one = Runner(table, rng, concurrency).run(page_machine(plan))
+        one = Shuffled(table, rng).run(page_machine(plan, concurrency=concurrency))
         assert query.limit is None or len(one.items) <= query.limit
         found += [plan.shown(entry) for entry in one.items]
         start = one.last_evaluated_key
@@ -166,7 +167,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     assert start is None
     table.evaluated = 0
     plan = Plan.of(table.sharding, query.params())
-    stream, runner = stream_machine(plan), Runner(table, rng, concurrency)
+    stream, runner = stream_machine(plan, concurrency=concurrency), Shuffled(table, rng)
     streamed: list[dict[str, Any]] = []
     while entries := runner.run(stream):
         streamed += [plan.shown(entry) for entry in entries]
