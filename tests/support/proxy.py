@@ -19,25 +19,9 @@ import urllib3
 from tests.support.wire import THROTTLE, error, listening, received, respond
 
 Fault = Literal[
-    "none",
-    "delay",
-    "drop",
-    "drop after",
-    "reset",
-    "reset after",
-    "cut",
-    "500",
-    "500 after",
-    "503",
-    "throttle",
-    "throttle key",
-    "throttle table",
-    "unprocessed",
-    "unprocessed cut",
-    "all unprocessed",
-    "expired",
-    "account",
-]
+    "none", "delay", "drop", "drop after", "reset", "reset after", "cut", "500", "500 after", "503", "throttle",
+    "throttle key", "throttle table", "unprocessed", "unprocessed cut", "all unprocessed", "expired", "account",
+]  # fmt: skip
 """What becomes of a request; ``after``: it is carried out, and its answer does not arrive.
 
 ``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer. What is

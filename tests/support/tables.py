@@ -72,7 +72,7 @@ def make_table(
         request["LocalSecondaryIndexes"] = [described(index) for index in local_indexes]
     if global_indexes:
         request["GlobalSecondaryIndexes"] = [described(index) for index in global_indexes]
-    table = resource.create_table(**request, AttributeDefinitions=_definitions(types))
+    table = resource.create_table(**request | {"AttributeDefinitions": _definitions(types)})
     # Every engine has the table ready at once: the waiter finds it at its first look, and never sleeps.
     table.wait_until_exists()
     return table

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit.core.backoff import ATTEMPTS
@@ -62,7 +63,7 @@ class Unsteady(Timed):
         return seconds, answer
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     keys=st.sampled_from([1, 3, 100, 101, 350]),
     twice=st.booleans(),

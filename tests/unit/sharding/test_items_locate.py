@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Program, Response, Send, Steps
@@ -71,7 +72,7 @@ class Unsteady(Timed):
         return LOST if self._rng.random() < self._faulty else {}
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     operation=st.sampled_from(sorted(WRITES)),
     there=st.none() | st.integers(1, SHARDS),

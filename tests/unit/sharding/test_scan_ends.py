@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Response, Send
@@ -20,7 +21,7 @@ from tests.support.tables import many
 FAULTS: tuple[Exception, ...] = (client_error("ValidationException"), HTTPClientError(error="the connection was lost"))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     segments=st.sampled_from([1, 2, 5, 20]),
     items=st.integers(0, 60),

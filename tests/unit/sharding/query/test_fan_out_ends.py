@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
@@ -43,7 +44,7 @@ class Unsteady(Timed):
         return seconds, self.table.answer(send)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     shards=st.sampled_from([1, 2, 5, 20]),
     items=st.integers(0, 120),

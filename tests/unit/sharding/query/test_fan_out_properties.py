@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,7 +119,8 @@ def asked(draw: st.DrawFn) -> Asked:
     )
 
 
-@settings(max_examples=10 * settings().max_examples)
+@pytest.mark.long_search
+@settings(max_examples=4 * settings().max_examples)
 @given(
     seed=st.integers(0, 2**32),
     size=st.integers(0, 30),
