@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -34,12 +35,14 @@ os.environ.update(
 
 # No deadline anywhere: it would measure the machine. Function-scoped fixtures are fine where an example makes its own
 # table. HYPOTHESIS_PROFILE chooses; where CI is set, `ci` is the default (hypothesis's own `ci` repeats the same
-# examples in every run; ours draws new ones, and prints how to repeat a failure).
+# examples in every run; ours draws new ones, and prints how to repeat a failure). Tests marked `long_search` draw more
+# than the others: `.ci/run` runs them once more by themselves, under `search`.
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_quiet)
 settings.register_profile(
     "ci", deadline=None, max_examples=100, derandomize=False, print_blob=True, suppress_health_check=_quiet
 )
+settings.register_profile("search", deadline=None, max_examples=250, print_blob=True, suppress_health_check=_quiet)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_quiet)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
@@ -47,6 +50,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 # A job in the background of a shell ignores Ctrl-C, and what it starts does: tests of interruptions would find none.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    # boto3, moto and the tests themselves stay until the end: no later garbage collection has to look through them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:

@@ -5,57 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from shardkit.capacity import ItemChange, TableUnits, item_size
 from shardkit.dynamodb.values import number_size
 from tests.support import charged, engines
-from tests.support.charged import Charged, units
+from tests.support.charged import PARTINGS, Charged, skipped, units
 from tests.support.sized_items import KB, NAMES, WireItem, aligned_size, number, value
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
 
-OPERATIONS = 1500
-"""That each engine answers at least, whatever the profile of hypothesis."""
-OF_ONE_SEED = 100
 NUMBERS = 1000
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sizes-and-units.md"
-
-
-class Parting(NamedTuple):
-    """Units, of the table + of its indexes, where an engine parts from the rules."""
-
-    rules: str
-    dynoxide: str
-    dynamodb_local: str
-
-
-PARTINGS = {
-    charged.EMPTY_QUERY: Parting("0.5 + 0", "0.5 + 0", "0 + 0"),
-    charged.MISSING_GET: Parting("0.5 + 0", "0.5 + 0", "0 + 0"),
-    charged.MISSING_DELETE: Parting("1 + 0", "1 + 0", "2 + 0"),
-    charged.TRANSACTION: Parting("2 + 3", "2 + 3", "4 + 12"),
-    charged.INDEX_SCAN: Parting("0 + 0.5", "0 + 0.5", "0 + 1"),
-    charged.LOCAL_SCAN: Parting("0 + 0.5", "0.5 + 0", "0 + 0.5"),
-    charged.LOCAL_PROJECTION: Parting("0 + 0.5", "0 + 0.5", "1 + 0.5"),
-    charged.LOCAL_FETCH: Parting("1 + 0.5", "0 + 0.5", "1 + 0.5"),
-    charged.LOCAL_FETCH_ALL: Parting("3 + 0.5", "2 + 0.5", "3 + 0.5"),
-    charged.LOCAL_SIZE: Parting("1 + 3", "1 + 3", "1 + 4"),
-    charged.STRADDLING: Parting("1 + 1", "1 + 1", "2 + 1"),
-    charged.LONGEST: Parting("2 + 1", "2 + 1", "1 + 1"),
-    charged.HALVES: Parting("1 + 5", "1 + 5", "1 + 6"),
-}
-
-
-def skipped(engine: engines.EngineName) -> frozenset[str]:
-    return frozenset(what for what, parting in PARTINGS.items() if getattr(parting, engine) != parting.rules)
 
 
 @pytest.fixture
@@ -63,25 +29,6 @@ def table(engine_resource: DynamoDBServiceResource, engine_name: engines.EngineN
     table = Charged(engine_resource, skipped(engine_name))
     yield table
     table.client.close()
-
-
-def test_operations(table: Charged) -> None:
-    """Each operation on a table with seven indexes costs what is estimated, part by part."""
-
-    # One seed is a hundred operations: nothing is gained by a smaller one.
-    @settings(
-        max_examples=max(OPERATIONS // OF_ONE_SEED, settings().max_examples // 5),
-        phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        print_blob=True,
-    )
-    @given(seed=st.integers(0, 2**32 - 1))
-    def costs(seed: int) -> None:
-        table.run(seed, OF_ONE_SEED)
-
-    costs()
-    assert table.compared.keys() == table.operations.keys()
-    # What an engine is known to count in another way is not asked.
-    assert table.compared.total() >= 0.9 * OPERATIONS
 
 
 def filled(item: WireItem, size: int) -> WireItem:

@@ -20,6 +20,8 @@ from shardkit.bulk.load_machine import Load
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
 from shardkit.sharding.layout import Sharding
+from tests.support.tables import described
+from tests.support.wire import STATUS, error
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -30,12 +32,6 @@ Fault = Literal[
 """What becomes of one BatchWriteItem; ``after``: it is carried out, and its answer does not arrive."""
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
-_STATUS = {
-    "ProvisionedThroughputExceededException": 400,
-    "AccessDeniedException": 400,
-    "ValidationException": 400,
-    "InternalServerError": 500,
-}
 _CODES: Mapping[str, str] = {
     "throttle": "ProvisionedThroughputExceededException",
     "denied": "AccessDeniedException",
@@ -44,10 +40,12 @@ _CODES: Mapping[str, str] = {
 }
 
 
-def client_error(code: str, message: str = "as scheduled") -> ClientError:
+def client_error(
+    code: str = "ValidationException", message: str = "as scheduled", operation: str = "BatchWriteItem"
+) -> ClientError:
     """What boto3 raises for a service's error."""
-    metadata: Any = {"HTTPStatusCode": _STATUS.get(code, 400)}
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, "BatchWriteItem")
+    metadata: Any = {"HTTPStatusCode": STATUS.get(code, 400)}
+    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
 
 
 def lost_connection() -> ConnectionClosedError:
@@ -55,10 +53,10 @@ def lost_connection() -> ConnectionClosedError:
     return ConnectionClosedError(endpoint_url="http://localhost")
 
 
-def throttled(*limits: str) -> ClientError:
-    """What boto3 raises for a throttled write with these reasons (``KeyRangeThroughput``, …)."""
+def throttled(*limits: str, kind: Literal["Read", "Write"] = "Write") -> ClientError:
+    """What boto3 raises for a throttle with these reasons (``KeyRangeThroughput``, …)."""
     error = client_error("ProvisionedThroughputExceededException")
-    reasons: Any = [{"reason": f"TableWrite{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
+    reasons: Any = [{"reason": f"Table{kind}{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
     error.response["ThrottlingReasons"] = reasons  # type: ignore[typeddict-unknown-key]
     return error
 
@@ -215,21 +213,8 @@ def put_next(load: Load, items: Iterator[Any]) -> None:
 
 
 def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") -> Sharding:
-    """What is known of a table with the keys ``pk`` and ``sk``."""
-    return Sharding.described(
-        "Messages",
-        strategy or Unsharded(),
-        {
-            "KeySchema": [
-                {"AttributeName": "pk", "KeyType": "HASH"},
-                {"AttributeName": "sk", "KeyType": "RANGE"},
-            ],
-            "AttributeDefinitions": [
-                {"AttributeName": "pk", "AttributeType": pk},
-                {"AttributeName": "sk", "AttributeType": sk},
-            ],
-        },
-    )
+    """Describe a table with the keys ``pk`` and ``sk``."""
+    return described(strategy or Unsharded(), {"pk": pk, "sk": sk}, ["pk", "sk"], name="Messages")
 
 
 def a_load(table: Sharding | None = None, **options: Any) -> Load:
@@ -306,35 +291,31 @@ class Faults:
         if fault == "lost":
             raise lost_connection()
         if fault in {"throttle", "500", "denied"}:
-            return _answered(model, _error(_CODES[fault]), _STATUS[_CODES[fault]])
+            return _answered(model, *error(_CODES[fault]))
         if fault.startswith("unprocessed"):
             kept = len(requests) // 2
             self._call.left = {ARN + table if fault == "unprocessed by ARN" else table: requests[kept:]}
             if not kept:
-                return _answered(model, {"UnprocessedItems": self._call.left}, 200)
+                return _answered(model, 200, {"UnprocessedItems": self._call.left})
             params["body"] = json.dumps({**body, "RequestItems": {table: requests[:kept]}}).encode()
         return None
 
     def _before_put(self, model: Any, **_: Any) -> tuple[AWSResponse, Any] | None:
         code = _CODES.get(next(self._alone, "none"))
-        return None if code is None else _answered(model, _error(code), _STATUS[code])
+        return None if code is None else _answered(model, *error(code))
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
         if self._call.fault == "lost after":
             raise lost_connection()
         if self._call.fault == "500 after":
-            response_dict["status_code"] = 500
-            response_dict["body"] = json.dumps(_error(_CODES["500 after"])).encode()
+            response_dict["status_code"], body = error("InternalServerError")
+            response_dict["body"] = json.dumps(body).encode()
         elif self._call.left:
             body = json.loads(response_dict["body"])
             response_dict["body"] = json.dumps({**body, "UnprocessedItems": self._call.left}).encode()
 
 
-def _error(code: str) -> dict[str, str]:
-    return {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled"}
-
-
-def _answered(model: Any, body: Mapping[str, Any], status: int) -> tuple[AWSResponse, Any]:
+def _answered(model: Any, status: int, body: Mapping[str, Any]) -> tuple[AWSResponse, Any]:
     """What a ``before-call`` handler gives to answer a call: a response, and what its parser would make of it."""
     content: Any = {"body": json.dumps(body).encode(), "headers": {}, "status_code": status}
     headers: Any = {}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import pytest
 from botocore.config import Config
 
 from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, bulk_load
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
 
 _NUMBER = re.compile(r"(?:OrderId\D+|\[)(\d+)")
+SECONDS = 30.0  # for what takes well under one
+linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks into /proc")
 WORKERS = 4
 DAYS = 7
 
@@ -116,3 +122,15 @@ def stored(endpoint: str, table: str, strategy: Strategy) -> list[str]:
 
 def _text(*values: Any) -> str:
     return " ".join(map(str, values))
+
+
+def some(count: int) -> list[dict[str, Any]]:
+    return [{"Date": f"2014-07-{number % 7 + 1}", "OrderId": number, "Note": "x" * 40} for number in range(count)]
+
+
+def soon(holds: Callable[[], bool]) -> bool:
+    """Wait until something holds, which another process or thread brings about."""
+    until = time.monotonic() + SECONDS
+    while not (held := holds()) and time.monotonic() < until:
+        threading.Event().wait(0.01)
+    return held

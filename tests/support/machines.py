@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+import random
+from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
-
-from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Answer, Machine, Send
 from shardkit.partitions.simulator import Simulator
@@ -15,6 +15,10 @@ from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
+from tests.support import fakes
+from tests.support.model import ModelTable
+
+throttled = partial(fakes.throttled, kind="Read")
 
 
 def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
@@ -70,9 +74,12 @@ class Timed:
         return answer
 
 
-def throttled(*limits: str) -> ClientError:
-    """What boto3 raises for a throttle with these reasons."""
-    reasons = [{"reason": f"TableRead{limit}Exceeded", "resource": "arn:…:table/orders"} for limit in limits]
-    error = {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"}
-    response: Any = {"Error": error, "ThrottlingReasons": reasons, "ResponseMetadata": {"HTTPStatusCode": 400}}
-    return ClientError(response, "Query")
+class Shuffled(Timed):
+    """Runs machines on a table whose answers arrive in any order; ``failing`` holds errors by request number from 0."""
+
+    def __init__(
+        self, table: ModelTable, rng: random.Random | None = None, *, failing: Mapping[int, Exception] | None = None
+    ) -> None:
+        self.table = table
+        rng, failing = rng or random.Random(0), failing or {}
+        super().__init__(lambda send: (rng.random(), failing.get(len(self.sent) - 1) or table.answer(send)))

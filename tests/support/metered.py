@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,17 +14,9 @@ from botocore.hooks import HierarchicalEmitter
 from shardkit.capacity import CapacityMeter
 from shardkit.runtime.hooks import own_call, prepare, visible
 
-__all__ = ["ARN", "FakeCall", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
+__all__ = ["ARN", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
-
-
-@dataclass
-class FakeCall:
-    operation: str
-    params: dict[str, Any]
-    sharding: Any = None
-    notes: dict[Any, Any] = field(default_factory=dict)
 
 
 class FakeClient:

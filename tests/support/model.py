@@ -1,84 +1,23 @@
-"""A table in memory that answers a Query's requests, as strict as the strictest engine, and runs machines on it."""
+"""A table in memory that answers Query, as strict as the strictest engine."""
 
 from __future__ import annotations
 
 import hashlib
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from shardkit.core.machine import Answer, Done, Machine, Send
+from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
 from shardkit.dynamodb.values import WireItem
 from shardkit.sharding.layout import Sharding
-from shardkit.strategies import RandomSuffix, Strategy
+from tests.support.fakes import client_error
 
 Where = tuple[Any, ...]
-
-
-def described(
-    strategy: Strategy,
-    types: Mapping[str, str],
-    keys: Iterable[str],
-    *,
-    local: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None = None,
-    secondary: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None = None,
-    name: str = "orders",
-) -> Sharding:
-    """The sharding of a table: its partition key and sort key, its indexes by name as (partition, sort)."""
-    partition, *sort = keys
-
-    def schema(hashes: Iterable[str], ranges: Iterable[str]) -> list[dict[str, str]]:
-        return [
-            *({"AttributeName": name, "KeyType": "HASH"} for name in hashes),
-            *({"AttributeName": name, "KeyType": "RANGE"} for name in ranges),
-        ]
-
-    def indexes(given: Mapping[str, tuple[Iterable[str], Iterable[str]]] | None) -> list[dict[str, Any]]:
-        return [{"IndexName": index, "KeySchema": schema(*names)} for index, names in (given or {}).items()]
-
-    return Sharding.described(
-        name,
-        strategy,
-        {
-            "KeySchema": schema([partition], sort),
-            "AttributeDefinitions": [
-                {"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()
-            ],
-            "LocalSecondaryIndexes": indexes(local),
-            "GlobalSecondaryIndexes": indexes(secondary),
-        },
-    )
-
-
-def many(shards: int = 3) -> Sharding:
-    """One table with every kind of index; numbers are sort keys."""
-    return described(
-        RandomSuffix(shards),
-        {"pk": "S", "sk": "N", "a": "N", "b": "S", "city": "S"},
-        ["pk", "sk"],
-        local={"by-a": (["pk"], ["a"])},
-        secondary={
-            "same-keys": (["pk"], ["sk"]),
-            "no-sort": (["pk"], []),
-            "with-a": (["pk"], ["a"]),
-            "two-and-a": (["pk", "city"], ["a"]),
-            "a-then-b": (["pk"], ["a", "b"]),
-            "city": (["city"], ["a"]),
-            "city-then-pk": (["city"], ["pk"]),
-            "city-then-pk-then-a": (["city"], ["pk", "a"]),
-        },
-    )
-
-
-def refused(code: str = "ValidationException", message: str = "refused") -> ClientError:
-    """What boto3 raises when the service refuses."""
-    return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": {}}, "Query")  # type: ignore[typeddict-item]
 
 
 @dataclass
@@ -100,9 +39,14 @@ class ModelTable:
         self.items.append(self.sharding.stored(to_wire_item(item), shard))
 
     def answer(self, send: Send) -> Answer:
-        """Answer a Query."""
+        """Answer a Query, or return the error that it ends in."""
         assert send.operation == "Query"
-        params = dict(send.params)
+        try:
+            return self._page(dict(send.params))
+        except ClientError as error:
+            return error
+
+    def _page(self, params: dict[str, Any]) -> Response:
         self.asked.append(params)
         candidates = self._candidates(params)
         start = params.get("ExclusiveStartKey")
@@ -117,7 +61,7 @@ class ModelTable:
         size = params.get("Limit", self.page)
         found = candidates[:size]
         self.evaluated += len(found)
-        response: dict[str, Any] = {
+        response: Response = {
             "Items": [self._projected(item, params) for item in found if self._kept(item, params)],
             "ScannedCount": len(found),
             "ResponseMetadata": {"HTTPStatusCode": 200, "RequestId": str(len(self.asked))},
@@ -166,7 +110,7 @@ class ModelTable:
 
     def _checked_start(self, start: WireItem, params: Mapping[str, Any], candidates: list[WireItem]) -> Where:
         if set(start) != set(self._key_names(params)) or not _satisfies(start, params):
-            raise refused(message="The provided starting key is outside query boundaries")
+            raise client_error(message="The provided starting key is outside query boundaries")
         where = self._where(start, params)
         if params.get("IndexName") is not None:
             tied = [item for item in candidates if self._where(item, params)[:-1] == where[:-1]]
@@ -189,7 +133,7 @@ class ModelTable:
         if wanted is None:
             return dict(item)
         if not all(wanted):
-            raise refused(message="The expression can not be empty")
+            raise client_error(message="The expression can not be empty")
         return {name: item[name] for name in wanted if name in item}
 
 
@@ -200,42 +144,3 @@ def _satisfies(item: WireItem, params: Mapping[str, Any]) -> bool:
         return equal
     name, sort_condition = condition.range
     return matches(sort_condition, item[name])
-
-
-@dataclass
-class Runner:
-    """A driver for tests: keeps up to ``concurrency`` requests under way and answers them in any order."""
-
-    table: ModelTable
-    rng: random.Random = field(default_factory=lambda: random.Random(0))
-    concurrency: int = 10
-    failing: Mapping[int, Exception] = field(default_factory=dict)
-    """By the number of the request (from 0): the exception that it ends in."""
-
-    def __post_init__(self) -> None:
-        self._under_way: list[tuple[int, Send]] = []
-        self._sent = 0
-
-    def run(self, machine: Machine[Any]) -> Any:
-        """Carry on until the machine is done; a machine that streams can be run again."""
-        while True:
-            while len(self._under_way) < self.concurrency:
-                step = machine.next(0.0)
-                if isinstance(step, Done):
-                    return step.value
-                if not isinstance(step, Send):
-                    break
-                self._under_way.append((self._sent, step))
-                self._sent += 1
-            assert self._under_way, "the machine waits for nothing"
-            number, send = self._under_way.pop(self.rng.randrange(len(self._under_way)))
-            machine.receive(send, self._answer(number, send), 0.0)
-
-    def _answer(self, number: int, send: Send) -> Answer:
-        if number in self.failing:
-            return self.failing[number]
-        try:
-            answer = self.table.answer(send)
-            return answer if isinstance(answer, Exception) else send.answer(answer)
-        except ClientError as error:
-            return error

@@ -8,36 +8,20 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler
 from random import Random
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 import urllib3
 
+from tests.support.wire import THROTTLE, error, listening, received, respond
+
 Fault = Literal[
-    "none",
-    "delay",
-    "drop",
-    "drop after",
-    "reset",
-    "reset after",
-    "cut",
-    "500",
-    "500 after",
-    "503",
-    "throttle",
-    "throttle key",
-    "throttle table",
-    "unprocessed",
-    "unprocessed cut",
-    "all unprocessed",
-    "expired",
-    "account",
-]
+    "none", "delay", "drop", "drop after", "reset", "reset after", "cut", "500", "500 after", "503", "throttle",
+    "throttle key", "throttle table", "unprocessed", "unprocessed cut", "all unprocessed", "expired", "account",
+]  # fmt: skip
 """What becomes of a request; ``after``: it is carried out, and its answer does not arrive.
 
 ``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer. What is
@@ -49,16 +33,16 @@ Stage = Literal["came", "carried out", "answered"]
 
 DELAY_SECONDS = 0.02
 _ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
-# Each refusal: the status, the code, and the limit that its reason names.
-_REFUSALS: Mapping[Fault, tuple[int, str, str | None]] = {
-    "500": (500, "InternalServerError", None),
-    "500 after": (500, "InternalServerError", None),
-    "503": (503, "ServiceUnavailable", None),
-    "throttle": (400, "ProvisionedThroughputExceededException", None),
-    "throttle key": (400, "ThrottlingException", "TableWriteKeyRangeThroughputExceeded"),
-    "throttle table": (400, "ProvisionedThroughputExceededException", "TableWriteProvisionedThroughputExceeded"),
-    "account": (400, "RequestLimitExceeded", "TableWriteAccountLimitExceeded"),
-    "expired": (400, "ExpiredTokenException", None),
+# Each refusal: the code, and the limit that its reason names.
+_REFUSALS: Mapping[Fault, tuple[str, str | None]] = {
+    "500": ("InternalServerError", None),
+    "500 after": ("InternalServerError", None),
+    "503": ("ServiceUnavailable", None),
+    "throttle": (THROTTLE, None),
+    "throttle key": ("ThrottlingException", "TableWriteKeyRangeThroughputExceeded"),
+    "throttle table": (THROTTLE, "TableWriteProvisionedThroughputExceeded"),
+    "account": ("RequestLimitExceeded", "TableWriteAccountLimitExceeded"),
+    "expired": ("ExpiredTokenException", None),
 }
 
 
@@ -103,68 +87,35 @@ class Proxy:
         self._under_way = 0
         parts = urlsplit(upstream)
         self._pool = urllib3.HTTPConnectionPool(str(parts.hostname), parts.port, maxsize=50, retries=False)
-        proxy = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                try:
-                    with proxy.working():
-                        proxy.handle(self)
-                except OSError:
-                    self.close_connection = True  # a client that was killed
-
-            def log_message(self, *_: Any) -> None:
-                """Say nothing."""
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 100
-
-            def handle_error(self, *_: Any) -> None:
-                """A connection that ended in the middle of a request: what is tested."""
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._listening = listening(self._handle)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.endpoint = self._listening.__enter__()
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._listening.__exit__(None, None, None)
         self._pool.close()
-
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count a request that is being answered."""
-        with self._idle:
-            self._under_way += 1
-        try:
-            yield
-        finally:
-            with self._idle:
-                self._under_way -= 1
-                self._idle.notify_all()
 
     def settle(self) -> None:
         """Wait until all that came is carried out and answered, as far as it will be."""
         with self._idle:
             self._idle.wait_for(lambda: not self._under_way)
 
-    def handle(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer one request as its turn says."""
-        body = request.rfile.read(int(request.headers["Content-Length"]))
-        if not request.headers["X-Amz-Target"].endswith(f".{self._operation}"):
-            self._answer(request, *self._passed_on(request, body))
+    def _handle(self, request: BaseHTTPRequestHandler) -> None:
+        with self._idle:
+            self._under_way += 1
+        try:
+            self._answer(request, *received(request))
+        finally:
+            with self._idle:
+                self._under_way -= 1
+                self._idle.notify_all()
+
+    def _answer(self, request: BaseHTTPRequestHandler, operation: str, body: bytes) -> None:
+        if operation != self._operation:
+            respond(request, *self._passed_on(request, body))
             return
         with self._lock:
             fault: Fault = next(self._schedule, "none")
@@ -178,7 +129,7 @@ class Proxy:
         if "unprocessed" in fault:
             body, left = _parted(body, keep=0.0 if fault == "all unprocessed" else 0.5)
         carried_out = fault in {"none", "delay"} or fault.endswith(("after", "cut", "unprocessed"))
-        answer = self._passed_on(request, body) if carried_out and body else (200, {}, b"{}")
+        answer = self._passed_on(request, body) if carried_out and body else (200, b"{}", {})
         if carried_out:
             self._watch(number, "carried out")
         if "drop" in fault or "reset" in fault:
@@ -187,36 +138,19 @@ class Proxy:
                 os.close(request.connection.detach())
             request.close_connection = True
         elif fault in _REFUSALS:
-            self._answer(request, *_refusal(fault, body))
+            respond(request, *_refusal(fault, body))
         else:
             if left:
-                answer = 200, {}, json.dumps({**json.loads(answer[2]), "UnprocessedItems": left}).encode()
-            self._answer(request, *answer, half=fault.endswith("cut"))
+                answer = 200, json.dumps({**json.loads(answer[1]), "UnprocessedItems": left}).encode(), {}
+            respond(request, *answer, half=fault.endswith("cut"))
         self._watch(number, "answered")
 
-    def _passed_on(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def _passed_on(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
         headers["Content-Length"] = str(len(body))
         response = self._pool.urlopen("POST", "/", body, headers)
         kept = {name: value for name, value in response.headers.items() if name.lower() == "x-amz-crc32"}
-        return response.status, kept, response.data
-
-    def _answer(
-        self,
-        request: BaseHTTPRequestHandler,
-        status: int,
-        headers: Mapping[str, str],
-        body: bytes,
-        *,
-        half: bool = False,
-    ) -> None:
-        request.send_response(status)
-        for name, value in {**headers, "Content-Type": "application/x-amz-json-1.0"}.items():
-            request.send_header(name, value)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body[: len(body) // 2] if half else body)
-        request.close_connection = half
+        return response.status, response.data, kept
 
 
 def _parted(body: bytes, keep: float) -> tuple[bytes, dict[str, Any]]:
@@ -228,12 +162,12 @@ def _parted(body: bytes, keep: float) -> tuple[bytes, dict[str, Any]]:
     return first, {table: requests[kept:]}
 
 
-def _refusal(fault: Fault, body: bytes) -> tuple[int, dict[str, str], bytes]:
-    status, code, reason = _REFUSALS[fault]
-    said: dict[str, Any] = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled"}
+def _refusal(fault: Fault, body: bytes) -> tuple[int, bytes, dict[str, str]]:
+    code, reason = _REFUSALS[fault]
+    status, said = error(code)
     if reason is not None:
         (table,) = json.loads(body)["RequestItems"]
         # Lower camel case in the one exception, as its model has it.
         name = "throttlingReasons" if code == "ThrottlingException" else "ThrottlingReasons"
         said[name] = [{"reason": reason, "resource": _ARN + table}]
-    return status, {}, json.dumps(said).encode()
+    return status, json.dumps(said).encode(), {}

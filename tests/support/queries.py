@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from tests.support.tables import Attribute, AttributeType
 
 COMPARISONS = {"eq": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">=", "between": "BETWEEN", "begins_with": ""}
-LEGACY = {
-    "eq": "EQ",
-    "lt": "LT",
-    "lte": "LE",
-    "gt": "GT",
-    "gte": "GE",
-    "between": "BETWEEN",
-    "begins_with": "BEGINS_WITH",
-}
+LEGACY = {"lte": "LE", "gte": "GE"}
+"""The names of KeyConditions that are not those of boto3's conditions in upper case."""
 STYLES = ("objects", "strings", "legacy", "legacy, conditions only")
 """How a Query is written; moto does not know AttributesToGet, and doubles items with QueryFilter."""
 PROJECTIONS: tuple[tuple[str, dict[str, str]] | None, ...] = (
@@ -134,7 +127,10 @@ class Query:
         }
         if self.condition is not None:
             op, values = self.condition
-            conditions[str(self.sort)] = {"AttributeValueList": list(values), "ComparisonOperator": LEGACY[op]}
+            conditions[str(self.sort)] = {
+                "AttributeValueList": list(values),
+                "ComparisonOperator": LEGACY.get(op, op.upper()),
+            }
         params: dict[str, Any] = {"KeyConditions": conditions}
         if self.style != "legacy":
             return params

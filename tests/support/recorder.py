@@ -9,25 +9,11 @@ from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
-__all__ = ["Recorder", "answering", "recording"]
-
-Body = dict[str, Any]
+from tests.support.wire import Body, Requests
 
 
-class Recorder:
-    """Keeps (operation, body) of every request that a client sends, in the order in which they go out."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, Body]] = []
-
-    @property
-    def operations(self) -> list[str]:
-        """The names of the operations."""
-        return [operation for operation, _ in self.requests]
-
-    def bodies(self, operation: str) -> list[Body]:
-        """The bodies of one operation's requests."""
-        return [body for name, body in self.requests if name == operation]
+class Recorder(Requests):
+    """Keeps the requests that a client sends."""
 
     def clear(self) -> None:
         """Forget what was recorded."""

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.partitions.model import hash_of
 from shardkit.testing import SimulatedPartitions
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
@@ -32,13 +31,3 @@ def throttled(call: Callable[[], object]) -> Any:
     with pytest.raises(ClientError) as caught:
         call()
     return caught.value
-
-
-def put_requests(*items: dict[str, Any]) -> Any:
-    return {"Orders": [{"PutRequest": {"Item": item}} for item in items]}
-
-
-def days_apart(simulated: SimulatedPartitions) -> tuple[str, str]:
-    """Two days that are on different partitions."""
-    places = {day: simulated.partitions.place(hash_of({"S": day})) for day in (f"day {n}" for n in range(20))}
-    return "day 0", next(day for day, place in places.items() if place != places["day 0"])

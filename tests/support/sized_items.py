@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
-from shardkit.capacity import item_size
 from shardkit.dynamodb.values import number_size
 
 WireItem = dict[str, dict[str, Any]]
@@ -51,14 +49,6 @@ def _number(rng: random.Random) -> str:
     return f"{sign}0.{'0' * rng.randint(0, 60)}{digits}"
 
 
-def rewritten(text: str, rng: random.Random) -> str:
-    """The same number in another notation."""
-    value = Decimal(text)
-    if abs(value.adjusted()) > 36:
-        return str(value)
-    return rng.choice((format(value, "f"), format(value, "e")))
-
-
 def value(rng: random.Random, depth: int = 0, *, straddling: bool = True) -> dict[str, Any]:
     """A wire value of any type, documents up to three deep."""
     kind = rng.choice(("S", "N", "N", "B", "BOOL", "NULL", "SS", "NS", "BS", *(("L", "M") * 2 if depth < 3 else ())))
@@ -81,38 +71,3 @@ def value(rng: random.Random, depth: int = 0, *, straddling: bool = True) -> dic
         "S": rng.choice(TEXTS), "B": rng.randbytes(rng.randint(0, 30)), "BOOL": rng.random() < 0.5, "NULL": True
     }  # fmt: skip
     return {kind: plain[kind]}
-
-
-def same(content: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    """The same value as it may also be written: numbers in another notation, sets in another order."""
-    ((kind, inner),) = content.items()
-    if kind == "N":
-        return {kind: rewritten(inner, rng)}
-    if kind == "NS":
-        return {kind: [rewritten(text, rng) for text in rng.sample(inner, len(inner))]}
-    if kind in {"SS", "BS"}:
-        return {kind: rng.sample(inner, len(inner))}
-    if kind == "L":
-        return {kind: [same(member, rng) for member in inner]}
-    if kind == "M":
-        return {kind: {name: same(member, rng) for name, member in reversed(inner.items())}}
-    return dict(content)
-
-
-def pad(
-    item: WireItem, name: str, counted: Iterable[str] | None, rng: random.Random, more: Sequence[int] = (0, 0, 0, 1, 3)
-) -> None:
-    """Lengthen a string of an item so that it, or what is counted of it, ends at a write unit's edge.
-
-    Args:
-        item: what is changed.
-        name: the attribute, a string or missing.
-        counted: the names of the attributes that are counted, this one among them; None for all.
-        rng: it draws whether the last byte is the edge's or one beyond, and
-        more: how many units more it becomes than it has to.
-    """
-    item.setdefault(name, {"S": ""})
-    size = item_size({known: item[known] for known in (item if counted is None else counted) if known in item})
-    units = -(-size // KB) + rng.choice(more)
-    missing = units * KB + rng.choice((0, 1)) - size
-    item[name] = {"S": item[name]["S"] + "x" * max(missing, 0)}

@@ -1,20 +1,18 @@
-"""Tables for tests: any key schema, on any engine."""
+"""Tables for tests: any key schema, on any engine, and as shardkit knows them."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import RandomSuffix, Strategy
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
     from mypy_boto3_dynamodb.service_resource import Table
-    from mypy_boto3_dynamodb.type_defs import (
-        CreateTableInputServiceResourceCreateTableTypeDef,
-        KeySchemaElementTypeDef,
-        ProjectionTypeDef,
-    )
 
 AttributeType = Literal["S", "N", "B"]
 Attribute = tuple[str, AttributeType]
@@ -50,61 +48,93 @@ def make_table(
     name: str | None = None,
 ) -> Table:
     """Create a table that is ready for use, under a name that no other test has."""
-    attributes: dict[str, AttributeType] = {}
+    types: dict[str, AttributeType] = {}
 
-    def schema(
-        partition: Attribute | list[Attribute], sort: Attribute | list[Attribute] | None
-    ) -> list[KeySchemaElementTypeDef]:
-        elements: list[KeySchemaElementTypeDef] = []
-        for attribute, kind in _several(partition):
-            attributes[attribute] = kind
-            elements.append({"AttributeName": attribute, "KeyType": "HASH"})
-        for attribute, kind in _several(sort):
-            attributes[attribute] = kind
-            elements.append({"AttributeName": attribute, "KeyType": "RANGE"})
-        return elements
+    def schema(*keys: Attribute | list[Attribute] | None) -> list[dict[str, str]]:
+        partition, sort = ([] if key is None else key if isinstance(key, list) else [key] for key in keys)
+        types.update([*partition, *sort])
+        return _key_schema([attribute for attribute, _ in partition], [attribute for attribute, _ in sort])
 
-    request: CreateTableInputServiceResourceCreateTableTypeDef = {
+    def described(index: LocalIndex | GlobalIndex) -> dict[str, Any]:
+        projection: dict[str, Any] = {"ProjectionType": index.projection}
+        if isinstance(index.projection, tuple):
+            projection = {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(index.projection)}
+        partition = partition_key if isinstance(index, LocalIndex) else index.partition_key
+        return {"IndexName": index.name, "KeySchema": schema(partition, index.sort_key), "Projection": projection}
+
+    request: dict[str, Any] = {
         "TableName": name or f"table-{uuid.uuid4().hex}",
         "KeySchema": schema(partition_key, sort_key),
         "BillingMode": "PAY_PER_REQUEST",
-        "AttributeDefinitions": [],
     }
-    # An empty list of indexes is a ValidationException: what a table does not have is left out.
+    # The service refuses an empty list of indexes.
     if local_indexes:
-        request["LocalSecondaryIndexes"] = [
-            {
-                "IndexName": index.name,
-                "KeySchema": schema(partition_key, index.sort_key),
-                "Projection": _projection(index.projection),
-            }
-            for index in local_indexes
-        ]
+        request["LocalSecondaryIndexes"] = [described(index) for index in local_indexes]
     if global_indexes:
-        request["GlobalSecondaryIndexes"] = [
-            {
-                "IndexName": index.name,
-                "KeySchema": schema(index.partition_key, index.sort_key),
-                "Projection": _projection(index.projection),
-            }
-            for index in global_indexes
-        ]
-    request["AttributeDefinitions"] = [
-        {"AttributeName": attribute, "AttributeType": kind} for attribute, kind in attributes.items()
-    ]
-    table = resource.create_table(**request)
-    # Here every engine has the table ready at once; the waiter's first look then finds it, and it never sleeps.
+        request["GlobalSecondaryIndexes"] = [described(index) for index in global_indexes]
+    table = resource.create_table(**request | {"AttributeDefinitions": _definitions(types)})
+    # Every engine has the table ready at once: the waiter finds it at its first look, and never sleeps.
     table.wait_until_exists()
     return table
 
 
-def _several(key: Attribute | list[Attribute] | None) -> list[Attribute]:
-    if key is None:
-        return []
-    return key if isinstance(key, list) else [key]
+IndexKeys = Mapping[str, tuple[Iterable[str], Iterable[str]]]
+"""The key schemas of indexes by name: the attributes of the partition key, and those of the sort key."""
 
 
-def _projection(projection: Literal["ALL", "KEYS_ONLY"] | tuple[str, ...]) -> ProjectionTypeDef:
-    if isinstance(projection, tuple):
-        return {"ProjectionType": "INCLUDE", "NonKeyAttributes": list(projection)}
-    return {"ProjectionType": projection}
+def described(
+    strategy: Strategy,
+    types: Mapping[str, str],
+    keys: Iterable[str],
+    *,
+    local: IndexKeys | None = None,
+    secondary: IndexKeys | None = None,
+    name: str = "orders",
+) -> Sharding:
+    """Describe a table to shardkit, with its partition key and sort key, and its local and global indexes."""
+    partition, *sort = keys
+
+    def indexes(given: IndexKeys | None) -> list[dict[str, Any]]:
+        return [{"IndexName": index, "KeySchema": _key_schema(*names)} for index, names in (given or {}).items()]
+
+    return Sharding.described(
+        name,
+        strategy,
+        {
+            "KeySchema": _key_schema([partition], sort),
+            "AttributeDefinitions": _definitions(types),
+            "LocalSecondaryIndexes": indexes(local),
+            "GlobalSecondaryIndexes": indexes(secondary),
+        },
+    )
+
+
+def many(shards: int = 3) -> Sharding:
+    """One table with every kind of index; numbers are sort keys."""
+    return described(
+        RandomSuffix(shards),
+        {"pk": "S", "sk": "N", "a": "N", "b": "S", "city": "S"},
+        ["pk", "sk"],
+        local={"by-a": (["pk"], ["a"])},
+        secondary={
+            "same-keys": (["pk"], ["sk"]),
+            "no-sort": (["pk"], []),
+            "with-a": (["pk"], ["a"]),
+            "two-and-a": (["pk", "city"], ["a"]),
+            "a-then-b": (["pk"], ["a", "b"]),
+            "city": (["city"], ["a"]),
+            "city-then-pk": (["city"], ["pk"]),
+            "city-then-pk-then-a": (["city"], ["pk", "a"]),
+        },
+    )
+
+
+def _key_schema(partition: Iterable[str], sort: Iterable[str]) -> list[dict[str, str]]:
+    return [
+        *({"AttributeName": attribute, "KeyType": "HASH"} for attribute in partition),
+        *({"AttributeName": attribute, "KeyType": "RANGE"} for attribute in sort),
+    ]
+
+
+def _definitions(types: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"AttributeName": attribute, "AttributeType": kind} for attribute, kind in types.items()]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -19,34 +20,40 @@ from shardkit.core.machine import Answer, Send
 from shardkit.runtime.drivers import transport
 from shardkit.runtime.hooks import prepare
 
-__all__ = [
-    "ANSWERS", "BYTES", "PARAMS", "TEXT", "THROTTLE", "Service", "Wire", "a_client", "echo", "error", "get",
-    "read_by_us", "serving", "wired",
-]  # fmt: skip
-
 Body = dict[str, Any]
 BYTES = b"\x00\x01\xff"
 TEXT = base64.b64encode(BYTES).decode()
+STATUS = {"InternalServerError": 500, "ServiceUnavailable": 503}
 THROTTLE = "ProvisionedThroughputExceededException"
 
 
-class Service:
-    """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
+class Requests:
+    """Keeps (operation, body) of every request, in the order in which they come."""
 
-    ``headers`` go with every answer that is no success. An answer of None closes the connection. ``requests`` holds
-    what came in.
-    """
-
-    def __init__(self, answer: Callable[[str, Body], tuple[int, Any] | None]) -> None:
-        self.answer = answer
+    def __init__(self) -> None:
         self.requests: list[tuple[str, Body]] = []
-        self.headers: dict[str, str] = {}
-        self.url = ""
 
     @property
     def operations(self) -> list[str]:
         """The names of the operations."""
         return [operation for operation, _ in self.requests]
+
+    def bodies(self, operation: str) -> list[Body]:
+        """The bodies of one operation's requests."""
+        return [body for name, body in self.requests if name == operation]
+
+
+class Service(Requests):
+    """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
+
+    ``headers`` go with every answer that is an error. An answer of None closes the connection.
+    """
+
+    def __init__(self, answer: Callable[[str, Body], tuple[int, Any] | None]) -> None:
+        super().__init__()
+        self.answer = answer
+        self.headers: dict[str, str] = {}
+        self.url = ""
 
 
 @contextmanager
@@ -54,43 +61,76 @@ def serving(answer: Callable[[str, Body], tuple[int, Any] | None]) -> Iterator[S
     """Answer over real HTTP inside the `with`, whatever the client is; bytes go out as they are, all else as JSON."""
     service = Service(answer)
 
+    def handle(request: BaseHTTPRequestHandler) -> None:
+        operation, content = received(request)
+        body = json.loads(content)
+        service.requests.append((operation, body))
+        answered = service.answer(operation, body)
+        if answered is None:
+            request.close_connection = True
+            return
+        status, given = answered
+        content = given if isinstance(given, bytes) else json.dumps(given).encode()
+        respond(request, status, content, service.headers if status != HTTPStatus.OK else {})
+
+    with listening(handle) as service.url:
+        yield service
+
+
+@contextmanager
+def listening(handle: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """Pass every HTTP request to a function inside the `with`, each on its own thread; yield the server's URL."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         # Headers and body go out apart: without this, each answer waits for an acknowledgement (40 ms).
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            operation = self.headers["X-Amz-Target"].rpartition(".")[2]
-            service.requests.append((operation, body))
-            answered = service.answer(operation, body)
-            if answered is None:
-                self.close_connection = True
-                return
-            status, given = answered
-            content = given if isinstance(given, bytes) else json.dumps(given).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.0")
-            self.send_header("Content-Length", str(len(content)))
-            for name, value in service.headers.items() if status != HTTPStatus.OK else ():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
+            try:
+                handle(self)
+            except OSError:
+                self.close_connection = True  # the client went away, as some tests want it
 
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+        request_queue_size = 100
+
+        def handle_error(self, *_: Any) -> None:
+            """Say nothing of a connection that ended in the middle of a request."""
+            if not isinstance(sys.exception(), OSError):
+                super().handle_error(*_)
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
-    service.url = f"http://127.0.0.1:{server.server_address[1]}"
     try:
-        yield service
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def received(request: BaseHTTPRequestHandler) -> tuple[str, bytes]:
+    """Read a request's operation and body."""
+    body = request.rfile.read(int(request.headers["Content-Length"]))
+    return request.headers["X-Amz-Target"].rpartition(".")[2], body
+
+
+def respond(
+    request: BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str], *, half: bool = False
+) -> None:
+    """Send an answer, or its first half."""
+    request.send_response(status)
+    for name, value in {**headers, "Content-Type": "application/x-amz-json-1.0", "Content-Length": len(body)}.items():
+        request.send_header(name, str(value))
+    request.end_headers()
+    request.wfile.write(body[: len(body) // 2] if half else body)
+    request.close_connection = half or request.close_connection
 
 
 @dataclass(frozen=True)
@@ -113,8 +153,9 @@ def wired(**options: Any) -> Iterator[Wire]:
 
 
 def error(code: str, **more: Any) -> tuple[int, Any]:
-    status = 500 if code == "InternalServerError" else 400
-    return status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled", **more}
+    """A refusal's status and body."""
+    body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled", **more}
+    return STATUS.get(code, 400), body
 
 
 def echo(operation: str, body: Any) -> tuple[int, Any]:

@@ -13,8 +13,7 @@ import pytest
 
 from shardkit import BulkLoadError, InterruptedLoadError, ShardedTable, bulk_load
 from tests.support.disks import full_disk
-from tests.support.loading import WORKERS, Job, connected, stored, write_orders
-from tests.support.processes import linux, some, soon
+from tests.support.loading import WORKERS, Job, connected, linux, some, soon, stored, write_orders
 from tests.support.proxy import Proxy, Stage
 
 LINES = 600

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from shardkit.dynamodb.service_errors import throttle_reasons
-from shardkit.testing import VirtualClock, simulate_partitions
+from shardkit.partitions.model import hash_of
+from shardkit.testing import SimulatedPartitions, VirtualClock, simulate_partitions
 from tests.conftest import REGION
-from tests.support.simulated import KEY, KEY_RANGE, SHARES, Simulate, days_apart, order, put_requests, stored, throttled
+from tests.support.simulated import KEY, KEY_RANGE, SHARES, Simulate, order, stored, throttled
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ if TYPE_CHECKING:
 
 
 # -- batches
+
+
+def put_requests(*items: dict[str, Any]) -> Any:
+    return {"Orders": [{"PutRequest": {"Item": item}} for item in items]}
+
+
+def days_apart(simulated: SimulatedPartitions) -> tuple[str, str]:
+    """Two days that are on different partitions."""
+    places = {day: simulated.partitions.place(hash_of({"S": day})) for day in (f"day {n}" for n in range(20))}
+    return "day 0", next(day for day, place in places.items() if place != places["day 0"])
 
 
 def test_of_a_batch_only_what_is_hot_comes_back(orders: Any, simulate: Simulate) -> None:

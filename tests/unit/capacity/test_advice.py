@@ -11,7 +11,7 @@ from shardkit.analysis.shards import shards_for
 from shardkit.capacity import Advice, CapacityMeter, Skew, Usage
 from shardkit.errors import ConfigurationError
 from tests.support.metered import FakeClient, consumed, item
-from tests.support.model import described
+from tests.support.tables import described
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,12 +14,20 @@ from shardkit import CalculatedSuffix
 from shardkit.capacity import CapacityMeter, Usage
 from shardkit.capacity.charge import charge_of
 from shardkit.capacity.usage import Units
-from tests.support.metered import ARN, FakeCall, FakeClient, client, consumed, item, key, meter, put
-from tests.support.model import described
+from tests.support.metered import ARN, FakeClient, client, consumed, item, key, meter, put
+from tests.support.tables import described
 
 __all__ = ["client", "meter"]
 
 ONE = Units(estimated_write=1.0)
+
+
+@dataclass
+class FakeCall:
+    operation: str
+    params: dict[str, Any]
+    sharding: Any = None
+    notes: dict[Any, Any] = field(default_factory=dict)
 
 
 class Outlined(list[Any]):

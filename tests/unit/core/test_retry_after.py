@@ -23,7 +23,8 @@ from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.plan import Plan
 from tests.support.fakes import Service, a_load, client_error, drive, some, throttled, timeless
 from tests.support.machines import Timed, page_machine
-from tests.support.model import ModelTable, many
+from tests.support.model import ModelTable
+from tests.support.tables import many
 from tests.support.wire import THROTTLE, error, serving
 
 

@@ -25,8 +25,8 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.cursor import made_for
 from shardkit.strategies import Strategy
 from tests.support.fakes import a_load, outcome, some
-from tests.support.model import described
 from tests.support.strategies import STRATEGIES
+from tests.support.tables import described
 
 FORMS: list[Callable[[bytes], Any]] = [binary_text, bytes, bytearray, Binary]
 KEYS = st.one_of(st.text(st.characters(codec="utf-8"), min_size=1, max_size=9), st.binary(min_size=1, max_size=9))

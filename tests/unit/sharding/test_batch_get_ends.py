@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit.core.backoff import ATTEMPTS
@@ -17,15 +18,16 @@ from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.parameters import FanOut
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, throttled
-from tests.support.model import many, refused
+from tests.support.tables import many
 
 SHARDS = 400
 FAULTS: tuple[Exception, ...] = (
     throttled("KeyRangeThroughput"),
-    refused("InternalServerError"),
+    client_error("InternalServerError"),
     HTTPClientError(error="the connection was lost"),
-    refused("ValidationException"),
+    client_error("ValidationException"),
 )
 MOST_STEPS = 5_000
 
@@ -61,7 +63,7 @@ class Unsteady(Timed):
         return seconds, answer
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     keys=st.sampled_from([1, 3, 100, 101, 350]),
     twice=st.booleans(),

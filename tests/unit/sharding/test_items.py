@@ -11,7 +11,7 @@ from shardkit.core.machine import Program
 from shardkit.errors import InvalidKeyError, UnsupportedParameterError
 from shardkit.sharding import items
 from shardkit.sharding.parameters import FanOut
-from tests.support.model import many
+from tests.support.tables import many
 
 OPERATIONS = [
     (items.get_item, "Key"),

@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Program, Response, Send, Steps
@@ -16,13 +17,19 @@ from shardkit.errors import ShardQueryError, ShardUnknownError
 from shardkit.sharding import items
 from shardkit.sharding.parameters import FanOut
 from shardkit.strategies import RandomSuffix
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, throttled
-from tests.support.model import described, refused
+from tests.support.tables import described
 
 SHARDS = 4
 SHARDING = described(RandomSuffix(SHARDS, locate=True), {"pk": "S", "sk": "N"}, ["pk", "sk"])
 LOST = HTTPClientError(error="the answer was lost")
-REFUSALS = (throttled("KeyRangeThroughput"), refused("InternalServerError"), refused(), HTTPClientError(error="no way"))
+REFUSALS = (
+    throttled("KeyRangeThroughput"),
+    client_error("InternalServerError"),
+    client_error(),
+    HTTPClientError(error="no way"),
+)
 WRITES: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "PutItem": (items.put_item, {"Item": {"pk": "k", "sk": 1}}),
     "UpdateItem": (items.update_item, {"Key": {"pk": "k", "sk": 1}, "UpdateExpression": "REMOVE v"}),
@@ -59,13 +66,13 @@ class Unsteady(Timed):
         stored = send.params.get("Key", send.params.get("Item"))["pk"]["S"]
         wanted = "attribute_exists" in send.params["ConditionExpression"]
         if wanted is not (stored in self.stored):
-            return refused("ConditionalCheckFailedException")
+            return client_error("ConditionalCheckFailedException")
         (self.stored.discard if send.operation == "DeleteItem" else self.stored.add)(stored)
         self.written.append(stored)
         return LOST if self._rng.random() < self._faulty else {}
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     operation=st.sampled_from(sorted(WRITES)),
     there=st.none() | st.integers(1, SHARDS),

@@ -11,7 +11,8 @@ from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.scan import StreamOfSegments
-from tests.support.model import many, refused
+from tests.support.fakes import client_error
+from tests.support.tables import many
 
 
 def sent(stream: StreamOfSegments, count: int) -> list[Send]:
@@ -43,10 +44,10 @@ def test_all_segments_failed_alike() -> None:
     """Where no segment answered and all failed alike, the service's own error is raised."""
     stream = StreamOfSegments(many(), {}, 2, FanOut(10))
     sends = sent(stream, 2)
-    error = refused("AccessDeniedException")
+    error = client_error("AccessDeniedException")
     stream.receive(sends[0], error, 0.0)
     assert stream.next(0.0) == Wait()
-    stream.receive(sends[1], refused("AccessDeniedException"), 0.0)
+    stream.receive(sends[1], client_error("AccessDeniedException"), 0.0)
     with pytest.raises(ClientError) as caught:
         stream.next(0.0)
     assert caught.value is error
@@ -56,7 +57,7 @@ def test_some_segments_failed() -> None:
     """What the others brought comes first, then the error that says which failed."""
     stream = StreamOfSegments(many(), {}, 2, FanOut(10))
     sends = sent(stream, 2)
-    stream.receive(sends[0], refused(), 0.0)
+    stream.receive(sends[0], client_error(), 0.0)
     stream.receive(sends[1], page(1), 0.0)
     assert stream.next(0.0) == Done([({"pk": "k", "sk": 1}, 1)])
     with pytest.raises(ShardQueryError, match="1 of 2 segments") as caught:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from botocore.exceptions import ClientError, HTTPClientError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Response, Send
@@ -13,13 +14,14 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.scan import StreamOfSegments
+from tests.support.fakes import client_error
 from tests.support.machines import Timed
-from tests.support.model import many, refused
+from tests.support.tables import many
 
-FAULTS: tuple[Exception, ...] = (refused("ValidationException"), HTTPClientError(error="the connection was lost"))
+FAULTS: tuple[Exception, ...] = (client_error("ValidationException"), HTTPClientError(error="the connection was lost"))
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     segments=st.sampled_from([1, 2, 5, 20]),
     items=st.integers(0, 60),

@@ -63,7 +63,8 @@ def assert_narrowed(condition: SortCondition | None, position: Any, keys: list[A
             assert ex.comparable(result.values[0]) <= ex.comparable(result.values[1])  # type: ignore[operator]
 
 
-@settings(max_examples=10 * settings().max_examples)
+@pytest.mark.long_search
+@settings(max_examples=4 * settings().max_examples)
 @given(cases())
 def test_nothing_after_a_position_is_missed(case: Any) -> None:
     assert_narrowed(*case)

@@ -25,8 +25,8 @@ from shardkit.sharding.query.cursor import Cursor, is_token, made_for
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.scan import scan
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
-from tests.support.model import described, many
 from tests.support.strategies import vectors
+from tests.support.tables import described, many
 
 PURPOSE = made_for("orders", None, {"pk": {"S": "k"}})
 WIRE = st.one_of(

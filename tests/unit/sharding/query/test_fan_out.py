@@ -20,8 +20,10 @@ from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import Rows
 from shardkit.strategies import RandomSuffix
-from tests.support.machines import page_machine, stream_machine
-from tests.support.model import ModelTable, Runner, described, many, refused
+from tests.support.fakes import client_error
+from tests.support.machines import Shuffled, page_machine, stream_machine
+from tests.support.model import ModelTable
+from tests.support.tables import described, many
 
 K = Key("pk").eq("k")
 
@@ -46,7 +48,7 @@ def plan(table: ModelTable, start: Any = None, **params: Any) -> Plan:
 def page_of(
     table: ModelTable, start: Any = None, *, failing: Mapping[int, Exception] | None = None, **params: Any
 ) -> Any:
-    return Runner(table, failing=failing or {}).run(page_machine(plan(table, start, **params)))
+    return Shuffled(table, failing=failing or {}).run(page_machine(plan(table, start, **params)))
 
 
 def sort_keys(page: PageOfShards) -> list[int]:
@@ -152,7 +154,7 @@ class TestPages:
         page_sizes = ItemSizes()
         start, pages = None, 0
         while True:
-            page = Runner(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
+            page = Shuffled(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
             assert len(page.items) <= 4
             pages += 1
             start = page.last_evaluated_key
@@ -211,8 +213,8 @@ class TestPages:
         bare = ModelTable(described(RandomSuffix(2), {"pk": "S"}, ["pk"]))
         for shard in (1, 2):
             bare.put({"pk": "k", "n": shard}, shard)
-        first = Runner(bare).run(page_machine(plan(bare, Limit=1)))
-        second = Runner(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
+        first = Shuffled(bare).run(page_machine(plan(bare, Limit=1)))
+        second = Shuffled(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
         assert [entry[1] + 1 for entry in (*first.items, *second.items)] == [1, 2]
         assert len(bare.asked) == 3
 
@@ -278,7 +280,7 @@ class TestPages:
         """What the merge needs and the caller did not ask for is read and left out again."""
         table = filled()
         asked = plan(table, ProjectionExpression="keep", Limit=2)
-        page = Runner(table).run(page_machine(asked))
+        page = Shuffled(table).run(page_machine(asked))
         assert [asked.shown(entry) for entry in page.items] == [{"keep": True}, {"keep": False}]
         rest = page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)
         assert [entry[0] for entry in rest.items] == [2]
@@ -301,7 +303,7 @@ class TestFailures:
         """The error says which and why, carries the others' items, and nothing more is asked after it."""
         table = filled()
         with pytest.raises(ShardQueryError, match=r"1 of 3 shards failed \(shard 2: Internal") as caught:
-            page_of(table, failing={1: refused("InternalServerError")})
+            page_of(table, failing={1: client_error("InternalServerError")})
         assert [item["sk"] for item in caught.value.partial_items] == [0, 2, 3, 5, 6, 8, 9, 11]
         assert {item["pk"] for item in caught.value.partial_items} == {"k"}
         assert caught.value.errors.keys() == {2}
@@ -309,19 +311,19 @@ class TestFailures:
         send = machine.next(0.0)
         assert isinstance(send, Send)
         machine.next(0.0)
-        machine.receive(send, refused(), 0.0)
+        machine.receive(send, client_error(), 0.0)
         assert machine.next(0.0) == Wait()
 
     def test_all_failed_alike(self) -> None:
         """Where shardkit has nothing to add, the service's own error is raised."""
-        errors = [refused("AccessDeniedException") for _ in range(3)]
+        errors = [client_error("AccessDeniedException") for _ in range(3)]
         with pytest.raises(ClientError) as caught:
             page_of(filled(), failing=dict(enumerate(errors)))
         assert caught.value in errors
 
     def test_all_failed_differently(self) -> None:
         """Different reasons are all told."""
-        errors = {0: refused("AccessDeniedException"), 1: refused("InternalServerError"), 2: ValueError("no")}
+        errors = {0: client_error("AccessDeniedException"), 1: client_error("InternalServerError"), 2: ValueError("no")}
         with pytest.raises(ShardQueryError, match="ValueError") as caught:
             page_of(filled(), failing=errors)
         assert caught.value.errors == {number + 1: error for number, error in errors.items()}
@@ -333,7 +335,7 @@ class TestFailures:
         for number in range(40):
             table.put({"pk": "k", "sk": number, "keep": False}, 1)
         stream = stream_machine(plan(table, Limit=5))
-        runner = Runner(table, failing={2: refused()})
+        runner = Shuffled(table, failing={2: client_error()})
         assert len(runner.run(stream)) == len(runner.run(stream)) == 5
         with pytest.raises(ShardQueryError) as caught:
             runner.run(stream)
@@ -341,7 +343,7 @@ class TestFailures:
 
     def test_a_stream_keeps_what_it_held(self) -> None:
         """What was not handed out yet when a shard failed is in partial_items."""
-        runner = Runner(filled(), failing={0: refused("InternalServerError")})
+        runner = Shuffled(filled(), failing={0: client_error("InternalServerError")})
         with pytest.raises(ShardQueryError) as caught:
             runner.run(stream_machine(plan(runner.table)))
         assert [item["sk"] for item in caught.value.partial_items] == [1, 2, 4, 5, 7, 8, 10, 11]
@@ -352,7 +354,7 @@ class TestStreams:
         """A whole stream evaluates every item once, in order, and then says that it has ended."""
         table = filled(many(4), items=1100, page=300)
         stream = stream_machine(plan(table))
-        runner = Runner(table, random.Random(1))
+        runner = Shuffled(table, random.Random(1))
         found: list[int] = []
         while entries := runner.run(stream):
             found += [int(entry[2]["sk"]) for entry in entries]
@@ -369,7 +371,7 @@ class TestStreams:
         for number in range(800):  # shard 1 has the last ones: all of it would have to be held until the end
             table.put({"pk": "k", "sk": number}, 1 + (number < 600) * (1 + number % 3))
         stream = stream_machine(plan(table, Limit=40))
-        runner = Runner(table, random.Random(1))
+        runner = Shuffled(table, random.Random(1))
         held, found = [], 0
         while entries := runner.run(stream):
             found += len(entries)
@@ -394,7 +396,7 @@ class TestStreams:
         rows = Rows(return_shards=True, max_items=3)
         assert (rows.wanting, rows.last_evaluated_key) == (True, None)
         rows.plan = plan(table)
-        step = Runner(table).run(stream_machine(rows.plan))
+        step = Shuffled(table).run(stream_machine(rows.plan))
         rows.add(step)
         assert [rows.take() for _ in range(3)][2][1] == 3
         assert not rows.wanting
@@ -406,5 +408,5 @@ class TestStreams:
 def test_done_is_given_again() -> None:
     """A page that is done stays done."""
     machine = page_machine(plan(filled()))
-    assert Runner(filled()).run(machine) is machine
+    assert Shuffled(filled()).run(machine) is machine
     assert machine.next(0.0) == Done(machine)

@@ -14,7 +14,8 @@ from shardkit.core.machine import Answer, Send
 from shardkit.runtime.drivers import AsyncDriver
 from shardkit.sharding.query.plan import Plan
 from tests.support.machines import stream_machine
-from tests.support.model import ModelTable, many
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 TIMEOUT = 10.0
 

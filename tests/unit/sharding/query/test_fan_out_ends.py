@@ -5,23 +5,26 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.query.plan import Plan
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, page_machine, stream_machine, throttled
-from tests.support.model import ModelTable, many, refused
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 FAULTS = (
     throttled("KeyRangeThroughput"),
     throttled("ProvisionedThroughput"),
     throttled("AccountLimit"),
     throttled(),
-    refused("InternalServerError"),
+    client_error("InternalServerError"),
 )
 MOST_STEPS = 5_000
 
@@ -41,7 +44,7 @@ class Unsteady(Timed):
         return seconds, self.table.answer(send)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.long_search
 @given(
     shards=st.sampled_from([1, 2, 5, 20]),
     items=st.integers(0, 120),

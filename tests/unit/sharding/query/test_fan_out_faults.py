@@ -17,8 +17,10 @@ from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
+from tests.support.fakes import client_error
 from tests.support.machines import Timed, page_machine, stream_machine, throttled
-from tests.support.model import ModelTable, many, refused
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 SHARDS = 4
 K = Key("pk").eq("k")
@@ -213,7 +215,7 @@ class TestLate:
 class TestPartial:
     def test_the_others_are_read_to_their_end(self) -> None:
         """A shard that fails counts as ended: pages go on without it, and say what is missing."""
-        service = Service(lambda shard, _: (0.01, refused()) if shard == 2 else None)
+        service = Service(lambda shard, _: (0.01, client_error()) if shard == 2 else None)
         page = service.run(page_machine(plan(Limit=25), on_shard_error="partial"))
         assert sort_keys(page.items) == [n for n in range(40) if n % SHARDS != 1][:25]
         assert page.last_evaluated_key
@@ -221,7 +223,7 @@ class TestPartial:
 
     def test_a_stream_goes_on(self) -> None:
         """A shard that fails half-way is missing from there on."""
-        service = Service(lambda shard, nth: (0.01, refused()) if (shard, nth) == (2, 2) else None)
+        service = Service(lambda shard, nth: (0.01, client_error()) if (shard, nth) == (2, 2) else None)
         stream = stream_machine(plan(Limit=8), on_shard_error="partial")
         found: list[int] = []
         drain(service, stream, found)
@@ -233,7 +235,7 @@ class TestPartial:
     @pytest.mark.parametrize("make", [page_machine, stream_machine])
     def test_all_failed(self, make: Any) -> None:
         """Where nothing was read there is nothing to return."""
-        service = Service(lambda *_: (0.01, refused("AccessDeniedException")))
+        service = Service(lambda *_: (0.01, client_error("AccessDeniedException")))
         with pytest.raises(ClientError, match="AccessDenied"):
             service.run(make(plan(), on_shard_error="partial"))
 

@@ -7,13 +7,15 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from boto3.dynamodb.conditions import ConditionBase, Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.sharding.query.plan import Plan
-from tests.support.machines import page_machine, stream_machine
-from tests.support.model import ModelTable, Runner, many
+from tests.support.machines import Shuffled, page_machine, stream_machine
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 SORTED_BY = {
     None: "sk",
@@ -117,7 +119,8 @@ def asked(draw: st.DrawFn) -> Asked:
     )
 
 
-@settings(max_examples=10 * settings().max_examples)
+@pytest.mark.long_search
+@settings(max_examples=4 * settings().max_examples)
 @given(
     seed=st.integers(0, 2**32),
     size=st.integers(0, 30),
@@ -157,7 +160,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
         if start is not None:
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
         plan = Plan.of(table.sharding, params)
-        one = Runner(table, rng, concurrency).run(page_machine(plan))
+        one = Shuffled(table, rng).run(page_machine(plan, concurrency=concurrency))
         assert query.limit is None or len(one.items) <= query.limit
         found += [plan.shown(entry) for entry in one.items]
         start = one.last_evaluated_key
@@ -166,7 +169,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     assert start is None
     table.evaluated = 0
     plan = Plan.of(table.sharding, query.params())
-    stream, runner = stream_machine(plan), Runner(table, rng, concurrency)
+    stream, runner = stream_machine(plan, concurrency=concurrency), Shuffled(table, rng)
     streamed: list[dict[str, Any]] = []
     while entries := runner.run(stream):
         streamed += [plan.shown(entry) for entry in entries]

@@ -20,7 +20,7 @@ from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share, whole_blocks
 from shardkit.sharding.query.plan import Plan
 from tests.support.machines import page_machine
-from tests.support.model import many
+from tests.support.tables import many
 
 K = Key("pk").eq("k")
 

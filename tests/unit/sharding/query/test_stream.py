@@ -21,8 +21,9 @@ from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
-from tests.support.machines import Timed, stream_machine, throttled
-from tests.support.model import ModelTable, Runner, many
+from tests.support.machines import Shuffled, Timed, stream_machine, throttled
+from tests.support.model import ModelTable
+from tests.support.tables import many
 
 K = Key("pk").eq("k")
 KB = 1024
@@ -252,7 +253,7 @@ def test_max_items_with_a_filter_reads_pages_not_items() -> None:
         "ExpressionAttributeValues": {":yes": True},
     }
     stream = stream_machine(Plan.of(table.sharding, params), max_items=5)
-    runner = Runner(table)
+    runner = Shuffled(table)
     found: list[int] = []
     while entries := runner.run(stream):
         found += [int(item["sk"]) for _, _, item in entries]
