@@ -13,11 +13,13 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
+import shardkit
 from shardkit import (
     CalculatedSuffix,
     CapacityMeter,
     RandomSuffix,
     ShardedTable,
+    ShardkitError,
     ShardUnknownError,
     UnsupportedExpressionError,
     bulk_load,
@@ -93,9 +95,12 @@ def test_keywords(operation: str, resource: DynamoDBServiceResource) -> None:
 
 
 def test_errors() -> None:
-    assert first_names("Errors") == errors.__all__
+    public = [(name, getattr(shardkit, name)) for name in shardkit.__all__]
+    raised = sorted(name for name, value in public if isinstance(value, type) and issubclass(value, ShardkitError))
+    assert first_names("Errors") == raised
+    assert set(errors.__all__) <= set(raised)
     for name in errors.__all__:
-        assert issubclass(getattr(errors, name), errors.ShardkitError)
+        assert issubclass(getattr(errors, name), ShardkitError)
 
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
