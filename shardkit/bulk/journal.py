@@ -34,31 +34,15 @@ from shardkit.errors import ConfigurationError, ShardkitError
 
 __all__ = ["Journal", "open_alone", "replace", "write", "writing"]
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _FORMAT = "shardkit_journal"
 _VERSION = 1
 _SYNC_SECONDS = 1.0
 _APPENDED_BYTES = 4 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """A cursor's places: all below ``top`` are done, but for ``gaps``: those that were read and are still waiting."""
-
-    top: int = 0
-    gaps: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, ranges: Sequence[Sequence[int]]) -> _Cursor:
-        cursor = cls()
-        for start, end in ranges:
-            cursor.gaps.update(range(cursor.top, start))
-            cursor.top = end
-        return cursor
-
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        edges = [-1, *sorted(self.gaps), self.top]
-        return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
 
 
 class Journal:
@@ -259,6 +243,27 @@ class Journal:
         self._most = max(self._least, self._file.tell())
 
 
+@dataclass(slots=True)
+class _Cursor:
+    """A cursor's places: all below ``top`` are done, but for ``gaps``: those that were read and are still waiting."""
+
+    top: int = 0
+    gaps: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, ranges: Sequence[Sequence[int]]) -> _Cursor:
+        cursor = cls()
+        for start, end in ranges:
+            cursor.gaps.update(range(cursor.top, start))
+            cursor.top = end
+        return cursor
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        edges = [-1, *sorted(self.gaps), self.top]
+        return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
+
+
 def _read(file: FileIO) -> Iterator[Any]:
     """Give the records of a file up to the first that is not whole."""
     checksum = 0
@@ -280,12 +285,6 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
             yield from _differences(was, is_now, f"{name}[{place}]")
     elif then != now:
         yield f"{name} was {then!r:.100} and is {now!r:.100}"
-
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 def open_alone(path: Path, option: str) -> FileIO:

@@ -58,11 +58,16 @@ WINDOW = 50_000
 """Items that wait to be interleaved: 38 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a key,
 1% of the throughput is lost, and 5.6% with a fifth of it (``benchmarks/window.py``)."""
 
+MOST_WINDOW = 10_000_000
+"""Items that a load can hold back."""
+
 STALLED_SECONDS = 60.0
 """A load stops that is throttled for so long without one item written: no partition takes nothing for a minute, unless
 others take all that it has."""
 
 Duplicates = Literal["last", "first", "error"]
+
+_log = logging.getLogger("shardkit")
 
 
 class Load:
@@ -392,10 +397,6 @@ def _units(writes: list[Write]) -> int:
     return sum([write.units for write in writes])
 
 
-MOST_WINDOW = 10_000_000
-"""Items that a load can hold back."""
-
-
 def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
     """Check them as they were given.
 
@@ -417,44 +418,6 @@ def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
     """
     if given not in kinds:
         raise ConfigurationError(f"{name}={given!r:.200} is none of {', '.join(map(repr, kinds))}")
-
-
-_log = logging.getLogger("shardkit")
-
-
-class InterruptedLoadError(KeyboardInterrupt):
-    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
-
-    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
-    """
-
-    def __init__(self, message: str, report: BulkReport | None = None) -> None:
-        super().__init__(message, report)
-        self.report: BulkReport | None = report
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-def interrupted(load: Load) -> InterruptedLoadError:
-    """Give what a load that was interrupted ends in."""
-    report = load.report
-    return InterruptedLoadError(
-        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, "
-        "loading again goes on from here",
-        report,
-    )
-
-
-def log_end(load: Load, table: str) -> None:
-    """Log why a load stopped, if it did, and its advice."""
-    if load.fatal is not None:
-        _log.warning("the load into table %s stopped: %s", table, load.fatal)
-    elif load.broken is not None:
-        # The error is the caller's own, and may show an item.
-        _log.warning("the load into table %s stopped, because its source broke off: %s", table, code_of(load.broken))
-    for advice in load.report.advice:
-        _log.warning("the load into table %s: %s", table, advice)
 
 
 def raise_failures(load: Load, *, collect: bool = False) -> None:
@@ -491,3 +454,38 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
             report.failures,
             report,
         )
+
+
+def log_end(load: Load, table: str) -> None:
+    """Log why a load stopped, if it did, and its advice."""
+    if load.fatal is not None:
+        _log.warning("the load into table %s stopped: %s", table, load.fatal)
+    elif load.broken is not None:
+        # The error is the caller's own, and may show an item.
+        _log.warning("the load into table %s stopped, because its source broke off: %s", table, code_of(load.broken))
+    for advice in load.report.advice:
+        _log.warning("the load into table %s: %s", table, advice)
+
+
+class InterruptedLoadError(KeyboardInterrupt):
+    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
+
+    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
+    """
+
+    def __init__(self, message: str, report: BulkReport | None = None) -> None:
+        super().__init__(message, report)
+        self.report: BulkReport | None = report
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def interrupted(load: Load) -> InterruptedLoadError:
+    """Give what a load that was interrupted ends in."""
+    report = load.report
+    return InterruptedLoadError(
+        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, "
+        "loading again goes on from here",
+        report,
+    )

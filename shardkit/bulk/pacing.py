@@ -32,9 +32,11 @@ times what a partition takes, so that only a key whose partition has been split 
 _REST_SECONDS = 1.0
 """The most that a key rests: in a second a partition has another second's units. Of longer rests partitions stand idle
 (simulated: with 20 s, loads of a few hundred keys took up to 1.8 times as long)."""
+
 _REST_EASED = 0.05
 """How much of a doubling of its rests an item that is written takes back: so a full partition's keys find the rests
 at which few of their items are refused; where one success forgot them all, every second one was."""
+
 _SLOWED_KEYS = 10_000  # of more, the first are forgotten: a key that is still hot is slowed again
 _BURST_SECONDS = 1.0
 _LEAST_RATE = 1.0
@@ -51,14 +53,9 @@ _REFUSED_SHARE = 0.05  # about half of what is refused at a tenth more
 _FASTER = 1.25
 _MUCH_FASTER = 2.0  # where nothing is refused
 _LEARN = 0.25  # how much the last batch counts in what an item is expected to take
-
-
-@dataclass(slots=True)
-class _Slowed:
-    """A key that was throttled: how many of its items may be in flight, and how long it rests."""
-
-    allowance: float = KEY_ITEMS
-    backoff: Backoff = field(default_factory=lambda: Backoff(_REST_SECONDS, _REST_EASED))
+_HOLDS_SECONDS = 10.0
+_ASKS_SECONDS = 0.1  # each is a request for one item
+_HEARD_SECONDS = 1.0
 
 
 class KeyPace:
@@ -150,58 +147,12 @@ class KeyPace:
         return self._total**2 / self._squares if self._squares else 0.0
 
 
-class LearntPace:
-    """When the next batch may go: at once, until much is refused; then a little more is sent than was written lately.
+@dataclass(slots=True)
+class _Slowed:
+    """A key that was throttled: how many of its items may be in flight, and how long it rests."""
 
-    It is for keys of few items: those of many find their own pace (``KeyPace``). Lately is the best half second of the
-    last four, and every fourth one tries what half as much again brings: so the pace does not follow a share that is
-    refused however little is sent (by a partition that others use up, say), up to a quarter. Where little is refused,
-    it grows by a quarter each half second, and doubles where nothing is. One batch a second goes in any case.
-
-    A first form, with a twentieth more and no tries, let full partitions leave the others too little (simulated: 92% of
-    the throughput was used, where it is 98%).
-    """
-
-    def __init__(self) -> None:
-        self._bucket = TokenBucket(inf, debt=_DEBT_SECONDS)
-        self._rates: deque[float] = deque(maxlen=_TRIES_MORE)
-        self._number = 0
-        self._since: float | None = None
-        self._heard = inf
-        self._written = self._refused = 0
-
-    def ready(self, now: float) -> float:
-        """Say when the next batch may go; a time not after ``now``: at once."""
-        return self._bucket.ready(now)
-
-    def sent(self, units: int, now: float) -> None:
-        """Note a batch that takes off, by the units of its items' sizes."""
-        if self._since is None:
-            self._since = now
-        self._bucket.take(units, now)
-
-    def settled(self, written: int, refused: int, now: float) -> None:
-        """Note how many of these units were written and refused."""
-        assert self._since is not None
-        if now - self._heard > _PAUSE_SECONDS:  # what the source takes is its own time
-            self._since, self._written, self._refused = now, 0, 0
-        self._heard = now
-        self._written += written
-        self._refused += refused
-        seconds = now - self._since
-        if seconds < _LATELY_SECONDS:
-            return
-        lately = self._written / seconds
-        if self._bucket.rate < inf:  # the first one has what partitions had kept before
-            self._rates.append(lately)
-        if self._refused > _REFUSED_SHARE * (self._written + self._refused):
-            self._number += 1
-            more = _SENT_OVER_WRITTEN if self._number % _TRIES_MORE else _TRIED_OVER_WRITTEN
-            rate = max(_LEAST_RATE, more * max([lately, *self._rates]))
-        else:
-            rate = self._bucket.rate * (_FASTER if self._refused else _MUCH_FASTER)
-        self._bucket.change(rate, burst=0.0, now=now)
-        self._since, self._written, self._refused = now, 0, 0
+    allowance: float = KEY_ITEMS
+    backoff: Backoff = field(default_factory=lambda: Backoff(_REST_SECONDS, _REST_EASED))
 
 
 class TablePace:
@@ -327,6 +278,91 @@ class TablePace:
             self._slowed.change(self._before * (1 - self._lost), burst=0.0, now=now)
 
 
+class LearntPace:
+    """When the next batch may go: at once, until much is refused; then a little more is sent than was written lately.
+
+    It is for keys of few items: those of many find their own pace (``KeyPace``). Lately is the best half second of the
+    last four, and every fourth one tries what half as much again brings: so the pace does not follow a share that is
+    refused however little is sent (by a partition that others use up, say), up to a quarter. Where little is refused,
+    it grows by a quarter each half second, and doubles where nothing is. One batch a second goes in any case.
+
+    A first form, with a twentieth more and no tries, let full partitions leave the others too little (simulated: 92% of
+    the throughput was used, where it is 98%).
+    """
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(inf, debt=_DEBT_SECONDS)
+        self._rates: deque[float] = deque(maxlen=_TRIES_MORE)
+        self._number = 0
+        self._since: float | None = None
+        self._heard = inf
+        self._written = self._refused = 0
+
+    def ready(self, now: float) -> float:
+        """Say when the next batch may go; a time not after ``now``: at once."""
+        return self._bucket.ready(now)
+
+    def sent(self, units: int, now: float) -> None:
+        """Note a batch that takes off, by the units of its items' sizes."""
+        if self._since is None:
+            self._since = now
+        self._bucket.take(units, now)
+
+    def settled(self, written: int, refused: int, now: float) -> None:
+        """Note how many of these units were written and refused."""
+        assert self._since is not None
+        if now - self._heard > _PAUSE_SECONDS:  # what the source takes is its own time
+            self._since, self._written, self._refused = now, 0, 0
+        self._heard = now
+        self._written += written
+        self._refused += refused
+        seconds = now - self._since
+        if seconds < _LATELY_SECONDS:
+            return
+        lately = self._written / seconds
+        if self._bucket.rate < inf:  # the first one has what partitions had kept before
+            self._rates.append(lately)
+        if self._refused > _REFUSED_SHARE * (self._written + self._refused):
+            self._number += 1
+            more = _SENT_OVER_WRITTEN if self._number % _TRIES_MORE else _TRIED_OVER_WRITTEN
+            rate = max(_LEAST_RATE, more * max([lately, *self._rates]))
+        else:
+            rate = self._bucket.rate * (_FASTER if self._refused else _MUCH_FASTER)
+        self._bucket.change(rate, burst=0.0, now=now)
+        self._since, self._written, self._refused = now, 0, 0
+
+
+class Reasons:
+    """The reason that was heard last."""
+
+    def __init__(self) -> None:
+        self._scope: Scope = "key"
+        self._names: frozenset[str] = frozenset()
+        self._until = self._silent_until = -inf
+        self._asks = True
+
+    def asks(self, now: float) -> bool:
+        """Say whether one of the items that came back now is to be written alone; if so, it is noted that one is."""
+        if not self._asks or now < self._silent_until:
+            return False
+        self._silent_until = now + _ASKS_SECONDS
+        return True
+
+    def heard(self, error: Exception, now: float) -> tuple[Scope, frozenset[str]]:
+        """Note a throttle that says its reason; say what it is about, and the reasons as the service names them."""
+        self._scope, self._names = throttled_scope(error), throttle_reasons(error)
+        self._until, self._silent_until = now + _HOLDS_SECONDS, now + _HEARD_SECONDS
+        return self._scope, self._names
+
+    def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
+        """Say the same of items that come back now; their keys, and no reason, if none was heard lately."""
+        return (self._scope, self._names) if now < self._until else ("key", frozenset())
+
+    def not_allowed(self) -> None:
+        """Note that single writes are refused: none is asked for again."""
+        self._asks = False
+
+
 def write_rate(write_units: float | str | None) -> float | None:
     """Read ``write_units=``: a number of units a second, or a share of the table's (``"80%"`` gives 0.8).
 
@@ -385,39 +421,3 @@ def units_of(
             units = max(units - sum(taken.values()), *(units * worth.get(name, 1.0) for name, units in taken.items()))
         most = max(units, most or 0.0)
     return total, most
-
-
-_HOLDS_SECONDS = 10.0
-_ASKS_SECONDS = 0.1  # each is a request for one item
-_HEARD_SECONDS = 1.0
-
-
-class Reasons:
-    """The reason that was heard last."""
-
-    def __init__(self) -> None:
-        self._scope: Scope = "key"
-        self._names: frozenset[str] = frozenset()
-        self._until = self._silent_until = -inf
-        self._asks = True
-
-    def asks(self, now: float) -> bool:
-        """Say whether one of the items that came back now is to be written alone; if so, it is noted that one is."""
-        if not self._asks or now < self._silent_until:
-            return False
-        self._silent_until = now + _ASKS_SECONDS
-        return True
-
-    def heard(self, error: Exception, now: float) -> tuple[Scope, frozenset[str]]:
-        """Note a throttle that says its reason; say what it is about, and the reasons as the service names them."""
-        self._scope, self._names = throttled_scope(error), throttle_reasons(error)
-        self._until, self._silent_until = now + _HOLDS_SECONDS, now + _HEARD_SECONDS
-        return self._scope, self._names
-
-    def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
-        """Say the same of items that come back now; their keys, and no reason, if none was heard lately."""
-        return (self._scope, self._names) if now < self._until else ("key", frozenset())
-
-    def not_allowed(self) -> None:
-        """Note that single writes are refused: none is asked for again."""
-        self._asks = False

@@ -17,6 +17,11 @@ from shardkit.core.interleave import Interleave
 
 __all__ = ["BATCH_ITEMS", "Batch", "Departures", "Window"]
 
+BATCH_ITEMS = 25
+"""Puts and deletes in one BatchWriteItem (API reference)."""
+
+_GATHER_SECONDS = 0.02
+
 
 class Window:
     """Knows which writes may go next; ``len`` is how many wait.
@@ -112,11 +117,6 @@ class Window:
         for write in writes:
             if held.get(write.same) is write:
                 del held[write.same]
-
-
-BATCH_ITEMS = 25
-"""Puts and deletes in one BatchWriteItem (API reference)."""
-_GATHER_SECONDS = 0.02
 
 
 @dataclass(slots=True, eq=False)

@@ -31,64 +31,6 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """An item or a key as it was to be stored, in the bytes of its request."""
-
-    body: bytes
-    sharding: Sharding
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """The item as it is stored, in wire form."""
-        ((_, request),) = orjson.loads(self.body).items()
-        ((_, stored),) = request.items()
-        return stored  # type: ignore[no-any-return]
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """The item as the application sees it."""
-        return from_wire_item(self.sharding.shown(self.stored))
-
-
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What became of one item.
-
-    Attributes:
-        item: The item, of the types that a boto3 resource shows; of a record that cannot be read, the record.
-        place: Where it stands in the source: its ordinal from 0, or what its source says (``orders.csv, line 18``).
-        shard: The number of the shard that it went to; None: none, or not known.
-        ok: Whether all is well with it: it is written, or superseded.
-        error: Why not.
-        superseded: Whether it was left out for another write of its key (``duplicates=``).
-    """
-
-    _given: Any = field(repr=False)
-    place: Any
-    shard: int | None
-    ok: bool
-    error: Exception | None = None
-    superseded: bool = False
-
-    @property
-    def item(self) -> Any:
-        """The item: decoded each time that it is asked for, because a load keeps bytes, not the caller's objects."""
-        return self._given.shown if isinstance(self._given, Encoded) else self._given
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A strategy may hold a function that cannot be pickled.
-        return type(self), (self.item, self.place, self.shard, self.ok, self.error, self.superseded)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTally:
-    """What one shard took: items written, and write units (a batch's units, apportioned by the items' sizes)."""
-
-    items: int = 0
-    write_units: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class BulkReport:
     """What became of a load: ``items == written + failed + duplicates``, each item once.
 
@@ -149,6 +91,44 @@ class BulkReport:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShardTally:
+    """What one shard took: items written, and write units (a batch's units, apportioned by the items' sizes)."""
+
+    items: int = 0
+    write_units: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What became of one item.
+
+    Attributes:
+        item: The item, of the types that a boto3 resource shows; of a record that cannot be read, the record.
+        place: Where it stands in the source: its ordinal from 0, or what its source says (``orders.csv, line 18``).
+        shard: The number of the shard that it went to; None: none, or not known.
+        ok: Whether all is well with it: it is written, or superseded.
+        error: Why not.
+        superseded: Whether it was left out for another write of its key (``duplicates=``).
+    """
+
+    _given: Any = field(repr=False)
+    place: Any
+    shard: int | None
+    ok: bool
+    error: Exception | None = None
+    superseded: bool = False
+
+    @property
+    def item(self) -> Any:
+        """The item: decoded each time that it is asked for, because a load keeps bytes, not the caller's objects."""
+        return self._given.shown if isinstance(self._given, Encoded) else self._given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A strategy may hold a function that cannot be pickled.
+        return type(self), (self.item, self.place, self.shard, self.ok, self.error, self.superseded)
+
+
 class BulkLoadError(ShardkitError):
     """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
 
@@ -163,6 +143,8 @@ _ADVISED_KEYS = 3
 _LEADING_SHARE = 0.05  # of all that was throttled: such a key is hot
 _SORTED = 4.0  # keys in flight below which the order of the source is worth a word
 _SORTED_ITEMS = 1000
+
+Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
 class Tally:
@@ -284,30 +266,6 @@ def _listed(keys: Iterable[Any]) -> str:
     return ", ".join(f"{key!r:.60}" for key in keys)
 
 
-Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
-
-
-class _Results(Sequence[BulkResult]):
-    """Results that are made when they are looked at: a load that is only counted makes none."""
-
-    def __init__(self, ended: list[Write | BulkResult], result: Callable[[Write], BulkResult]) -> None:
-        self._ended = ended
-        self._result = result
-
-    def __len__(self) -> int:
-        return len(self._ended)
-
-    @overload
-    def __getitem__(self, at: int) -> BulkResult: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[BulkResult]: ...
-    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
-        return list(self)[at]
-
-    def __iter__(self) -> Iterator[BulkResult]:
-        return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
-
-
 class Outcome:
     """Collects results until they are handed out.
 
@@ -377,6 +335,47 @@ class Outcome:
     def shown(self, place: Any) -> Any:
         """Give a place as a reader sees it."""
         return place if self._where is None else self._where(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An item or a key as it was to be stored, in the bytes of its request."""
+
+    body: bytes
+    sharding: Sharding
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The item as it is stored, in wire form."""
+        ((_, request),) = orjson.loads(self.body).items()
+        ((_, stored),) = request.items()
+        return stored  # type: ignore[no-any-return]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The item as the application sees it."""
+        return from_wire_item(self.sharding.shown(self.stored))
+
+
+class _Results(Sequence[BulkResult]):
+    """Results that are made when they are looked at: a load that is only counted makes none."""
+
+    def __init__(self, ended: list[Write | BulkResult], result: Callable[[Write], BulkResult]) -> None:
+        self._ended = ended
+        self._result = result
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    @overload
+    def __getitem__(self, at: int) -> BulkResult: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[BulkResult]: ...
+    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
+        return list(self)[at]
+
+    def __iter__(self) -> Iterator[BulkResult]:
+        return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
 
 
 def duplicate(place: Any) -> ShardkitError:
