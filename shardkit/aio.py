@@ -152,7 +152,7 @@ async def bulk_load(
                     with loading.feeding():
                         async for place, record in records:
                             loading.put(place, record)
-                            if not load.wants:
+                            if load.room <= 0:
                                 break
                 if await driver.run():
                     loading.keep()

@@ -238,7 +238,7 @@ def _check_files(options: LoadOptions) -> None:
         text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
         if not text or "\0" in os.fsdecode(text):
             raise ConfigurationError(f"{name}: {brief(path)} is not a path; give the path of a file")
-    if len(paths) == 2 and len({*map(os.path.realpath, paths.values())}) == 1:  # noqa: PLR2004
+    if len(paths) == 2 and len({os.path.realpath(path) for path in paths.values()}) == 1:  # noqa: PLR2004
         journal, dead_letters = map(os.fspath, paths.values())
         raise ConfigurationError(
             f"journal: {journal!r} and dead_letters={dead_letters!r} are the same file; give two different files"

@@ -331,7 +331,10 @@ def test_a_share_of_what_is_not_known_is_an_argument_that_cannot_work(
     """A table on demand without warm throughput: nothing is sent."""
     described = TablePace.described
     monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
-    with pytest.raises(ConfigurationError, match=r"80% of the table's throughput, but DescribeTable says none"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^write_units: 80% of the throughput of table .* is unknown, because DescribeTable returns none",
+    ):
         bulk_load(orders, some(30), write_units="80%")
     assert stored(table) == {}
 
