@@ -1,20 +1,19 @@
-"""The async faces: the same programs and machines, carried by asyncio over an aiobotocore client.
+"""The async ``ShardedTable`` and ``bulk_load``, for aiobotocore and aioboto3.
 
-For now: single puts and gets, merged queries, and bulk loads.
+So far: single puts and gets, merged queries, and bulk loads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Unpack
 
-from shardkit.bulk.load import Loading, OnError, Options, Path, Progress, check_items
-from shardkit.bulk.load_machine import WINDOW, Duplicates
+from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
 from shardkit.bulk.report import BulkReport
-from shardkit.bulk.sources.base import Item, Place, Source
+from shardkit.bulk.sources.base import Item, Place, Record, Source
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.runner import AsyncRunner, draw_from, log_retry
 from shardkit.sharding.parameters import FanOut
@@ -27,8 +26,7 @@ __all__ = ["ShardedTable", "bulk_load"]
 class ShardedTable:
     """Spread a table's partition keys over shards, from async code.
 
-    Example::
-
+    Example:
         async with get_session().create_client("dynamodb") as client:
             orders = ShardedTable(client, CalculatedSuffix("OrderId", shards=200), table_name="Orders")
             await orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
@@ -37,15 +35,15 @@ class ShardedTable:
         table: An aiobotocore client, or an aioboto3 ``Table``.
         strategy: How suffixes are chosen.
         table_name: The table's name, with a client.
-        key_schema: What CreateTable takes; without it, one DescribeTable is made when the schema is first needed.
-        max_concurrency: Requests that run side by side, at most 1,000; the client's ``max_pool_connections`` if not
-            given.
+        key_schema: The key schema as CreateTable takes it. Without it, one DescribeTable is sent when the schema is
+            first needed.
+        max_concurrency: Requests in flight at once, at most 1,000. Defaults to the client's ``max_pool_connections``.
         rng: The source of random suffixes and jitter.
 
-    Items are Python values, as with :class:`shardkit.ShardedTable`; its methods document keywords, errors and cost.
+    Items are Python values, as with :class:`shardkit.ShardedTable`, whose methods document keywords, errors and cost.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class ShardedTable:
         name = table_name if table_name is not None else getattr(table, "name", None)
         if not isinstance(name, str):
             raise ConfigurationError(
-                f"table_name is missing: {table!r:.100} is a client, which has many tables; give table_name='Orders'"
+                f"table_name: is missing; a client has many tables (got {table!r:.100}): give table_name='Orders'"
             )
         self._programs = Programs(name, strategy, key_schema, draw_from(rng))
         self._runner = AsyncRunner(client, self._programs, max_concurrency)
@@ -104,94 +102,63 @@ class ShardedTable:
     async def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
         """Read one page of a logical key's items, as :meth:`shardkit.ShardedTable.query` does."""
         return await self._runner.run(
-            self._programs.query(
-                query,
-                shard=Shard,
-                return_shards=ReturnShards,
-                fan_out=self._fan_out,
-            )
+            self._programs.query(query, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out)
         )
 
     @property
     def runner(self) -> AsyncRunner:
-        """What runs this table's operations; for the other rooms of shardkit."""
+        """What runs this table's operations; for shardkit's own use."""
         return self._runner
 
 
 async def bulk_load(
-    table: ShardedTable,
-    items: Iterable[Item] | AsyncIterable[Item] | Source,
-    *,
-    workers: int | None = None,
-    window: int = WINDOW,
-    write_units: float | str | None = None,
-    on_error: OnError = "raise",
-    max_failures: int | None = None,
-    duplicates: Duplicates = "last",
-    journal: Path | None = None,
-    dead_letters: Path | None = None,
-    progress: Progress | None = None,
+    table: ShardedTable, items: Iterable[Item] | AsyncIterable[Item] | Source, **options: Unpack[LoadOptions]
 ) -> BulkReport:
-    """Write items, interleaved over their partition keys, and report, as :func:`shardkit.bulk_load` does.
+    """Write items, interleaved over their partition keys, and return a report.
 
-    Example::
-
+    Example:
         print(await bulk_load(orders, items))
 
     Args:
         table: An async ``ShardedTable``.
-        items: The items, from an iterable, an async one, or a source.
-        workers: Batches on their way at once, at most 1,000.
-        window: As there, like all that follow.
-        write_units: A number, or a share of the table's throughput (``"80%"``).
-        on_error: ``"raise"`` or ``"collect"``.
-        max_failures: Failed items that end the load when there are more.
-        duplicates: ``"last"``, ``"first"`` or ``"error"``.
-        journal: A file that makes the load resumable.
-        dead_letters: A file for the items that fail.
-        progress: Called with the report so far after every batch.
+        items: The items: an iterable, an async iterable, or a source.
+        **options: The options of :func:`shardkit.streaming_bulk`, except ``processes`` and ``connect``. ``workers`` is
+            not limited by the table's ``max_concurrency``.
 
     Returns:
         The report.
 
     Raises:
-        ConfigurationError: An argument cannot work, there were no items, or the journal is of another load.
-        BulkLoadError: Items failed (with ``on_error="raise"``); or the load could not go on.
-        asyncio.CancelledError: It was cancelled: nothing more was taken, what was in flight is finished and kept, and
-            ``progress`` was called with the report. Cancelled again meanwhile (as an anyio scope does at once, unless
-            it is shielded), what is in flight is dropped. Both can be resumed.
+        ConfigurationError: An argument is invalid, there are no items, or the journal is of another load.
+        BulkLoadError: Items failed (with ``on_error="raise"``), or the load or its source stopped with an error.
+        asyncio.CancelledError: The task was cancelled. Nothing more is read, batches in flight are finished and
+            recorded, and ``progress`` is called with the report. A second cancellation (an anyio scope that is not
+            shielded cancels again at once) drops the batches in flight. The load can be resumed after both.
+
+    Cost, IAM and source are those of :func:`shardkit.streaming_bulk`.
     """
-    options = Options(
-        workers=workers,
-        window=window,
-        write_units=write_units,
-        on_error=on_error,
-        max_failures=max_failures,
-        duplicates=duplicates,
-        journal=journal,
-        dead_letters=dead_letters,
-        progress=progress,
-    )
+    check_options(options, unsupported=("processes", "connect"))
     check_items(items)
     runner = table.runner
-    side_by_side = runner.side_by_side(workers, "workers")
+    workers = runner.side_by_side(options.get("workers"), "workers")
     sharding = await runner.run(runner.programs.known())
-    with Loading(sharding, items, options, workers=side_by_side, draw=runner.programs.draw) as loading:
+    with Loading(sharding, items, options, workers=workers, draw=runner.programs.draw) as loading:
         load = loading.load
         driver = runner.driver(load)
-        awaited = _numbered(items, loading.done) if hasattr(items, "__aiter__") else None
-        records = iter(()) if awaited is not None else loading.records()
+        records = _records(items, loading)
         try:
             while not load.ended:
-                if load.wants and awaited is None:
-                    loading.fill(records)
-                elif load.wants and awaited is not None:
-                    await _fill(loading, awaited)
+                if load.wants:
+                    with loading.feeding():
+                        async for place, record in records:
+                            loading.put(place, record)
+                            if load.room <= 0:
+                                break
                 if await driver.run():
                     loading.keep()
                     loading.tell()
         except asyncio.CancelledError:
-            # What is in flight is finished and kept; cancelled again, that ends too.
+            # Finish and record what is in flight. A second cancellation ends this too.
             load.stop(ShardkitError("it was cancelled"))
             while not load.ended:
                 await driver.run()
@@ -200,26 +167,19 @@ async def bulk_load(
             raise
         finally:
             driver.close()
+            await records.aclose()
     return loading.finish()
 
 
-async def _fill(loading: Loading, records: AsyncIterator[tuple[Place, Item]]) -> None:
-    """Do what ``Loading.fill`` does."""
-    try:
-        async for place, record in records:
-            loading.put(place, record)
-            if not loading.load.wants:
-                return
-    except Exception as error:  # noqa: BLE001 - the source's own: ``end`` decides
-        loading.end(error)
-    else:
-        loading.end()
-
-
-async def _numbered(items: Any, done: Callable[[Place], bool] | None) -> AsyncIterator[tuple[Place, Item]]:
+async def _records(items: Any, loading: Loading) -> AsyncGenerator[tuple[Place, Record], None]:
+    """Read the items that are not done, from an async iterable or from any other source."""
+    if not hasattr(items, "__aiter__"):
+        for pair in loading.records():
+            yield pair
+        return
     number = 0
     async for item in items:
         place = Place(0, number)
-        if done is None or not done(place):
+        if loading.done is None or not loading.done(place):
             yield place, item
         number += 1

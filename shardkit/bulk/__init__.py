@@ -1,1 +1,1 @@
-"""Bulk loading: interleaved over partition keys, in batches, with a result an item."""
+"""Bulk loading: batches, interleaved over partition keys, with one result per item."""

@@ -1,4 +1,4 @@
-"""The batch writer: boto3's signature, the bulk load's machine."""
+"""The batch writer: boto3's interface to the machine of a bulk load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["BatchWriter"]
 
 
 class BatchWriter:
-    """What ``ShardedTable.batch_writer()`` gives; made there. Threads may share one."""
+    """What ``ShardedTable.batch_writer()`` returns. Threads may share it."""
 
     def __init__(self, runner: Runner, overwrite_by_pkeys: list[str] | None) -> None:
         sharding = runner.run(runner.programs.known())
@@ -36,14 +36,14 @@ class BatchWriter:
         self._ended = False
 
     def put_item(self, Item: Mapping[str, Any]) -> None:
-        """Write an item, in a batch with others."""
+        """Write an item in a batch with others."""
         with self._lock:
             self._check_open()
             self._load.put(Item)
             self._flush()
 
     def delete_item(self, Key: Mapping[str, Any]) -> None:
-        """Delete an item, in a batch with others."""
+        """Delete an item in a batch with others."""
         with self._lock:
             self._check_open()
             self._load.delete(Key)
@@ -51,7 +51,7 @@ class BatchWriter:
 
     def _check_open(self) -> None:
         if self._ended:
-            raise ConfigurationError("this batch writer's block has ended, and nothing would be sent; open a new one")
+            raise ConfigurationError("batch_writer: its with block has ended, so nothing more is sent; open a new one")
 
     def _flush(self) -> None:
         while not self._load.wants and not self._load.ended:
@@ -69,7 +69,7 @@ class BatchWriter:
         with self._lock:
             self._ended = True
             if exc_type is not None:
-                return  # what the body did not finish is not written behind its back
+                return  # after an error in the block, nothing more is written
             self._load.close()
             while not self._load.ended:
                 self._driver.run()

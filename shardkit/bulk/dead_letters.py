@@ -1,7 +1,7 @@
-"""The dead letters of a load: the items that failed, with their reasons, in a file that can be loaded again.
+"""The dead letters of a load: a file of the items that failed, with the reasons; it can be loaded again.
 
-JSON Lines, an item a line, as DynamoDB JSON, with its shard if it had one; what cannot be written as that stands there
-as text::
+JSON Lines: one item per line in DynamoDB JSON, with its shard if it had one. What has no form in DynamoDB JSON is
+written as text::
 
     {"Item":{"Date":{"S":"2014-07-09"},…},"shard":7,"place":"orders.csv, line 18","reason":"…","load":"4f0c…","at":…}
     {"text":"2014-07-09;A17","place":"orders.csv, line 19","code":"…","reason":"…","load":"4f0c…","at":[0,18]}
@@ -31,15 +31,14 @@ _BEGINNINGS = (b'{"Item":', b'{"text":')
 
 
 class DeadLetters:
-    """A file of dead letters, written to its end.
+    """A file of dead letters, open for appending.
 
-    Example::
-
+    Example:
         letters = DeadLetters.open("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
         letters.add((place, result) for place, result in results if not result.ok)
         journal.record(place for place, _ in results)
 
-    Cost: an fsync for each ``add`` that adds: what a journal then says is done is in this file, whatever happens.
+    Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
     """
 
     def __init__(self, path: Path, file: FileIO, load: str, where: Callable[[Place], str | int]) -> None:
@@ -57,23 +56,23 @@ class DeadLetters:
         where: Callable[[Place], str | int],
         done: Callable[[Place], bool] | None = None,
     ) -> DeadLetters:
-        """Begin a file of dead letters, or go on with the one that is there.
+        """Create a file of dead letters, or continue an existing one.
 
         Args:
-            path: The file; while it is open, no other load can open it. What other loads left in it stays.
-            load: The load's id, which its letters carry.
-            where: What a place means to a reader.
-            done: What the load's journal holds. Letters of this load that it does not hold are taken out: their items
-                come again, and are written or fail anew.
+            path: The file. While it is open, no other load can open it. Letters of other loads stay.
+            load: The load's id, which is written in its letters.
+            where: Returns a place as a reader understands it.
+            done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold
+                are removed: their items are sent again.
 
         Returns:
             The dead letters.
 
         Raises:
-            ConfigurationError: The file holds something else, is in use, or cannot be opened.
+            ConfigurationError: The file is not one of dead letters, is in use, or cannot be opened.
             ShardkitError: It cannot be written.
 
-        Cost: the file is read; where letters are taken out, written anew.
+        Cost: the file is read, and rewritten if letters are removed.
         """
         resolved = Path(os.path.realpath(path))
         file = open_alone(resolved, "dead_letters")
@@ -92,10 +91,10 @@ class DeadLetters:
         return cls(resolved, file, load, where)
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
-        """Write the items that failed, and make them safe.
+        """Write items that failed to disk.
 
         Args:
-            failed: Each item's place, as its source gave it, and its result.
+            failed: Each item's place in its source, and its result.
 
         Raises:
             ShardkitError: The file cannot be written; it is closed.
@@ -108,7 +107,7 @@ class DeadLetters:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Let others open the file; a second time, do nothing."""
+        """Close the file; do nothing if it is closed."""
         self._file.close()
 
     def _line(self, place: Place, result: BulkResult) -> bytes:
@@ -126,7 +125,7 @@ class DeadLetters:
         try:
             shard = {} if result.shard is None else {"shard": result.shard}
             return encode({"Item": to_wire_item(item), **shard, **about}) + b"\n"
-        except Exception:  # noqa: BLE001 - what DynamoDB JSON has no form for, a reader shall see all the same
+        except Exception:  # noqa: BLE001 - show a reader also what DynamoDB JSON cannot hold
             return encode({"text": _text(repr(item)), **about}) + b"\n"
 
 
@@ -135,14 +134,14 @@ def _text(text: str) -> str:
 
 
 def _letters(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Give each line and what it says; None: it is not whole."""
+    """Read each line and its letter; None if the line is incomplete."""
     with path.open("rb") as lines:
         for line in lines:
             letter = _letter(line)
             if letter is None and not _is_torn(line):
                 raise ConfigurationError(
-                    f"dead_letters={str(path)!r} holds something else than dead letters: {line!r:.100}; it is left as "
-                    "it is: give another path"
+                    f"dead_letters: {str(path)!r} is not a file of dead letters, and is left unchanged (it has "
+                    f"{line!r:.100}); give another path"
                 )
             yield line, letter
 
@@ -158,7 +157,7 @@ def _letter(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Say whether it is the last line of a load whose power went while it was written."""
+    """Return whether it is the last line of a load that lost power while writing it."""
     written = line.rstrip(b"\0")
     return not line.endswith(b"\n") and any(
         written.startswith(beginning) or beginning.startswith(written) for beginning in _BEGINNINGS

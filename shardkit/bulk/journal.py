@@ -1,15 +1,15 @@
-"""The journal of a load: which items are done, kept so that kill -9, lost power or lost credentials cost no item.
+"""The journal of a load: which items are done. No item is lost through kill -9, lost power or lost credentials.
 
-A file of lines, each a checksum over all bodies up to its own, and a body in JSON::
+A text file. Each line is a checksum over all bodies up to and including its own, and a body in JSON::
 
-    1c291ca3 {"shardkit_journal":1,"load":"4f0c…","table":"Orders",…}     the header: what may not change
-    5be04f43 {"cursor":0,"ranges":[[0,50000],[50003,50010]]}              a cursor's places so far, first and past-last
-    99d03a1f [[0,50000],[0,50002]]                                        places since then, a line for every call
-    0b7ce21d {"failed":1,"places":[[0,50001]]}                            the same, of items that failed
+    1c291ca3 {"shardkit_journal":1,"load":"4f0c…","table":"Orders",…}     the header: what must not change
+    5be04f43 {"cursor":0,"ranges":[[0,50000],[50003,50010]]}              a cursor's places so far: ranges [start, end)
+    99d03a1f [[0,50000],[0,50002]]                                        places since then, one line per call
+    0b7ce21d {"failed":1,"places":[[0,50001]]}                            the same for items that failed
 
-A process that is killed has lost no line that it wrote: the operating system has it. Lost power may tear what was
-written in the last second; the first line whose checksum does not fit ends the journal. So what is read back is always
-what the journal held at some earlier moment: items may be sent again, in their order, and none is left out.
+A killed process loses no line that it wrote: the operating system has them. Lost power may damage what was written in
+the last second: the journal ends before the first line whose checksum does not match. So what is read back is always
+what the journal held at some earlier time: items may be sent again, in order, and none is left out.
 """
 
 from __future__ import annotations
@@ -34,38 +34,21 @@ from shardkit.errors import ConfigurationError, ShardkitError
 
 __all__ = ["Journal", "open_alone", "replace", "write", "writing"]
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _FORMAT = "shardkit_journal"
 _VERSION = 1
 _SYNC_SECONDS = 1.0
 _APPENDED_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(slots=True)
-class _Cursor:
-    """A cursor's places: all below ``top`` are done, but for ``gaps``: those that were read and are still waiting."""
-
-    top: int = 0
-    gaps: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, ranges: Sequence[Sequence[int]]) -> _Cursor:
-        cursor = cls()
-        for start, end in ranges:
-            cursor.gaps.update(range(cursor.top, start))
-            cursor.top = end
-        return cursor
-
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        edges = [-1, *sorted(self.gaps), self.top]
-        return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
-
-
 class Journal:
-    """What is done of a load, on disk.
+    """The places of a load that are done, on disk.
 
-    Example::
-
+    Example:
         journal = Journal.open("orders.journal", {"table": "Orders", "source": source.identity()})
         for place, item in source.read(journal.done):
             table.put_item(Item=item)
@@ -73,12 +56,12 @@ class Journal:
         journal.close(ended=True)
 
     Attributes:
-        resumed: How many places were done when it was opened.
+        resumed: How many places were done when the journal was opened.
         failed: How many of the places that are done failed.
-        ended: Whether the load has ended: nothing of its source is left.
+        ended: Whether the load has ended: its source has nothing left.
 
-    Cost: 0.9 µs and 11 bytes a place; after every 4 MB the file is rewritten as ranges (20 ms), so that it stays under
-    6 MB. Memory: the places that were read and are not done. Both whatever the source's size.
+    Cost: 0.9 µs and 11 bytes per place; after every 4 MB the file is rewritten as ranges (20 ms), so it stays under
+    6 MB. Memory: the places that were read and are not done. Neither depends on the source's size.
     """
 
     def __init__(self, path: Path, file: FileIO, clock: Callable[[], float], appended_bytes: int) -> None:
@@ -98,7 +81,7 @@ class Journal:
 
     @property
     def load(self) -> str:
-        """The load's id, drawn when the journal was begun."""
+        """The load's random id, from when the journal was created."""
         return str(self._header["load"])
 
     @classmethod
@@ -110,23 +93,24 @@ class Journal:
         clock: Callable[[], float] = time.monotonic,
         appended_bytes: int = _APPENDED_BYTES,
     ) -> Journal:
-        """Begin a journal, or go on with the one that is there.
+        """Create a journal, or continue an existing one.
 
         Args:
-            path: The file; while it is open, no other process can open it.
-            header: What must be the same when the load is resumed, as JSON has it: table, key schema, strategy, source.
-            clock: Seconds; the first record that is a second later than the last fsync brings the next.
-            appended_bytes: How much is appended before the file is rewritten as ranges, or as much as these take.
+            path: The file. While it is open, no other process can open it.
+            header: What must be the same when the load is resumed, as JSON: table, key schema, strategy, source.
+            clock: Returns the time in seconds. A record more than a second after the last fsync causes another fsync.
+            appended_bytes: The file is rewritten as ranges after so many bytes were appended, or after as many bytes as
+                the ranges take, if that is more.
 
         Returns:
-            The journal; ``done`` knows what an earlier load recorded.
+            The journal; ``done`` includes what earlier loads recorded.
 
         Raises:
-            ConfigurationError: The file is of another load (the message names what differs), no journal, in use, or
-                cannot be opened.
+            ConfigurationError: The file is of another load (the message names the differences), is not a journal, is in
+                use, or cannot be opened.
             ShardkitError: It cannot be written.
 
-        Cost: the file is read and rewritten: about 0.1 s where it is largest.
+        Cost: the file is read and rewritten: about 0.1 s at its largest.
         """
         file = Path(os.path.realpath(path))
         journal = cls(file, open_alone(file, "journal"), clock, appended_bytes)
@@ -140,26 +124,26 @@ class Journal:
         return journal
 
     def done(self, place: Place) -> bool:
-        """Say whether a place is recorded."""
+        """Return whether a place is recorded."""
         cursor, number = place
         known = self._cursors.get(cursor)
         return known is not None and number < known.top and number not in known.gaps
 
     def record(self, places: Iterable[Place], *, failed: bool = False) -> None:
-        """Record places that need not be sent again: all of them, or none.
+        """Record places that must not be sent again: all of them, or none.
 
-        Of two writes of one key, the later is recorded with the earlier or after it: a load that was resumed in
-        between would write the earlier one over it.
+        Of two writes of one key, record the later together with the earlier or after it. Otherwise a load resumed in
+        between would write the earlier one over the later.
 
         Args:
-            places: Places whose items are written, or failed for good and are kept elsewhere. What lies before them and
-                is not recorded counts as read, and waiting.
-            failed: Their items failed.
+            places: Places whose items are written, or failed for good and are kept elsewhere. Earlier places that are
+                not recorded count as read and waiting.
+            failed: Whether the items failed.
 
         Raises:
             ShardkitError: The file cannot be written; the journal is closed, and holds what was recorded before.
         """
-        pairs = list(map(tuple, places))  # orjson writes no subclass of tuple
+        pairs = list(map(tuple, places))  # orjson does not encode subclasses of tuple
         if not pairs:
             return
         record = {"failed": sum(not self.done(Place(*pair)) for pair in pairs), "places": pairs} if failed else pairs
@@ -175,10 +159,10 @@ class Journal:
                 self._synced = now
 
     def close(self, *, ended: bool = False) -> None:
-        """Make safe what is recorded, and let others open the file; a second time, do nothing.
+        """Write everything to disk and close the file; do nothing if it is closed.
 
         Args:
-            ended: Whether the load has come to its end: every item of its source is recorded.
+            ended: Whether the load has ended: every item of its source is recorded.
 
         Raises:
             ShardkitError: The file cannot be written; it is closed, and holds what was recorded.
@@ -200,15 +184,15 @@ class Journal:
             return
         if not isinstance(kept, dict) or kept.get(_FORMAT) != _VERSION:
             raise ConfigurationError(
-                f"journal={str(self._path)!r} is a file, and no journal that this version of shardkit knows; it "
-                "is left as it is: give another path"
+                f"journal: {str(self._path)!r} is not a journal that this version of shardkit can read, and is left "
+                "unchanged; give another path"
             )
         self._header = kept
         then = {name: value for name, value in kept.items() if name not in {_FORMAT, "load"}}
         if changed := list(_differences(then, header)):
             raise ConfigurationError(
-                f"journal={str(self._path)!r} is of another load: {'; '.join(changed[:5])}; load what it was begun "
-                "with, or give another path to begin anew"
+                f"journal: {str(self._path)!r} is of another load: {'; '.join(changed[:5])}; resume with the same "
+                "arguments, or give another path to start anew"
             )
         for record in records:
             self._take(record)
@@ -259,8 +243,29 @@ class Journal:
         self._most = max(self._least, self._file.tell())
 
 
+@dataclass(slots=True)
+class _Cursor:
+    """A cursor's places: all below ``top`` are done except ``gaps``, which were read and are waiting."""
+
+    top: int = 0
+    gaps: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, ranges: Sequence[Sequence[int]]) -> _Cursor:
+        cursor = cls()
+        for start, end in ranges:
+            cursor.gaps.update(range(cursor.top, start))
+            cursor.top = end
+        return cursor
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        edges = [-1, *sorted(self.gaps), self.top]
+        return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
+
+
 def _read(file: FileIO) -> Iterator[Any]:
-    """Give the records of a file up to the first that is not whole."""
+    """Read the records of a file up to the first damaged one."""
     checksum = 0
     file.seek(0)
     for line in file.readall().splitlines(keepends=True):
@@ -282,72 +287,62 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
         yield f"{name} was {then!r:.100} and is {now!r:.100}"
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
-
 def open_alone(path: Path, option: str) -> FileIO:
-    """Open a file to read it and to write to its end; it is made if it is not there.
+    """Open a file, locked, for reading and appending; create it if it does not exist.
 
     Args:
-        path: The file, links resolved.
-        option: The name of the argument that the caller gave it as, for messages.
+        path: The file, with links resolved.
+        option: The name of the caller's argument, for messages.
 
     Returns:
-        The file, unbuffered: what is written is the operating system's at once, and outlasts this process. While it is
-        open, no other process can open it so.
+        The file, unbuffered: what is written outlasts this process. While it is open, this function refuses it to other
+        processes.
 
     Raises:
         ConfigurationError: It is in use, or cannot be opened.
-
-    Cost: three system calls.
     """
     if fcntl is None:
         raise ConfigurationError(
             f"{option}: {str(path)!r} needs the file locks of Linux or macOS, which this system does not have; on "
-            "Windows, load under WSL"
+            "Windows, use WSL"
         )
-    if os.path.exists(path) and not path.is_file():  # noqa: PTH110 - a name that is too long is told below
-        raise ConfigurationError(f"{option}={str(path)!r} is a folder, a device or a pipe; give the path of a file")
+    if os.path.exists(path) and not path.is_file():  # noqa: PTH110 - a name that is too long is reported below
+        raise ConfigurationError(f"{option}: {str(path)!r} is a folder, a device or a pipe; give the path of a file")
     while True:
         try:
             file = _locked(path)
         except BlockingIOError as error:
             raise ConfigurationError(
-                f"{option}={str(path)!r} is in use by another load; wait for its end, or give another path"
+                f"{option}: {str(path)!r} is in use by another load; wait until it ends, or give another path"
             ) from error
         except OSError as error:
             raise ConfigurationError(
-                f"{option}={str(path)!r} cannot be opened: {error}; give a path in a folder that can be written"
+                f"{option}: {str(path)!r} cannot be opened: {error}; give a path in a writable folder"
             ) from error
         with suppress(FileNotFoundError):
             if os.path.samestat(path.stat(), os.fstat(file.fileno())):
                 return file
-        # Its owner put another file in its place before this one was locked.
+        # Its owner replaced the file before this process had locked it.
         file.close()
 
 
 def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
-    """Put a file of this content in the place of one that is open: whenever the power goes, one of the two is there.
+    """Replace an open file atomically: if the power fails, either the old or the new file is there.
 
     Args:
-        path: Where it is.
-        old: The file as ``open_alone`` or ``replace`` gave it; it is closed.
-        pieces: The content.
+        path: The file's path.
+        old: The file as ``open_alone`` or ``replace`` returned it; it is closed.
+        pieces: The new content.
 
     Returns:
-        The new file, as ``open_alone`` gives it.
+        The new file, as ``open_alone`` returns it.
 
     Raises:
-        OSError: It cannot be written; the old file is as it was, and closed too.
-
-    Cost: writing it, and two fsyncs.
+        OSError: It cannot be written; the old file is unchanged, and closed too.
     """
     try:
         status = os.fstat(old.fileno())
-        # The old file's lock makes this name ours alone: what is there was left by a rewrite that was killed.
+        # The lock on the old file reserves this name: a file that has it was left by a rewrite that was killed.
         new = path.with_name(f".{path.name}.{status.st_ino}.new")
         new.unlink(missing_ok=True)
         file = _locked(new, os.O_EXCL)
@@ -368,7 +363,7 @@ def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
 
 
 def write(file: FileIO, content: bytes) -> None:
-    """Write all of it: a disk that is filling up takes a part, and refuses the rest."""
+    """Write all of the content: a disk that is filling up may accept only a part at first."""
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]
@@ -376,16 +371,16 @@ def write(file: FileIO, content: bytes) -> None:
 
 @contextmanager
 def writing(option: str, path: Path, file: FileIO) -> Iterator[None]:
-    """Make an error of ours of what a file cannot be written for (a full disk), and close it.
+    """Turn an error of writing (a full disk) into a ShardkitError, and close the file.
 
-    Nothing may follow half a record: it would be lost with it.
+    Nothing may be written after half a record: it would be lost with it.
     """
     try:
         yield
     except OSError as error:
         file.close()
         raise ShardkitError(
-            f"{option}: {str(path)!r} cannot be written ({error}); make room on its disk, or move it to another one"
+            f"{option}: {str(path)!r} cannot be written ({error}); make room on its disk, or move it to another disk"
         ) from error
 
 
@@ -403,7 +398,7 @@ def _locked(path: Path, flags: int = 0) -> FileIO:
 
 
 def _keep_access(file: FileIO, status: os.stat_result) -> None:
-    for user in (status.st_uid, -1):  # -1: the group alone, which needs no privilege where this process is in it
+    for user in (status.st_uid, -1):  # -1: only the group, which needs no privilege if this process is in it
         with suppress(PermissionError):
             os.fchown(file.fileno(), user, status.st_gid)
             break

@@ -1,4 +1,4 @@
-"""bulk_load and streaming_bulk."""
+"""bulk_load, streaming_bulk and their options."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import os
 import uuid
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
 from hashlib import sha256
 from itertools import islice
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, TypedDict, Unpack, get_args
 
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
@@ -27,166 +26,133 @@ from shardkit.bulk.load_machine import (
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import BadRecord, Item, Place, Record, Source
 from shardkit.bulk.sources.opening import as_source
-from shardkit.core.checks import check_count, check_side_by_side
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.core.checks import check_count, check_side_by_side, did_you_mean
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.runtime.interrupts import Interruptions
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.sharding.layout import Sharding
 
-__all__ = ["Loading", "OnError", "Options", "Path", "Progress", "bulk_load", "check_items", "streaming_bulk"]
+__all__ = ["LoadOptions", "Loading", "bulk_load", "check_items", "check_options", "streaming_bulk"]
+
+OnError = Literal["raise", "collect"]
+Progress = Callable[[BulkReport], object]
+Path = str | os.PathLike[str]
+
+_MOST_PROCESSES = 256
 
 
-def streaming_bulk(
-    table: Any,
-    items: Iterable[Item] | Source,
-    *,
-    workers: int | None = None,
-    processes: int | None = None,
-    connect: Connect | None = None,
-    window: int = WINDOW,
-    write_units: float | str | None = None,
-    on_error: OnError = "raise",
-    max_failures: int | None = None,
-    duplicates: Duplicates = "last",
-    journal: Path | None = None,
-    dead_letters: Path | None = None,
-    progress: Progress | None = None,
-) -> Iterator[BulkResult]:
-    """Write items, interleaved over their partition keys, and yield one result an item as they are settled.
+class LoadOptions(TypedDict, total=False):
+    """The options of a load; :func:`shardkit.streaming_bulk` documents them."""
 
-    Example::
+    workers: int | None
+    processes: int | None
+    connect: Connect | None
+    window: int
+    write_units: float | str | None
+    on_error: OnError
+    max_failures: int | None
+    duplicates: Duplicates
+    journal: Path | None
+    dead_letters: Path | None
+    progress: Progress | None
 
+
+def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> Iterator[BulkResult]:
+    """Write items, interleaved over their partition keys, and yield one result per item.
+
+    Example:
         for result in streaming_bulk(orders, items, on_error="collect"):
             if not result.ok:
                 print(result.place, result.error)
 
     Args:
-        table: A ``ShardedTable``, or a boto3 ``Table`` (whose keys are written as they are).
-        items: The items, each a mapping with its logical key, or a source of them (``open_source``). It is read as
-            there is room.
-        workers: Batches on their way at once, of a ``ShardedTable`` at most its ``max_concurrency``; the client's
-            ``max_pool_connections`` if not given. At most 1,000. With ``processes``, over all of them, and all three
-            for each.
-        processes: Processes that send the requests, at most 256, each with a client of its own, so that a load uses
-            more than one core. The rest, and all that is promised, stays in this one. Call it under
-            ``if __name__ == "__main__":``.
-        connect: Makes the client (or resource, or Table) of each process: a function without arguments at the top level
-            of a module. If not given, one with the region, endpoint and configuration of the table's client, and with
-            the credentials that boto3 finds by itself. What else the client was given in code (credentials, event
-            handlers) does not come along; a ``CapacityMeter`` on it sees all requests.
-        window: Items that wait to be interleaved, at most 10,000,000; the order is the guide's exactly where it holds
-            the data.
-        write_units: Write units a second that the load may take of the table and of each global index, or a share of
-            their provisioned (or warm) throughput, ``"80%"``, which is asked for again every minute; as many as it can
-            if not given.
-        on_error: ``"raise"``: BulkLoadError after all else was written; ``"collect"``: results and report say it.
-        max_failures: Failed items that end the load when there are more.
-        duplicates: Of writes of one primary key (as stored) that wait or are on their way together, ``"last"`` or
-            ``"first"`` stays and the others are superseded, or (``"error"``) fail. With ``"last"`` the last of the
-            whole input wins, because none overtakes another.
-        journal: A file that makes the load resumable: what it holds as done is not sent again.
-        dead_letters: A file for the items that fail, with their reasons.
-        progress: Called with the report so far after every batch.
+        table: A ``ShardedTable``, or a boto3 ``Table`` (its keys are written unchanged).
+        items: The items, each a mapping that includes its logical key, or a source (``open_source``). Items are read
+            as the window has room.
+        **options: The options of the load:
+
+            * ``workers: int | None = None``: Batches in flight at once, at most 1,000. Defaults to the client's
+              ``max_pool_connections``. A ``ShardedTable`` limits it to its ``max_concurrency``. With ``processes``,
+              this is the total over all of them, and each of the three limits applies per process.
+            * ``processes: int | None = None``: Processes that send the requests, at most 256, each with its own client,
+              so that a load uses more than one core. Everything else stays in the calling process. Call it under
+              ``if __name__ == "__main__":``.
+            * ``connect: Callable[[], Any] | None = None``: Creates the client (or resource, or Table) of each process:
+              a function without arguments at the top level of a module. By default each client has the region, endpoint
+              and configuration of the table's client, and the credentials that boto3 finds. Credentials and event
+              handlers that were set in code are not copied. A ``CapacityMeter`` on the table's client sees all
+              requests.
+            * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The order is exactly the
+              guide's if the window holds all items.
+            * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
+              and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
+              is looked up again every minute. By default there is no limit.
+            * ``on_error: Literal["raise", "collect"] = "raise"``: ``"raise"`` raises BulkLoadError after all other
+              items are written. ``"collect"`` reports failures only in the results and the report.
+            * ``max_failures: int | None = None``: The load stops when more items than this have failed.
+            * ``duplicates: Literal["last", "first", "error"] = "last"``: What happens to writes of one primary key (as
+              stored) that are in the window or in flight at the same time. ``"last"`` and ``"first"`` keep that write,
+              the others are superseded; ``"error"`` fails the others. With ``"last"``, the last write of the whole
+              input wins, because no write overtakes another one of its key.
+            * ``journal: str | os.PathLike | None = None``: A file that makes the load resumable: items that it records
+              as done are not sent again.
+            * ``dead_letters: str | os.PathLike | None = None``: A file for the items that fail, with the reasons.
+            * ``progress: Callable[[BulkReport], object] | None = None``: Called with the report so far after every
+              batch.
 
     Returns:
-        An iterator of BulkResult, in the order in which items are settled. Left early, it sends nothing more.
+        An iterator of BulkResult, in the order in which items finish. If you stop iterating, nothing more is sent.
 
     Raises:
-        ConfigurationError: An argument cannot work, there were no items, the journal is of another load, or a process
+        ConfigurationError: An argument is invalid, there are no items, the journal is of another load, or a process
             reaches another table than the client.
-        BulkLoadError: Items failed (with ``on_error="raise"``); or the load, or its source, could not go on.
-        InterruptedLoadError: Ctrl-C, and a KeyboardInterrupt still: what was in flight is finished and kept. The second
-            one ends the load at once; with a journal it can be resumed all the same.
+        BulkLoadError: Items failed (with ``on_error="raise"``), or the load or its source stopped with an error.
+        InterruptedLoadError: Ctrl-C (it is a KeyboardInterrupt). Batches in flight are finished and recorded. A second
+            Ctrl-C ends the load at once. With a journal, the load can be resumed after both.
 
-    Cost: one BatchWriteItem for every 25 items and for every 25 that are sent again, up to ten PutItem a second where
-    items come back without a reason, a DescribeTable a minute for a share; for ``processes`` a DescribeTable, and one
-    each. Memory: of each item of the window its JSON and 300 bytes, and what failed; 55 MB a process.
-    IAM: ``dynamodb:BatchWriteItem`` (and ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and neither a
-    share nor ``processes``; without ``dynamodb:PutItem`` reasons stay unknown).
+    Cost: one BatchWriteItem per 25 items, and per 25 items that are sent again; up to ten PutItem per second while
+        items come back without a reason; one DescribeTable per minute for a share of the throughput; one DescribeTable
+        for ``processes``, and one per process. Memory: the JSON of each item in the window plus 300 bytes, the failed
+        items, and 55 MB per process.
+    IAM: ``dynamodb:BatchWriteItem``; ``dynamodb:DescribeTable``, unless ``key_schema=`` was given and neither a share
+        nor ``processes``; ``dynamodb:PutItem`` to find out reasons (without it they stay unknown).
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
-    runner, loading, through = _started(
-        table,
-        items,
-        Options(
-            workers=workers,
-            processes=processes,
-            connect=connect,
-            window=window,
-            write_units=write_units,
-            on_error=on_error,
-            max_failures=max_failures,
-            duplicates=duplicates,
-            journal=journal,
-            dead_letters=dead_letters,
-            progress=progress,
-        ),
-    )
+    runner, loading, through = _started(table, items, options)
     return (result for results in _results(runner, loading, through) for result in results)
 
 
-def bulk_load(
-    table: Any,
-    items: Iterable[Item] | Source,
-    *,
-    workers: int | None = None,
-    processes: int | None = None,
-    connect: Connect | None = None,
-    window: int = WINDOW,
-    write_units: float | str | None = None,
-    on_error: OnError = "raise",
-    max_failures: int | None = None,
-    duplicates: Duplicates = "last",
-    journal: Path | None = None,
-    dead_letters: Path | None = None,
-    progress: Progress | None = None,
-) -> BulkReport:
-    """Write items, interleaved over their partition keys, and report.
+def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> BulkReport:
+    """Write items, interleaved over their partition keys, and return a report.
 
-    Example::
-
+    Example:
         print(bulk_load(orders, items))
 
     Arguments, exceptions and cost are those of :func:`streaming_bulk`.
 
     Returns:
-        The report; its ``failures`` say which items failed and why.
+        The report; its ``failures`` are the results of the items that failed.
     """
-    runner, loading, through = _started(
-        table,
-        items,
-        Options(
-            workers=workers,
-            processes=processes,
-            connect=connect,
-            window=window,
-            write_units=write_units,
-            on_error=on_error,
-            max_failures=max_failures,
-            duplicates=duplicates,
-            journal=journal,
-            dead_letters=dead_letters,
-            progress=progress,
-        ),
-    )
-    # Not a loop: Ctrl-C between two results would be raised here, and what is in flight be dropped.
+    runner, loading, through = _started(table, items, options)
+    # Not a for loop: between two results Ctrl-C would be raised here, and the batches in flight would be dropped.
     deque(_results(runner, loading, through), maxlen=0)
     return loading.load.report
 
 
-def _started(table: Any, items: Any, options: Options) -> tuple[Runner, Loading, Processes | None]:
+def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Loading, Processes | None]:
+    check_options(options)
     check_items(items)
     if hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
-        raise ConfigurationError(f"items is a {type(items).__name__}, an async iterable; use shardkit.aio.bulk_load")
-    workers = options.workers
+        raise ConfigurationError(f"items: {type(items).__name__} is an async iterable; use shardkit.aio.bulk_load")
+    workers, processes = options.get("workers"), options.get("processes")
     runner = runner_of(table, max_concurrency=workers)
-    most = runner.concurrency * (options.processes or 1)
+    most = runner.concurrency * (processes or 1)
     workers = min(workers or most, most)
     sharding = runner.run(runner.programs.known())
     through = None
-    if options.processes is not None:
-        through = Processes(runner, count=options.processes, workers=workers, connect=options.connect)
+    if processes is not None:
+        through = Processes(runner, count=processes, workers=workers, connect=options.get("connect"))
     return runner, Loading(sharding, items, options, workers=workers, draw=runner.programs.draw), through
 
 
@@ -207,7 +173,7 @@ def _results(runner: Runner, loading: Loading, through: Processes | None) -> Ite
                     yield results
                     loading.tell()
         except KeyboardInterrupt:
-            # What is in flight is finished and kept; a second interruption ends that too.
+            # Finish and record what is in flight. A second Ctrl-C ends this too.
             load.stop(ShardkitError("it was interrupted"))
             while not load.ended:
                 driver.run()
@@ -218,85 +184,89 @@ def _results(runner: Runner, loading: Loading, through: Processes | None) -> Ite
     loading.finish()
 
 
-OnError = Literal["raise", "collect"]
-Progress = Callable[[BulkReport], object]
-Path = str | os.PathLike[str]
+def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> None:
+    """Check the options of a load.
 
-_MOST_PROCESSES = 256
+    Args:
+        options: The options as the caller gave them.
+        unsupported: The options that only ``shardkit.bulk_load`` has.
+
+    Raises:
+        ConfigurationError: An option is unknown or invalid.
+    """
+    known = [name for name in LoadOptions.__annotations__ if name not in unsupported]
+    for name in options:
+        if name in unsupported:
+            raise ConfigurationError(f"{name}: is not supported by this load; leave it out, or use shardkit.bulk_load")
+        if name not in known:
+            raise ConfigurationError(
+                f"{name}: is not an option of a load{did_you_mean(name, known)}; the options are {', '.join(known)}"
+            )
+    check_load(
+        window=options.get("window", WINDOW),
+        write_units=options.get("write_units"),
+        duplicates=options.get("duplicates", "last"),
+        max_failures=options.get("max_failures"),
+    )
+    check_choice("on_error", options.get("on_error", "raise"), get_args(OnError))
+    _check_workers(options)
+    _check_files(options)
+    progress = options.get("progress")
+    if progress is not None and not callable(progress):
+        raise ConfigurationError(f"progress: {brief(progress)} is not callable; give a function of one report")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of a load, checked; :func:`shardkit.streaming_bulk` says what they mean."""
-
-    workers: int | None = None
-    window: int = WINDOW
-    write_units: float | str | None = None
-    on_error: OnError = "raise"
-    max_failures: int | None = None
-    duplicates: Duplicates = "last"
-    journal: Path | None = None
-    dead_letters: Path | None = None
-    progress: Progress | None = None
-    processes: int | None = None
-    connect: Connect | None = None
-
-    def __post_init__(self) -> None:
-        check_load(
-            window=self.window,
-            write_units=self.write_units,
-            duplicates=self.duplicates,
-            max_failures=self.max_failures,
+def _check_workers(options: LoadOptions) -> None:
+    workers, processes = options.get("workers"), options.get("processes")
+    if processes is not None:
+        check_count("processes", processes, "processes", most=_MOST_PROCESSES, why="each is a Python of its own")
+    if workers is not None:
+        check_side_by_side("workers", workers, processes=processes or 1)
+    if workers is not None and processes is not None and workers < processes:
+        raise ConfigurationError(
+            f"workers: {workers} is less than processes={processes}, so some processes would send nothing; give each "
+            "process a few workers, or use fewer processes"
         )
-        if self.processes is not None:
-            why = "each is a Python of its own"
-            check_count("processes", self.processes, "processes", most=_MOST_PROCESSES, why=why)
-        if self.workers is not None:
-            check_side_by_side("workers", self.workers, processes=self.processes or 1)
-        for name in ("journal", "dead_letters"):
-            path = getattr(self, name)
-            text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-            if path is not None and (not text or "\0" in os.fsdecode(text)):
-                raise ConfigurationError(f"{name}={path!r:.200} is no path; give that of a file")
-        if self.progress is not None and not callable(self.progress):
-            raise ConfigurationError(f"progress={self.progress!r:.200} cannot be called; give a function of the report")
-        check_choice("on_error", self.on_error, get_args(OnError))
-        if self.workers is not None and self.processes is not None and self.workers < self.processes:
-            raise ConfigurationError(
-                f"workers={self.workers} is less than processes={self.processes}, and some would carry nothing; "
-                "give each a few requests (workers=), or fewer processes"
-            )
-        if self.connect is not None and self.processes is None:
-            raise ConfigurationError("connect= makes the clients of processes, and there are none; give processes= too")
-        if self.journal is not None and self.dead_letters is not None and _same_file(self.journal, self.dead_letters):
-            raise ConfigurationError(
-                f"journal={os.fspath(self.journal)!r} and dead_letters={os.fspath(self.dead_letters)!r} are one file; "
-                "give each a file of its own"
-            )
+    if options.get("connect") is not None and processes is None:
+        raise ConfigurationError("connect: is only used with processes; give processes= too")
 
 
-def _same_file(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
+def _check_files(options: LoadOptions) -> None:
+    given = {"journal": options.get("journal"), "dead_letters": options.get("dead_letters")}
+    paths = {name: path for name, path in given.items() if path is not None}
+    for name, path in paths.items():
+        text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        if not text or "\0" in os.fsdecode(text):
+            raise ConfigurationError(f"{name}: {brief(path)} is not a path; give the path of a file")
+    if len(paths) == 2 and len({os.path.realpath(path) for path in paths.values()}) == 1:  # noqa: PLR2004
+        journal, dead_letters = map(os.fspath, paths.values())
+        raise ConfigurationError(
+            f"journal: {journal!r} and dead_letters={dead_letters!r} are the same file; give two different files"
+        )
 
 
 def check_items(items: Any) -> None:
-    """Refuse what is no source of items."""
+    """Check that items come from a source or an iterable.
+
+    Raises:
+        ConfigurationError: They do not.
+    """
     if isinstance(items, Source) or hasattr(items, "__arrow_c_stream__"):
         return
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
         raise ConfigurationError(
-            f"items is a {type(items).__name__}, not an iterable of items; give a list or a generator"
+            f"items: must be an iterable of items, got {type(items).__name__}; give a list or a generator"
         )
 
 
 class Loading:
-    """A load under way: feeds the machine with records, and keeps what it says in the journal and the dead letters.
+    """A load under way: feeds the machine with records, and writes the journal and the dead letters.
 
-    As a context manager it closes both. Made once the table's key schema is known.
+    A context manager: it closes both files. The table's key schema must be known.
     """
 
     def __init__(
-        self, sharding: Sharding, items: Any, options: Options, *, workers: int, draw: Callable[[], float]
+        self, sharding: Sharding, items: Any, options: LoadOptions, *, workers: int, draw: Callable[[], float]
     ) -> None:
         self._options = options
         self._table = sharding.table
@@ -306,52 +276,60 @@ class Loading:
         self._letters: DeadLetters | None = None
         self._failed: set[Place] = set()
         identity = uuid.uuid4().hex
-        if options.journal is not None:
-            self._journal = Journal.open(options.journal, _header(sharding, self._source))
+        done = None
+        if (path := options.get("journal")) is not None:
+            self._journal = Journal.open(path, _header(sharding, self._source))
             self._files.callback(self._close_journal, self._journal)
-            identity = self._journal.load
-        done = None if self._journal is None else self._journal.done
+            identity, done = self._journal.load, self._journal.done
         self.load = Load(
             sharding,
             workers=workers,
             draw=draw,
             spread=lambda place: _drawn(identity, place),
             where=self._source.where,
-            window=options.window,
-            write_units=options.write_units,
-            duplicates=options.duplicates,
-            max_failures=options.max_failures,
+            window=options.get("window", WINDOW),
+            write_units=options.get("write_units"),
+            duplicates=options.get("duplicates", "last"),
+            max_failures=options.get("max_failures"),
         )
         if self._journal is not None:
             self.load.failed_before(self._journal.failed)
-        self.done: Callable[[Place], bool] | None = None if done is None else self._skipped(done)
-        if options.dead_letters is not None:
-            where = self._source.where
+        self.done = None if done is None else self._skipped(done)
+        if (path := options.get("dead_letters")) is not None:
             try:
-                self._letters = DeadLetters.open(options.dead_letters, load=identity, where=where, done=done)
+                self._letters = DeadLetters.open(path, load=identity, where=self._source.where, done=done)
             except BaseException:
                 self._files.close()
                 raise
             self._files.callback(self._letters.close)
 
     def records(self) -> Iterator[tuple[Place, Record]]:
-        """Read the source, without what is done already; its files are closed with the others."""
+        """Read the source, without the records that are done; its files are closed with the load's."""
         records = self._source.read(self.done)
         if isinstance(records, Generator):
             self._files.callback(records.close)
         return records
 
     def fill(self, records: Iterator[tuple[Place, Record]]) -> None:
-        """Hand records to the machine, which wants some, until it wants no more or there are none."""
-        load = self.load
-        try:
-            for place, record in islice(records, load.room):
+        """Hand records to the machine until it has no room, or none are left."""
+        with self.feeding():
+            for place, record in islice(records, self.load.room):
                 self.put(place, record)
-        except Exception as error:  # noqa: BLE001 - the source's own: ``end`` decides
-            self.end(error)
+
+    @contextmanager
+    def feeding(self) -> Iterator[None]:
+        """Read records within this block, until the machine has no room or none are left.
+
+        If none are left, the source has ended. An error of the source is raised once everything that was read is
+        written, or at once if nothing was read.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever the caller's source raises
+            self._end(error)
         else:
-            if load.wants:
-                self.end()
+            if self.load.wants:
+                self._end()
 
     def put(self, place: Place, record: Record) -> None:
         """Hand a record to the machine."""
@@ -360,22 +338,19 @@ class Loading:
         else:
             self.load.put(record, place)
 
-    def end(self, error: Exception | None = None) -> None:
-        """Take no more; an error of the source is raised once what it gave is written, or now if it gave nothing.
-
-        No items at all is nearly always a source that was read before, or is not there: that is refused.
-        """
+    def _end(self, error: Exception | None = None) -> None:
         self.load.close(error)
         report = self.load.report
         if report.items == 0 and error is not None:
             raise error
+        # Nearly always a source that was read before, or that does not exist.
         if report.items == report.resumed == 0:
-            raise ConfigurationError("there were no items to load; look at the source, or do not load when it is empty")
+            raise ConfigurationError("items: there are no items to load; check the source, or skip empty ones")
 
     def keep(self) -> None:
-        """Keep what was settled; where a file cannot be written, stop the load.
+        """Record what is settled in the files; if a file cannot be written, stop the load.
 
-        What is in flight is still finished, and has its results. It is not kept: a resumed load sends it again.
+        What is in flight then still gets its result. It is not recorded, so a resumed load sends it again.
         """
         try:
             self._keep(*self.load.settled())
@@ -384,13 +359,13 @@ class Loading:
             self.load.stop(error)
 
     def _keep(self, done: list[Place], failed: list[tuple[Place, BulkResult]]) -> None:
-        # Failures first, so that what the journal holds is written or in the dead letters.
+        # Dead letters first: every item that the journal records as done is then either written or in them.
         if self._letters is not None and failed:
             self._letters.add(failed)
         if self._journal is None:
             return
         self._failed.update(place for place, _ in failed)
-        # Without dead letters what failed comes again, unless another write of its key is done.
+        # Without dead letters, a failed item is loaded again, unless another write of its key is done.
         kept = self._failed if self._letters is not None else self._failed.intersection(done)
         if kept:
             self._journal.record(kept, failed=True)
@@ -398,13 +373,13 @@ class Loading:
         self._journal.record(done)
 
     def tell(self) -> None:
-        """Tell the caller how far it is."""
-        if self._options.progress is not None:
-            self._options.progress(self.load.report)
+        """Call ``progress`` with the report so far."""
+        if (progress := self._options.get("progress")) is not None:
+            progress(self.load.report)
 
     def finish(self) -> BulkReport:
-        """Give the report, or raise for what failed."""
-        raise_failures(self.load, collect=self._options.on_error == "collect")
+        """Return the report, or raise for what failed."""
+        raise_failures(self.load, collect=self._options.get("on_error") == "collect")
         return self.load.report
 
     def __enter__(self) -> Self:
@@ -433,16 +408,15 @@ class Loading:
 
 
 def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
-    keys = {name: sharding.types.get(name) for name in sharding.keys.names}
     return {
         "table": sharding.table,
-        "keys": keys,
+        "keys": {name: sharding.types.get(name) for name in sharding.keys.names},
         "strategy": sharding.strategy.to_dict(),
         "source": source.identity(),
     }
 
 
 def _drawn(load: str, place: Place) -> float:
-    """Draw the random suffix of an item, the same whenever this load is resumed."""
+    """Return the draw for the random suffix of an item: the same each time this load is resumed."""
     digest = sha256(f"{load}:{place[0]}:{place[1]}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

@@ -1,17 +1,17 @@
 """A bulk load as a machine: items in, batches of 25 out, one result an item.
 
-1. Items wait in a window, interleaved over their stored partition keys; batches leave it when it is full or closed.
-2. Of two writes of one primary key, what ``duplicates`` says happens while the first waits. One that is in flight is
-   never overtaken: the second waits until it is settled. So the last write of the input wins.
-3. What is throttled goes back to the front of its key's queue. By the service's reason (``reasons``) the key rests, or
-   all slow down (``pacing``), or, at the account's limit, the load stops. Where throttles are all that comes, and
-   nothing at all is written for ``STALLED_SECONDS``, the load stops.
-4. A batch that a server error or a lost connection ended is sent again after a growing, jittered wait, as it is, and is
-   given up after ``ATTEMPTS`` tries. Meanwhile it keeps its place among the ``workers``.
-5. A batch that the service rejects for what is in it is halved until the bad item stands alone.
-6. An error that every further request would meet (no such table, no access) ends the load: nothing more is sent, and
-   all that was taken and not written fails for that reason. So does a service that has not answered at all since a
-   batch first lost its answer, and more failures than ``max_failures``.
+1. Items wait in a window, interleaved over their stored partition keys. Batches leave it once it is full or closed.
+2. While the first of two writes of one primary key waits, ``duplicates`` decides between them. A write in flight is
+   never overtaken: the second waits until the first is settled. So the last write of the input wins.
+3. Throttled writes go back to the front of their key's queue. Depending on the service's reason, the key rests, the
+   whole load slows down (``pacing``), or, at the account's limit, the load stops. It also stops if nothing is written
+   for ``STALLED_SECONDS`` because everything is throttled.
+4. After a server error or a lost connection, the same batch is sent again after a growing, jittered wait, and fails
+   after ``ATTEMPTS`` tries. While it waits, it counts as one of the ``workers``.
+5. A batch that the service rejects for its content is halved until the bad item is alone.
+6. An error that every later request would get too (no such table, no access) ends the load: nothing more is sent, and
+   every item already read and not written fails for that reason. The same happens if the service has not answered
+   anything since a batch first lost its answer, and after more failures than ``max_failures``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shardkit.dynamodb.service_errors import (
     retry_after,
     throttled_indexes,
 )
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.sharding.layout import Sharding
 
 __all__ = [
@@ -55,32 +55,37 @@ __all__ = [
 ]
 
 WINDOW = 50_000
-"""Items that wait to be interleaved: 38 MB of orders of 350 bytes. Where a sorted source has 100 to 200 items a key,
-1% of the throughput is lost, and 5.6% with a fifth of it (``benchmarks/window.py``)."""
+"""Default number of items that wait to be interleaved: 38 MB of 350-byte orders. On a sorted source with 100 to 200
+items per key it costs 1% of the throughput; a fifth of it costs 5.6% (``benchmarks/window.py``)."""
+
+MOST_WINDOW = 10_000_000
+"""Largest window of a load."""
 
 STALLED_SECONDS = 60.0
-"""A load stops that is throttled for so long without one item written: no partition takes nothing for a minute, unless
-others take all that it has."""
+"""A load stops when throttles are all that it has received for this long. A partition accepts some writes in a minute,
+unless others use all of its throughput."""
 
 Duplicates = Literal["last", "first", "error"]
 
+_log = logging.getLogger("shardkit")
+
 
 class Load:
-    """The machine; ``put``, ``delete`` and ``close`` feed it, each of its results is a list of BulkResult.
+    """The machine: ``put``, ``delete`` and ``close`` feed it; each of its results is a list of BulkResult.
 
     Args:
-        sharding: The table's.
-        workers: Batches in flight at the most.
-        draw: Draws from [0, 1), for the jitter.
-        spread: Gives, for a place, the draw for a random suffix; ``draw`` if not given.
-        where: Says to a reader what a place is.
+        sharding: The table's sharding.
+        workers: Most batches in flight.
+        draw: Returns a random number from [0, 1), for jitter.
+        spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
+        where: Returns a place as a reader understands it.
         window: Items that wait to be interleaved.
-        write_units: Write units a second, or a share of the table's (``"80%"``).
+        write_units: Write units per second, or a share of the table's (``"80%"``).
         duplicates: Which of two writes of one key stays while both are held.
-        replace_by: Attributes that take the key's place in that.
-        max_failures: Failed items that end the load when there are more.
+        replace_by: Attributes that identify duplicates instead of the primary key.
+        max_failures: The load stops when more items than this have failed.
 
-    Memory: the window, ``workers`` batches in flight and as many that wait for their next try, and what failed.
+    Memory: the window, ``workers`` batches in flight and as many waiting for their next try, and the failed items.
     """
 
     def __init__(
@@ -115,14 +120,14 @@ class Load:
         self._tally = Tally(sharding)
         self._outcome = Outcome(sharding, self._tally, where)
         self._answered = -inf
-        self._stalled: float | None = None  # since when throttles are all that comes
+        self._stalled: float | None = None  # since when nothing but throttles has come
         self._closed = False
         self.fatal: Exception | None = None
         self.broken: Exception | None = None
 
     @property
     def room(self) -> int:
-        """How many more items it takes now; every item, also one that fails at once, takes up one."""
+        """How many more items it accepts now; an item that fails at once counts too, until its result is taken."""
         return 0 if self._closed else self._room - len(self._window) - len(self._outcome)
 
     @property
@@ -141,15 +146,15 @@ class Load:
         return self._tally.report
 
     def put(self, item: Mapping[str, Any], place: Any = None) -> None:
-        """Take an item to write; what is wrong with it is its result. Its place is its ordinal if none is given."""
+        """Add an item to write; an invalid item gets its error as result. Its place defaults to its index from 0."""
         self._take(self._writes.put, item, place)
 
     def delete(self, key: Mapping[str, Any], place: Any = None) -> None:
-        """Take a key to delete."""
+        """Add a key to delete."""
         self._take(self._writes.delete, key, place)
 
     def add(self, write: Write) -> None:
-        """Take a write that was made elsewhere, as long as it ``wants`` one."""
+        """Add a write that was made elsewhere; only while there is room."""
         self._tally.items += 1
         earlier = self._window.offer(write)
         if earlier is None:
@@ -164,32 +169,32 @@ class Load:
             self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
 
     def refuse(self, record: Any, place: Any, error: Exception) -> None:
-        """Take a record that is no item: it fails."""
+        """Add a record that cannot be read as an item: it fails."""
         self._tally.items += 1
         error = self.fatal or error
         self._outcome.refused(record, place, error, final=error is not self.fatal)
 
     def skip(self) -> None:
-        """Count an item that is done already."""
+        """Count an item that an earlier load has done."""
         self._tally.resumed += 1
 
     def failed_before(self, count: int) -> None:
-        """Note how many of the items that are done already failed."""
+        """Set how many of the items that an earlier load has done failed."""
         self._tally.failed_before = count
 
     def close(self, broken: Exception | None = None) -> None:
-        """Take no more; ``broken`` is the error that the source ended in, if it did."""
+        """Accept no more items; ``broken`` is the error that ended the source, if one did."""
         self._closed = True
         self.broken = broken
 
     def stop(self, error: Exception) -> None:
-        """Take no more and send no more: what is in flight is finished, and all else fails for this reason."""
+        """Accept and send no more: what is in flight is finished, everything else fails with this error."""
         self._stop((), error)
 
     def settled(self) -> tuple[list[Any], list[tuple[Any, BulkResult]]]:
-        """Give the places settled since the last time: of what is done, and of what failed for good, with its result.
+        """Return the places since the last call: those done, and those failed for good with their results.
 
-        What fails because the load stops is in neither: it can be loaded another time.
+        Items that fail only because the load stops are in neither: a resumed load sends them again.
         """
         return self._outcome.settled()
 
@@ -201,13 +206,13 @@ class Load:
             return
         try:
             write = make(source, place)
-        except Exception as error:  # noqa: BLE001 - one bad item must not stop the others
+        except Exception as error:  # noqa: BLE001 - one bad item must not stop the load
             self.refuse(source, place, error)
             return
         self.add(write)
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
-        """Hand out results, send, ask for more items (an empty result), or wait."""
+        """Return results, a request, a wait, or an empty result to ask for more items."""
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
         if len(self._outcome):
@@ -226,7 +231,7 @@ class Load:
                     if batch is not None:
                         return self._send(batch, now)
                 if self.wants:
-                    self._stalled = None  # what the source takes is its own time
+                    self._stalled = None  # the time that the source takes does not count
                     return Done([])
         if self._asked or self._described is not None or not self.ended:
             return Wait(self._until(ready, now))
@@ -258,7 +263,7 @@ class Load:
         return send
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a request's answer."""
+        """Process the answer to a request."""
         if send is self._described:
             self._described = None
             self._follow(answer, now)
@@ -285,7 +290,7 @@ class Load:
 
     def _follow(self, answer: Answer, now: float) -> None:
         error = answer if isinstance(answer, Exception) else self._pace.described(answer.get("Table", {}), now)
-        # The first answer is needed; of later ones the last that came holds.
+        # Only the first answer is required: if a later one is an error, the last known throughput stays.
         if error is not None and self._pace.unknown and self.fatal is None:
             self._stop((), error)
 
@@ -312,7 +317,7 @@ class Load:
         if is_throttle(error):
             self._throttled(writes, error, now)
         elif batch.alone and is_fatal(error):
-            # Single writes may not be allowed; the batches are.
+            # The role may lack dynamodb:PutItem: batches still work.
             self._reasons.not_allowed()
             self._hold_back(writes, None, "key", now)
         elif is_fatal(error):
@@ -352,13 +357,13 @@ class Load:
     def _hold_back(
         self, writes: list[Write], error: Exception | None, scope: Scope, now: float, asked: float = 0.0
     ) -> None:
-        """Let what was throttled wait, its keys or the whole load; where nothing gets on, stop."""
+        """Make throttled writes wait, by key or all together; stop the load if it is stalled."""
         self._stalled = now if self._stalled is None else self._stalled
         if self.fatal is not None or now - self._stalled >= STALLED_SECONDS:
             self._stop(writes, stalled(error, STALLED_SECONDS))
             return
         if scope in {"key", "index"}:
-            keys = [*dict.fromkeys(write.identity[0] for write in writes)]  # in their order: a run can be repeated
+            keys = [*dict.fromkeys(write.identity[0] for write in writes)]  # in order, so that a run is reproducible
             if scope == "key":
                 self._tally.hot(keys)
             for key in keys:
@@ -375,7 +380,7 @@ class Load:
                 self._outcome.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
-        """End the load: all that is not in flight fails."""
+        """End the load: everything that is not in flight fails."""
         self.fatal = self.fatal or error
         self._closed = True
         self._fail(self._departures.drain(), self.fatal)
@@ -392,15 +397,11 @@ def _units(writes: list[Write]) -> int:
     return sum([write.units for write in writes])
 
 
-MOST_WINDOW = 10_000_000
-"""Items that a load can hold back."""
-
-
 def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
-    """Check them as they were given.
+    """Check the options of the machine.
 
     Raises:
-        ConfigurationError: one cannot work.
+        ConfigurationError: One is invalid.
     """
     check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
     if max_failures is not None:
@@ -410,22 +411,68 @@ def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: 
 
 
 def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
-    """Check an option that is one of some texts.
+    """Check that an option is one of ``kinds``.
 
     Raises:
-        ConfigurationError: it is none of them.
+        ConfigurationError: It is not.
     """
     if given not in kinds:
-        raise ConfigurationError(f"{name}={given!r:.200} is none of {', '.join(map(repr, kinds))}")
+        raise ConfigurationError(f"{name}: must be one of {', '.join(map(repr, kinds))}, got {brief(given)}")
 
 
-_log = logging.getLogger("shardkit")
+def raise_failures(load: Load, *, collect: bool = False) -> None:
+    """Raise if the load or its source ended with an error, or if items failed and are not collected."""
+    report = load.report
+    if isinstance(load.fatal, ConfigurationError):
+        raise load.fatal
+    if load.fatal is not None:
+        raise BulkLoadError(
+            f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items read are written, the "
+            "rest of the source was not read; fix the cause and load again",
+            report.failures,
+            report,
+        ) from load.fatal
+    if load.broken is not None:
+        raise BulkLoadError(
+            f"the source ended in an error after {report.items:,} items: {load.broken}; {report.written:,} of them are "
+            "written; fix the source and load again",
+            report.failures,
+            report,
+        ) from load.broken
+    if report.failures and not collect:
+        first = report.failures[0]
+        raise BulkLoadError(
+            f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
+            f"{first.error}; the attribute failed has all of them with their reasons",
+            report.failures,
+            report,
+        ) from first.error
+    if report.failed_before and not collect:
+        raise BulkLoadError(
+            f"{report.failed_before:,} of the {report.resumed:,} items that the journal records as done failed in an "
+            "earlier load, the others are written; fix the dead letters and load them",
+            report.failures,
+            report,
+        )
+
+
+def log_end(load: Load, table: str) -> None:
+    """Log why a load stopped, if it did, and the report's advice."""
+    if load.fatal is not None:
+        _log.warning("the load into table %s stopped: %s", table, load.fatal)
+    elif load.broken is not None:
+        # Only the code: the message of the caller's own error may show an item.
+        _log.warning(
+            "the load into table %s stopped, because its source raised an error: %s", table, code_of(load.broken)
+        )
+    for advice in load.report.advice:
+        _log.warning("the load into table %s: %s", table, advice)
 
 
 class InterruptedLoadError(KeyboardInterrupt):
-    """A load that Ctrl-C ended, with what was in flight finished and kept; ``report`` is the whole load.
+    """Ctrl-C ended a load; what was in flight is finished and recorded. ``report`` is the whole load.
 
-    It is no ShardkitError but a KeyboardInterrupt: what a program does about Ctrl-C, it does about this.
+    It is a KeyboardInterrupt, not a ShardkitError, so that a program handles it as it handles Ctrl-C.
     """
 
     def __init__(self, message: str, report: BulkReport | None = None) -> None:
@@ -437,57 +484,10 @@ class InterruptedLoadError(KeyboardInterrupt):
 
 
 def interrupted(load: Load) -> InterruptedLoadError:
-    """Give what a load that was interrupted ends in."""
+    """Return the exception that ends an interrupted load."""
     report = load.report
     return InterruptedLoadError(
-        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, "
-        "loading again goes on from here",
+        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, the "
+        "load can be resumed",
         report,
     )
-
-
-def log_end(load: Load, table: str) -> None:
-    """Log why a load stopped, if it did, and its advice."""
-    if load.fatal is not None:
-        _log.warning("the load into table %s stopped: %s", table, load.fatal)
-    elif load.broken is not None:
-        # The error is the caller's own, and may show an item.
-        _log.warning("the load into table %s stopped, because its source broke off: %s", table, code_of(load.broken))
-    for advice in load.report.advice:
-        _log.warning("the load into table %s: %s", table, advice)
-
-
-def raise_failures(load: Load, *, collect: bool = False) -> None:
-    """Raise for the items that failed (unless they are collected), and for a load or a source that could not go on."""
-    report = load.report
-    if isinstance(load.fatal, ConfigurationError):
-        raise load.fatal
-    if load.fatal is not None:
-        raise BulkLoadError(
-            f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items taken are written, the "
-            "rest of the source was not read; mend the cause and load again",
-            report.failures,
-            report,
-        ) from load.fatal
-    if load.broken is not None:
-        raise BulkLoadError(
-            f"the source ended in an error after {report.items:,} items: {load.broken}; of these {report.written:,} "
-            "are written; mend the source and load again",
-            report.failures,
-            report,
-        ) from load.broken
-    if report.failures and not collect:
-        first = report.failures[0]
-        raise BulkLoadError(
-            f"{report.failed:,} of {report.items:,} items were not written, all others were; the first, at place "
-            f"{first.place}: {first.error}; failed holds them all with their reasons",
-            report.failures,
-            report,
-        ) from first.error
-    if report.failed_before and not collect:
-        raise BulkLoadError(
-            f"{report.failed_before:,} of the {report.resumed:,} items that the journal says are done failed then, the "
-            "others are written; load the dead letters once they are mended",
-            report.failures,
-            report,
-        )

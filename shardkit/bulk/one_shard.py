@@ -1,4 +1,4 @@
-"""Partition keys of which a calculated suffix puts all items on one shard, so that they are not spread."""
+"""Find partition keys whose items a calculated suffix puts all on one shard."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from shardkit.strategies import CalculatedSuffix, Strategy
 __all__ = ["MANY_ITEMS", "MOST_KEYS", "OneShard", "one_shard_advice"]
 
 MANY_ITEMS = 100
-"""Items of a key from which on it is worth a word that they are all on one shard."""
+"""From so many items of a key on one shard, a load advises."""
 
 MOST_KEYS = 256
-"""Keys that are held when others make room; there are at most twice as many."""
+"""Keys that are kept when the table of counts is full, at twice as many."""
 
 
 class OneShard:
-    """Counts the items of partition keys, and notes whether they have more than one shard.
+    """Counts the items of each partition key, and whether they are on more than one shard.
 
-    When there are too many keys, those with most items stay, and of equal ones those that came first: so keys that come
-    in turn are counted to the end, and a key that becomes hot late is not missed.
+    When there are too many keys, those with most items are kept, and of equal ones those that came first. So keys that
+    come in turn are counted to the end, and a key that becomes hot late is found.
 
     Memory: at most 512 keys.
     """
@@ -36,7 +36,7 @@ class OneShard:
         return len(self._keys)
 
     def add(self, stored: Any, shard: int | None) -> None:
-        """Count an item by its partition key as it is stored."""
+        """Count an item by its partition key as stored."""
         if not self._calculated:
             return
         key = stored[: -self._sharding.suffix_bytes(shard)]
@@ -52,7 +52,7 @@ class OneShard:
             self._keys = dict(most[:MOST_KEYS])
 
     def advice(self) -> Iterator[str]:
-        """Say which keys have many items and one shard, although there are more shards."""
+        """Yield advice if keys have many items on one shard, although they have more shards."""
         strategy = self._sharding.strategy
         found = [
             (items, key, shard)
@@ -66,10 +66,10 @@ class OneShard:
 
 
 def one_shard_advice(strategy: Strategy, key: str, items: int, shard: int | None, *, shards: int, more: int = 0) -> str:
-    """Say of a key that its items are not spread, and what to do."""
-    others = f"; so it is with {more:,} more partition key{'s' if more > 1 else ''}" if more else ""
+    """Return the advice for a key whose items are all on one shard."""
+    others = f"; the same holds for {more:,} more partition key{'s' if more > 1 else ''}" if more else ""
     return (
-        f"{key:.60} has {items:,} items, all on shard {shard} of its {shards:,}: {strategy!r} gives the same for all "
-        f"of them, and does not spread them{others}; calculate the shard from an attribute that differs from item to "
-        "item (the sort key), or use RandomSuffix"
+        f"{key:.60} has {items:,} items, all on shard {shard} of its {shards:,}: {strategy!r} gives the same shard for "
+        f"all of them{others}; calculate the shard from an attribute that differs between items (the sort key), or use "
+        "RandomSuffix"
     )

@@ -1,10 +1,10 @@
-"""How fast a load may go: the whole of it by write units a second, each physical key by items in flight.
+"""How fast a load sends: as a whole by write units per second, each physical key by items in flight.
 
-Both slow down where the service throttles, by what it says of the reason: a hot key by itself, the table all of it.
-Both come back the way TCP does: a part less at once, then more and more as long as all goes well.
+When the service throttles, its reason decides what slows down: one hot key, or the whole load. Both recover as TCP
+does: a sudden cut, then ever faster growth while nothing is throttled.
 
-Where much is refused, whatever the reason, the load sends a little more than was written lately (as TCP's BBR does by
-the rate that gets through), so that what full partitions send back costs little.
+If much is refused, for whatever reason, the load sends slightly more than was written lately (as TCP's BBR does by its
+delivery rate), so that the refusals of full partitions cost little.
 """
 
 from __future__ import annotations
@@ -26,43 +26,40 @@ from shardkit.errors import ConfigurationError, brief
 __all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "Reasons", "TablePace", "units_of", "write_rate", "write_throughput"]
 
 KEY_ITEMS = 100
-"""Items of one physical key in flight at the most: four batches. At 10 ms a batch that is 10,000 items a second, ten
-times what a partition takes, so that only a key whose partition has been split is ever held back by it."""
+"""Most items of one physical key in flight: four batches. At 10 ms per batch that is 10,000 items per second, ten times
+what a partition accepts, so this limit only affects keys whose partition has been split."""
 
 _REST_SECONDS = 1.0
-"""The most that a key rests: in a second a partition has another second's units. Of longer rests partitions stand idle
-(simulated: with 20 s, loads of a few hundred keys took up to 1.8 times as long)."""
+"""The longest rest of a key: after one second, a partition has another second's units. Longer rests leave partitions
+idle (simulated: with 20 s, loads of a few hundred keys took up to 1.8 times as long)."""
+
 _REST_EASED = 0.05
-"""How much of a doubling of its rests an item that is written takes back: so a full partition's keys find the rests
-at which few of their items are refused; where one success forgot them all, every second one was."""
-_SLOWED_KEYS = 10_000  # of more, the first are forgotten: a key that is still hot is slowed again
+"""How much of one doubling of a key's rests each written item takes back. So the keys of a full partition settle on
+rests at which few of their items are refused. When one success reset the rests, every second item was refused."""
+
+_SLOWED_KEYS = 10_000  # of more, the oldest are forgotten: a key that is still hot is slowed again
 _BURST_SECONDS = 1.0
 _LEAST_RATE = 1.0
 _ASK_AGAIN_SECONDS = 60.0
-_CUT_SECONDS = 1.0  # what a slowing brings is seen after a second, in which partitions serve what they kept
-_RETURN_SECONDS = 3.0  # after a slowing
-_DEBT_SECONDS = 1.0  # of a pace that is found out: it may be wrong, and one batch a second goes in any case
+_CUT_SECONDS = 1.0  # a cut shows its effect after a second, in which partitions use what they had saved
+_RETURN_SECONDS = 3.0  # after a cut, to the rate before it
+_DEBT_SECONDS = 1.0  # of a measured rate: it may be wrong, so one batch per second is always sent
 _LATELY_SECONDS = 0.5
 _PAUSE_SECONDS = 1.5
 _SENT_OVER_WRITTEN = 1.1
 _TRIED_OVER_WRITTEN = 1.5
 _TRIES_MORE = 4
-_REFUSED_SHARE = 0.05  # about half of what is refused at a tenth more
+_REFUSED_SHARE = 0.05  # about half of what is refused when a tenth too much is sent
 _FASTER = 1.25
-_MUCH_FASTER = 2.0  # where nothing is refused
-_LEARN = 0.25  # how much the last batch counts in what an item is expected to take
-
-
-@dataclass(slots=True)
-class _Slowed:
-    """A key that was throttled: how many of its items may be in flight, and how long it rests."""
-
-    allowance: float = KEY_ITEMS
-    backoff: Backoff = field(default_factory=lambda: Backoff(_REST_SECONDS, _REST_EASED))
+_MUCH_FASTER = 2.0  # if nothing is refused
+_LEARN = 0.25  # weight of the last batch in what items are expected to consume
+_HOLDS_SECONDS = 10.0
+_ASKS_SECONDS = 0.1  # between single writes, each a request for one item
+_HEARD_SECONDS = 1.0
 
 
 class KeyPace:
-    """Which physical keys may send, and how mixed what is in flight is."""
+    """Which physical keys may send, and how many keys are in flight."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
         self._draw = draw
@@ -73,7 +70,7 @@ class KeyPace:
         self._total = self._squares = 0
 
     def goes(self, key: Hashable, now: float) -> bool:
-        """Let one more item of a key take off, if it may; say whether."""
+        """Count one more item of a key as in flight and return True; or return False if it must wait."""
         flying = self._flying.get(key, 0)
         slowed = self._slowed.get(key) if self._slowed else None
         if slowed is None:
@@ -87,12 +84,12 @@ class KeyPace:
         return True
 
     def resting(self, key: Hashable, now: float) -> bool:
-        """Say whether a key waits for its next try."""
+        """Return whether a key rests after a throttle."""
         slowed = self._slowed.get(key)
         return slowed is not None and slowed.backoff.until > now
 
     def landed(self, keys: Sequence[Hashable]) -> None:
-        """Note items that have their answer, whatever that is, by the key of each."""
+        """Count items as answered, by the key of each."""
         counts = self._flying
         for key in keys:
             flying = counts[key] - 1
@@ -104,7 +101,7 @@ class KeyPace:
         self._total -= len(keys)
 
     def written(self, keys: Sequence[Hashable]) -> None:
-        """Note items that are written, by the key of each: a key that was slowed gets faster."""
+        """Count items as written, by the key of each: a slowed key gets faster."""
         if self._slowed.keys().isdisjoint(keys):
             return
         for key in keys:
@@ -116,7 +113,7 @@ class KeyPace:
                     del self._slowed[key]
 
     def throttled(self, key: Hashable, now: float, asked: float = 0.0) -> None:
-        """Slow a key down, for as long as the service ``asked`` at the least."""
+        """Slow a key down, at least for the seconds that the service ``asked`` for."""
         slowed = self._slowed.get(key)
         if slowed is None:
             if len(self._slowed) >= _SLOWED_KEYS:
@@ -138,7 +135,7 @@ class KeyPace:
         return self._alarms[0][0] if self._alarms else inf
 
     def rested(self, now: float) -> list[Hashable]:
-        """Give the keys that have rested by now, once."""
+        """Return each key whose rest has ended, once."""
         keys = []
         while self._alarms and self._alarms[0][0] <= now:
             keys.append(heappop(self._alarms)[2])
@@ -146,83 +143,36 @@ class KeyPace:
 
     @property
     def mix(self) -> float:
-        """How many keys are in flight in effect: 1/Σp², for the shares p of each among the items."""
+        """Effective number of keys in flight: 1/Σp², for each key's share p of the items."""
         return self._total**2 / self._squares if self._squares else 0.0
 
 
-class LearntPace:
-    """When the next batch may go: at once, until much is refused; then a little more is sent than was written lately.
+@dataclass(slots=True)
+class _Slowed:
+    """A throttled key: how many of its items may be in flight, and how long it rests."""
 
-    It is for keys of few items: those of many find their own pace (``KeyPace``). Lately is the best half second of the
-    last four, and every fourth one tries what half as much again brings: so the pace does not follow a share that is
-    refused however little is sent (by a partition that others use up, say), up to a quarter. Where little is refused,
-    it grows by a quarter each half second, and doubles where nothing is. One batch a second goes in any case.
-
-    A first form, with a twentieth more and no tries, let full partitions leave the others too little (simulated: 92% of
-    the throughput was used, where it is 98%).
-    """
-
-    def __init__(self) -> None:
-        self._bucket = TokenBucket(inf, debt=_DEBT_SECONDS)
-        self._rates: deque[float] = deque(maxlen=_TRIES_MORE)
-        self._number = 0
-        self._since: float | None = None
-        self._heard = inf
-        self._written = self._refused = 0
-
-    def ready(self, now: float) -> float:
-        """Say when the next batch may go; a time not after ``now``: at once."""
-        return self._bucket.ready(now)
-
-    def sent(self, units: int, now: float) -> None:
-        """Note a batch that takes off, by the units of its items' sizes."""
-        if self._since is None:
-            self._since = now
-        self._bucket.take(units, now)
-
-    def settled(self, written: int, refused: int, now: float) -> None:
-        """Note how many of these units were written and refused."""
-        assert self._since is not None
-        if now - self._heard > _PAUSE_SECONDS:  # what the source takes is its own time
-            self._since, self._written, self._refused = now, 0, 0
-        self._heard = now
-        self._written += written
-        self._refused += refused
-        seconds = now - self._since
-        if seconds < _LATELY_SECONDS:
-            return
-        lately = self._written / seconds
-        if self._bucket.rate < inf:  # the first one has what partitions had kept before
-            self._rates.append(lately)
-        if self._refused > _REFUSED_SHARE * (self._written + self._refused):
-            self._number += 1
-            more = _SENT_OVER_WRITTEN if self._number % _TRIES_MORE else _TRIED_OVER_WRITTEN
-            rate = max(_LEAST_RATE, more * max([lately, *self._rates]))
-        else:
-            rate = self._bucket.rate * (_FASTER if self._refused else _MUCH_FASTER)
-        self._bucket.change(rate, burst=0.0, now=now)
-        self._since, self._written, self._refused = now, 0, 0
+    allowance: float = KEY_ITEMS
+    backoff: Backoff = field(default_factory=lambda: Backoff(_REST_SECONDS, _REST_EASED))
 
 
 class TablePace:
-    """When the next batch may go: a token bucket whose rate is what was asked for, less where the table throttles.
+    """When the next batch may be sent: a token bucket at the requested rate, or less when the table throttles.
 
-    A table and its global indexes each have a throughput of their own, and an index that is short of it throttles the
-    table's writes. A number of units is the most that each of them may take. Of a share each may take its own: what an
-    index takes is ``worth`` as many times more of the bucket as its throughput is less than the table's, and a batch is
-    charged what the busiest of them took.
+    A table and each of its global indexes have their own throughput, and an index without enough throttles the table's
+    writes. If ``write_units`` is a number, it limits each of them. If it is a share, each may use that share of its
+    own: one unit of an index with less throughput than the table is ``worth`` more of the bucket's units, and a batch
+    is charged for the busiest of them.
 
-    After a slowing the rate grows as TCP CUBIC's does (RFC 9438), and that of botocore's ``adaptive`` retries: fast at
-    first, slowly about what was written before it, and ever faster when it is beyond. So what is there again, after an
-    outage or with more throughput, is used within half a minute; a tenth more every second, as TCP Reno has it, took
-    minutes.
+    After a cut, the rate grows as in TCP CUBIC (RFC 9438) and botocore's ``adaptive`` retries: fast at first, slowly
+    near the rate before the cut, and ever faster beyond it. So new throughput, or that after an outage, is used within
+    half a minute. A tenth more every second, as in TCP Reno, took minutes.
 
     Args:
-        write_units: Write units a second; a share of the table's own as text, ``"80%"``; None: as fast as it goes.
-        draw: Draws from [0, 1), for the jitter.
+        write_units: Write units per second; a share of the table's own as text, ``"80%"``; None for no limit.
+        draw: Returns a random number from [0, 1), for jitter.
 
     Attributes:
-        worth: How many of the bucket's units one of each index is; 1 where it is not in it.
+        worth: How many of the bucket's units one unit of each index counts as; 1 for indexes not in it.
     """
 
     def __init__(self, write_units: float | str | None, draw: Callable[[], float]) -> None:
@@ -231,7 +181,7 @@ class TablePace:
         self.worth: Mapping[str, float] = {}
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
-        # What was asked for holds always, and is charged what is taken; what throttles leave is charged what is sent.
+        # The requested rate always holds, and is charged for what is consumed; the slowed rate for what is sent.
         self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
         self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()
@@ -244,11 +194,11 @@ class TablePace:
 
     @property
     def rate(self) -> float:
-        """Write units a second at the most, now."""
+        """The current limit in write units per second."""
         return min(self._limit, self._slowed.rate)
 
     def asks(self, now: float) -> bool:
-        """Say whether it is time to ask for the table's throughput (then it is not, for a while)."""
+        """Return whether to send DescribeTable now; if so, not again for a minute."""
         if self.share is None or now < self._ask_at:
             return False
         self._ask_at = now + _ASK_AGAIN_SECONDS
@@ -256,44 +206,44 @@ class TablePace:
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing may be sent yet, because a share is asked for and the table's throughput is not known."""
+        """Whether nothing may be sent yet, because the throughput that ``write_units`` is a share of is unknown."""
         return self.share is not None and self._limit == inf
 
     def described(self, table: Mapping[str, Any], now: float) -> ConfigurationError | None:
-        """Follow what DescribeTable says; where it says no throughput, give the error that this is."""
+        """Apply the throughput in a DescribeTable response; return an error if it has none."""
         assert self.share is not None
         units, worth = write_throughput(table)
         if units is None:
             return ConfigurationError(
-                f"write_units is {self.share:.0%} of the table's throughput, but DescribeTable says none for "
-                f"{table.get('TableName')!r}; give write_units as a number of units a second"
+                f"write_units: {self.share:.0%} of the throughput of table {table.get('TableName')!r} is unknown, "
+                "because DescribeTable returns none; give write_units as a number of units per second"
             )
         limit = max(_LEAST_RATE, self.share * units)
         if (limit, worth) != (self._limit, self.worth):
-            # What was measured before says nothing of it.
+            # Earlier measurements do not apply to it.
             self._limit, self.worth, self._throughput, self._units, self._since = limit, worth, 0.0, 0.0, now
             self._bucket.change(limit, burst=limit * _BURST_SECONDS, now=now)
             self._slowed.change(inf, burst=0.0, now=now)
         return None
 
     def ready(self, now: float) -> float:
-        """Say when the next batch may go; a time not after ``now``: at once."""
+        """Return when the next batch may be sent; at once if that is not after ``now``."""
         return max(self._backoff.until, self._bucket.ready(now), self._slowed.ready(now))
 
     def sent(self, units: float, now: float) -> float:
-        """Charge what a batch of so many units of its items' sizes is expected to take, by what the last ones took."""
+        """Charge and return what a batch is expected to consume, by its items' sizes and recent batches."""
         expected = units * self._scale
         self._bucket.take(expected, now)
         self._slowed.take(expected, now)
         return expected
 
     def settled(self, expected: float, units: float, took: float, now: float) -> None:
-        """Charge the rest of what a batch took (or give back), and go faster if it was slowed.
+        """Charge or give back the difference to what a batch consumed, and speed up if slowed.
 
         Args:
             expected: What ``sent`` charged.
-            units: The units of the sizes of those of its items that are written.
-            took: What they took; 0: nothing was written.
+            units: Units by the sizes of the items that were written.
+            took: Units that these consumed; 0 if nothing was written.
             now: The time.
         """
         self._bucket.take(took - expected, now)
@@ -313,13 +263,13 @@ class TablePace:
             self._since, self._units = now, 0.0
 
     def throttled(self, now: float, asked: float = 0.0) -> None:
-        """Slow all down; nothing goes before the service ``asked``."""
-        # One rest for all that was under way when it began.
+        """Slow the whole load down, and pause at least for the seconds that the service ``asked`` for."""
+        # One pause for all requests that were in flight when it began.
         if self._backoff.until > now:
             self._backoff.put_off(now, asked)
             return
         self._backoff.refused(now, self._draw(), asked)
-        # Without a measure it is not known how fast it was; and where nothing gets through, the rests grow.
+        # Without a measurement the rate to cut is unknown. If nothing is written, only the pauses grow.
         if self._throughput and self._written and now - self._cut >= _CUT_SECONDS:
             self._cut, self._written = now, False
             self._before = max(_LEAST_RATE, min(self.rate, max(self._throughput, self._units)))
@@ -327,8 +277,94 @@ class TablePace:
             self._slowed.change(self._before * (1 - self._lost), burst=0.0, now=now)
 
 
+class LearntPace:
+    """When the next batch may be sent: at once, until much is refused; then at slightly more than was written lately.
+
+    It serves keys with few items: keys with many find their own pace (``KeyPace``). "Lately" is the best half second of
+    the last four. Every fourth half second tries half as much again. So the rate does not sink with a share (up to a
+    quarter) that is refused however little is sent, for example by a partition that others use up. If little is
+    refused, the rate grows by a quarter each half second; if nothing is, it doubles. One batch per second is always
+    sent.
+
+    An earlier form sent a twentieth more, without tries. Its full partitions left the others too little (simulated: 92%
+    of the throughput was used, now 98%).
+    """
+
+    def __init__(self) -> None:
+        self._bucket = TokenBucket(inf, debt=_DEBT_SECONDS)
+        self._rates: deque[float] = deque(maxlen=_TRIES_MORE)
+        self._number = 0
+        self._since: float | None = None
+        self._heard = inf
+        self._written = self._refused = 0
+
+    def ready(self, now: float) -> float:
+        """Return when the next batch may be sent; at once if that is not after ``now``."""
+        return self._bucket.ready(now)
+
+    def sent(self, units: int, now: float) -> None:
+        """Count a batch as sent, by the units of its items' sizes."""
+        if self._since is None:
+            self._since = now
+        self._bucket.take(units, now)
+
+    def settled(self, written: int, refused: int, now: float) -> None:
+        """Count how many of these units were written and refused."""
+        assert self._since is not None
+        if now - self._heard > _PAUSE_SECONDS:  # the time that the source takes does not count
+            self._since, self._written, self._refused = now, 0, 0
+        self._heard = now
+        self._written += written
+        self._refused += refused
+        seconds = now - self._since
+        if seconds < _LATELY_SECONDS:
+            return
+        lately = self._written / seconds
+        if self._bucket.rate < inf:  # the first half second also uses what partitions had saved
+            self._rates.append(lately)
+        if self._refused > _REFUSED_SHARE * (self._written + self._refused):
+            self._number += 1
+            more = _SENT_OVER_WRITTEN if self._number % _TRIES_MORE else _TRIED_OVER_WRITTEN
+            rate = max(_LEAST_RATE, more * max([lately, *self._rates]))
+        else:
+            rate = self._bucket.rate * (_FASTER if self._refused else _MUCH_FASTER)
+        self._bucket.change(rate, burst=0.0, now=now)
+        self._since, self._written, self._refused = now, 0, 0
+
+
+class Reasons:
+    """The last reason that the service gave for a throttle."""
+
+    def __init__(self) -> None:
+        self._scope: Scope = "key"
+        self._names: frozenset[str] = frozenset()
+        self._until = self._silent_until = -inf
+        self._asks = True
+
+    def asks(self, now: float) -> bool:
+        """Return whether to send an unprocessed item alone now, to get a reason; if so, not again for 0.1 s."""
+        if not self._asks or now < self._silent_until:
+            return False
+        self._silent_until = now + _ASKS_SECONDS
+        return True
+
+    def heard(self, error: Exception, now: float) -> tuple[Scope, frozenset[str]]:
+        """Record a throttle; return what it is about, and the service's names of the reasons."""
+        self._scope, self._names = throttled_scope(error), throttle_reasons(error)
+        self._until, self._silent_until = now + _HOLDS_SECONDS, now + _HEARD_SECONDS
+        return self._scope, self._names
+
+    def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
+        """Return the same for unprocessed items: by default their keys, and no reason."""
+        return (self._scope, self._names) if now < self._until else ("key", frozenset())
+
+    def not_allowed(self) -> None:
+        """Stop sending items alone, because single writes are refused."""
+        self._asks = False
+
+
 def write_rate(write_units: float | str | None) -> float | None:
-    """Read ``write_units=``: a number of units a second, or a share of the table's (``"80%"`` gives 0.8).
+    """Parse ``write_units=``: a number of units per second, or a share of the table's (``"80%"`` returns 0.8).
 
     Raises:
         ConfigurationError: It is neither.
@@ -344,18 +380,18 @@ def write_rate(write_units: float | str | None) -> float | None:
         number = 0.0
     if not 0 < number < inf:
         raise ConfigurationError(
-            f"write_units={brief(write_units)} is neither a number of write units a second above 0 nor a share of the "
-            'table\'s throughput; give 500 or "80%"'
+            f"write_units: must be a number of write units per second above 0, or a share of the table's throughput, "
+            f'got {brief(write_units)}; give 500 or "80%"'
         )
     return number
 
 
 def write_throughput(table: Mapping[str, Any]) -> tuple[float | None, dict[str, float]]:
-    """Read what DescribeTable says of a table's write throughput: provisioned, warm, or an on-demand table's most.
+    """Read a table's write throughput from DescribeTable: provisioned, warm, or an on-demand table's maximum.
 
     Returns:
-        The table's write units a second, None where there are none; and for each global index how many of them one of
-        its own is worth (1 where its own are not known). A local index takes the table's.
+        The table's write units per second, None if unknown; and for each global index, how many of them one of its own
+        units is worth (1 if its own are unknown). Local indexes use the table's.
     """
     units = _own_units(table)
     owned = {index["IndexName"]: _own_units(index) for index in table.get("GlobalSecondaryIndexes") or ()}
@@ -371,10 +407,10 @@ def _own_units(described: Mapping[str, Any]) -> float | None:
 def units_of(
     consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[float, float | None]:
-    """Read a ``ConsumedCapacity``: all units, and those of the table or its busiest index, whichever took more.
+    """Read a ``ConsumedCapacity``: all units, and those of the table or its busiest global index, whichever are more.
 
-    A local index takes the table's units; one unit of a global index counts as many as it is ``worth``. Where nothing
-    was reported the second is None.
+    Local indexes consume the table's units. One unit of a global index counts as much as it is ``worth``. The second
+    value is None if nothing was reported.
     """
     total, most = 0.0, None
     for one in [consumed] if isinstance(consumed, Mapping) else consumed or ():
@@ -385,39 +421,3 @@ def units_of(
             units = max(units - sum(taken.values()), *(units * worth.get(name, 1.0) for name, units in taken.items()))
         most = max(units, most or 0.0)
     return total, most
-
-
-_HOLDS_SECONDS = 10.0
-_ASKS_SECONDS = 0.1  # each is a request for one item
-_HEARD_SECONDS = 1.0
-
-
-class Reasons:
-    """The reason that was heard last."""
-
-    def __init__(self) -> None:
-        self._scope: Scope = "key"
-        self._names: frozenset[str] = frozenset()
-        self._until = self._silent_until = -inf
-        self._asks = True
-
-    def asks(self, now: float) -> bool:
-        """Say whether one of the items that came back now is to be written alone; if so, it is noted that one is."""
-        if not self._asks or now < self._silent_until:
-            return False
-        self._silent_until = now + _ASKS_SECONDS
-        return True
-
-    def heard(self, error: Exception, now: float) -> tuple[Scope, frozenset[str]]:
-        """Note a throttle that says its reason; say what it is about, and the reasons as the service names them."""
-        self._scope, self._names = throttled_scope(error), throttle_reasons(error)
-        self._until, self._silent_until = now + _HOLDS_SECONDS, now + _HEARD_SECONDS
-        return self._scope, self._names
-
-    def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
-        """Say the same of items that come back now; their keys, and no reason, if none was heard lately."""
-        return (self._scope, self._names) if now < self._until else ("key", frozenset())
-
-    def not_allowed(self) -> None:
-        """Note that single writes are refused: none is asked for again."""
-        self._asks = False

@@ -1,6 +1,6 @@
-"""The writes that a load holds: those that wait, interleaved over their stored partition keys, and those on their way.
+"""The writes that a load holds: those that wait, interleaved over their stored partition keys, and those in flight.
 
-Of one primary key at most one is on its way: it is never overtaken, and the second waits until it is settled.
+At most one write of a primary key is in flight. It is never overtaken: the second waits until the first is settled.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from shardkit.core.interleave import Interleave
 
 __all__ = ["BATCH_ITEMS", "Batch", "Departures", "Window"]
 
+BATCH_ITEMS = 25
+"""Puts and deletes in one BatchWriteItem (API reference)."""
+
+_GATHER_SECONDS = 0.02
+
 
 class Window:
-    """Knows which writes may go next; ``len`` is how many wait.
+    """The writes that wait; ``len`` counts them.
 
     Args:
-        keys: Which keys rest, and how many items of each may be on their way.
+        keys: Which keys rest, and how many items of each may be in flight.
     """
 
     def __init__(self, keys: KeyPace) -> None:
@@ -35,7 +40,7 @@ class Window:
         return len(self._waiting)
 
     def offer(self, write: Write) -> Write | None:
-        """Let a write wait as ``add`` does; or give the one that it may replace, waiting or on its way."""
+        """Add a write; or return the write that it may replace, which waits or is in flight."""
         earlier = self._held.setdefault(write.same, write)
         if earlier is not write:
             return earlier
@@ -43,12 +48,12 @@ class Window:
         return None
 
     def add(self, write: Write) -> None:
-        """Let a write wait, behind the others of its partition key."""
+        """Add a write, behind the others of its partition key."""
         self._held[write.same] = write
         self._waiting.add(write.identity[0], write)
 
     def replace(self, earlier: Write, write: Write) -> Write:
-        """Let a write take the place of one that waits; give the one of both that stands for what is not written."""
+        """Put a write in the place of one that waits; return the write that now stands for the superseded item."""
         if earlier.identity == write.identity:
             earlier.exchange(write)
             return write
@@ -57,7 +62,7 @@ class Window:
         return earlier
 
     def take(self, most: int, now: float) -> list[Write]:
-        """Take the next writes that may go."""
+        """Remove and return the next writes that may be sent."""
         flying, keys = self._flying, self._keys
 
         def goes(write: Write) -> bool:
@@ -71,17 +76,17 @@ class Window:
         return self._waiting.take(most, goes)
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Let go of writes that are done."""
+        """Release writes that are done."""
         self._keys.written(self._landed(writes))
         self._forget(writes)
 
     def failed(self, writes: Sequence[Write]) -> None:
-        """Let go of writes that are given up, sent or not."""
+        """Release writes that failed, sent or not."""
         self._landed([write for write in writes if write.sent])
         self._forget(writes)
 
     def put_back(self, write: Write) -> bool:
-        """Let a write that was sent be the next of its key again; False: a newer one waits, which takes its place."""
+        """Put a sent write back at the front of its key; return False if a newer write, which waits, replaces it."""
         self._landed((write,))
         newer = self._held.get(write.same)
         if newer is not None and newer is not write:
@@ -92,11 +97,11 @@ class Window:
         return True
 
     def wake(self, now: float) -> None:
-        """Let the keys that have rested have turns again."""
+        """Let the keys that have rested take turns again."""
         self._waiting.wake(self._keys.rested(now))
 
     def drain(self) -> list[Write]:
-        """Take all that wait, also those of keys that rest."""
+        """Remove and return all writes that wait, including those of keys that rest."""
         return self._waiting.drain()
 
     def _landed(self, writes: Sequence[Write]) -> list[Hashable]:
@@ -114,17 +119,16 @@ class Window:
                 del held[write.same]
 
 
-BATCH_ITEMS = 25
-"""Puts and deletes in one BatchWriteItem (API reference)."""
-_GATHER_SECONDS = 0.02
-
-
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Writes on their way.
+    """Writes that are sent together.
 
-    ``tries``: how often that brought nothing, ``since``: when it first did. ``units``: those of its items' sizes,
-    ``expected``: what it is expected to take. ``alone``: its one write is sent as a request of its own.
+    Attributes:
+        tries: How often it got no answer.
+        since: When it first got none.
+        units: Write units by its items' sizes.
+        expected: Write units that it is expected to consume.
+        alone: Whether its only write is sent as a single PutItem or DeleteItem.
     """
 
     writes: list[Write]
@@ -136,14 +140,14 @@ class Batch:
 
 
 class Departures:
-    """What is ready to go.
+    """The batches to send next.
 
-    A batch that is not full waits for ``_GATHER_SECONDS`` after the last one, where other writes rest: throttled keys
-    wake one by one, and would go one by one.
+    While other writes rest, a batch that is not full waits for ``_GATHER_SECONDS`` after the last one: throttled keys
+    wake one by one, and would otherwise be sent one by one.
 
     Args:
         window: Where new batches come from.
-        workers: Batches in flight, or waiting for their next try, at the most.
+        workers: Most batches in flight or waiting for their next try.
     """
 
     def __init__(self, window: Window, workers: int) -> None:
@@ -159,21 +163,21 @@ class Departures:
         return len(self._alone) + len(self._halves) + len(self._retries) + bool(self._gathered)
 
     def alone(self, write: Write) -> None:
-        """Let a write go by itself, before all others."""
+        """Send a write by itself, before all others."""
         self._alone.append(Batch([write], alone=True))
 
     def halves(self, batch: Batch) -> None:
-        """Let a batch go again as two."""
+        """Send a batch again as two halves."""
         middle = len(batch.writes) // 2
         for writes in (batch.writes[:middle], batch.writes[middle:]):
             self._halves.append(Batch(writes, batch.tries, batch.since))
 
     def again(self, batch: Batch, at: float) -> None:
-        """Let a batch go again at a time; until then it keeps its place among the workers."""
+        """Send a batch again at the given time; until then it counts as one of the workers."""
         insort(self._retries, (at, batch), key=lambda retry: retry[0])
 
     def next(self, now: float, *, under_way: int, new: bool) -> Batch | None:
-        """Give the next batch, if one is ready; ``new``: also one out of the window."""
+        """Return the next batch if one is ready; with ``new``, also from the window."""
         batch = self._next(now, under_way, new=new)
         if batch is not None:
             self._gathers_until = now + _GATHER_SECONDS
@@ -187,7 +191,7 @@ class Departures:
         if self._retries and self._retries[0][0] <= now:
             return self._retries.pop(0)[1]
         window, writes = self._window, self._gathered
-        # What is gathered has its place already: halves of another batch may have taken the last one since.
+        # Gathered writes already count as a worker: halves of another batch may have taken the last place since.
         if not new or not (writes or under_way + len(self._retries) < self._workers):
             return None
         writes += window.take(BATCH_ITEMS - len(writes), now)
@@ -198,12 +202,12 @@ class Departures:
 
     @property
     def alarm(self) -> float:
-        """When the next one is ready, of those that wait for a time."""
+        """When the next batch that waits for a time is ready."""
         gathered = self._gathers_until if self._gathered else inf
         return min(gathered, self._retries[0][0] if self._retries else inf)
 
     def drain(self) -> list[Write]:
-        """Take all that was to go."""
+        """Remove and return all writes that were to be sent."""
         batches = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
         writes = [*self._gathered, *(write for batch in batches for write in batch.writes)]
         self._alone.clear()

@@ -1,4 +1,4 @@
-"""What a bulk load says of each item, and of the whole."""
+"""The report of a bulk load, and the result of each item."""
 
 from __future__ import annotations
 
@@ -31,88 +31,30 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Encoded:
-    """An item or a key as it was to be stored, in the bytes of its request."""
-
-    body: bytes
-    sharding: Sharding
-
-    @property
-    def stored(self) -> dict[str, Any]:
-        """The item as it is stored, in wire form."""
-        ((_, request),) = orjson.loads(self.body).items()
-        ((_, stored),) = request.items()
-        return stored  # type: ignore[no-any-return]
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        """The item as the application sees it."""
-        return from_wire_item(self.sharding.shown(self.stored))
-
-
-@dataclass(frozen=True, slots=True)
-class BulkResult:
-    """What became of one item.
-
-    Attributes:
-        item: The item, of the types that a boto3 resource shows; of a record that cannot be read, the record.
-        place: Where it stands in the source: its ordinal from 0, or what its source says (``orders.csv, line 18``).
-        shard: The number of the shard that it went to; None: none, or not known.
-        ok: Whether all is well with it: it is written, or superseded.
-        error: Why not.
-        superseded: Whether it was left out for another write of its key (``duplicates=``).
-    """
-
-    _given: Any = field(repr=False)
-    place: Any
-    shard: int | None
-    ok: bool
-    error: Exception | None = None
-    superseded: bool = False
-
-    @property
-    def item(self) -> Any:
-        """The item: decoded each time that it is asked for, because a load keeps bytes, not the caller's objects."""
-        return self._given.shown if isinstance(self._given, Encoded) else self._given
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A strategy may hold a function that cannot be pickled.
-        return type(self), (self.item, self.place, self.shard, self.ok, self.error, self.superseded)
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTally:
-    """What one shard took: items written, and write units (a batch's units, apportioned by the items' sizes)."""
-
-    items: int = 0
-    write_units: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class BulkReport:
-    """What became of a load: ``items == written + failed + duplicates``, each item once.
+    """The outcome of a load: ``items == written + failed + duplicates``; each item counts once.
 
     Attributes:
-        items: Items taken from the source.
+        items: Items read from the source.
         written: Items written.
-        failed: Items not written; ``failures`` says which and why.
-        stopped: Of these, the ones that failed only because the load stopped: they are in no dead letters, and come
-            again when it is resumed.
-        duplicates: Items left out for another write of their key.
-        resumed: Items that the journal said were done already; they are not among ``items``.
-        failed_before: Of these, the ones that failed then; their reasons are in the dead letters, if those were kept.
-        retried: Times that an item was sent again.
-        requests: Requests that wrote, or were to write.
-        throttles: Requests that the service refused or left partly unprocessed for lack of throughput.
-        throttles_by_reason: These, by the service's reason; what gave none is ``"unknown"``.
-        hot_keys: Partition keys as stored that were throttled, and how often; of very many, some are left out.
-        write_units: Write units that the service reported, indexes included.
-        seconds: From the first request to the last answer.
-        keys_in_flight: How many partition keys were in flight at a time in effect (1/Σp² of their shares): where it is
-            1, the load wrote one key at a time.
-        per_shard: What each shard took, by its number.
+        failed: Items not written; ``failures`` has them with their reasons.
+        stopped: How many of these failed only because the load stopped. They are not in the dead letters, and a resumed
+            load sends them again.
+        duplicates: Items superseded by another write of their key.
+        resumed: Items that the journal recorded as done before; they do not count in ``items``.
+        failed_before: How many of these failed. Their reasons are in the dead letters, if those were kept.
+        retried: How often an item was sent again.
+        requests: Write requests sent.
+        throttles: Requests that the service rejected, or left partly unprocessed, for lack of throughput.
+        throttles_by_reason: The same by the service's reason; ``"unknown"`` if it gave none.
+        hot_keys: How often each partition key (as stored) was throttled; the most throttled 1,000.
+        write_units: Write units that the service reported, including those of indexes.
+        seconds: Time from the first request to the last response.
+        keys_in_flight: Effective number of partition keys in flight at once (1/Σp², for their shares p). At 1, the load
+            wrote one key at a time.
+        per_shard: What was written to each shard, by its number.
         failures: The results of the items that failed.
-        advice: What would make the next load better.
+        advice: What would improve the next load.
     """
 
     items: int = 0
@@ -149,8 +91,46 @@ class BulkReport:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ShardTally:
+    """What was written to one shard: items, and write units (of each batch, apportioned by the items' sizes)."""
+
+    items: int = 0
+    write_units: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """The outcome of one item.
+
+    Attributes:
+        item: The item, with the types of a boto3 resource; for a record that cannot be read, the record.
+        place: Its position in the source: its index from 0, or what the source shows (``orders.csv, line 18``).
+        shard: The number of its shard; None if it has none, or if that is unknown.
+        ok: Whether it is written, or superseded.
+        error: Why it failed.
+        superseded: Whether another write of its key replaced it (``duplicates=``).
+    """
+
+    _given: Any = field(repr=False)
+    place: Any
+    shard: int | None
+    ok: bool
+    error: Exception | None = None
+    superseded: bool = False
+
+    @property
+    def item(self) -> Any:
+        """The item, decoded at each access: a load keeps bytes, not the caller's objects."""
+        return self._given.shown if isinstance(self._given, Encoded) else self._given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A strategy may hold a function that cannot be pickled.
+        return type(self), (self.item, self.place, self.shard, self.ok, self.error, self.superseded)
+
+
 class BulkLoadError(ShardkitError):
-    """Some items of a load were not written: ``failed`` holds their results, ``report`` the whole load."""
+    """Items of a load were not written: ``failed`` has their results, ``report`` the whole load."""
 
     def __init__(self, message: str, failed: Sequence[BulkResult] = (), report: BulkReport | None = None) -> None:
         super().__init__(message, failed, report)
@@ -158,15 +138,17 @@ class BulkLoadError(ShardkitError):
         self.report: BulkReport | None = report
 
 
-_HOT_KEYS = 1000  # of more, those that were throttled least are forgotten
+_HOT_KEYS = 1000  # of more, the least throttled are forgotten
 _ADVISED_KEYS = 3
-_LEADING_SHARE = 0.05  # of all that was throttled: such a key is hot
-_SORTED = 4.0  # keys in flight below which the order of the source is worth a word
+_LEADING_SHARE = 0.05  # of all throttles: above it, a key is hot
+_SORTED = 4.0  # below so many keys in flight, advise on the order of the source
 _SORTED_ITEMS = 1000
+
+Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
 class Tally:
-    """What is counted; the load changes it, everybody else reads the report."""
+    """Counts what a load does, and makes its report."""
 
     def __init__(self, sharding: Sharding) -> None:
         self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
@@ -185,18 +167,18 @@ class Tally:
         self._last = 0.0
 
     def sent(self, now: float, mix: float) -> None:
-        """Count a request, with the number of keys that are in flight in effect."""
+        """Count a request; ``mix`` is the effective number of keys in flight."""
         if self._first is None:
             self._first = self._last = now
         self.requests += 1
         self._mixes += mix
 
     def answered(self, now: float) -> None:
-        """Note the time of an answer."""
+        """Record the time of a response."""
         self._last = now
 
     def wrote(self, writes: list[Write], units: float) -> None:
-        """Count what a batch wrote; its units are apportioned by the items' sizes."""
+        """Count what a batch wrote, and apportion its units by the items' sizes."""
         self.write_units += units
         self.written += len(writes)
         share = units / sum([write.units for write in writes])
@@ -210,7 +192,7 @@ class Tally:
             self._one_shard.add(write.identity[0], write.shard)
 
     def throttled(self, reasons: Iterable[str]) -> None:
-        """Count a throttle by what the service says of it."""
+        """Count a throttle by the service's reasons."""
         self.throttles += 1
         self.reasons.update(reasons or ("unknown",))
 
@@ -222,7 +204,7 @@ class Tally:
 
     @property
     def report(self) -> BulkReport:
-        """The load so far."""
+        """The report so far."""
         shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
         mix = self._mixes / self.requests if self.requests else 0.0
         hot = dict(self._hot.most_common(_HOT_KEYS))
@@ -250,17 +232,17 @@ class Tally:
     def _advice(self, mix: float, hot: Mapping[Any, int]) -> Iterable[str]:
         if "key" in self.scopes and hot:
             most = _listed(list(hot)[:_ADVISED_KEYS])
-            yield f"partition keys were throttled by themselves, {most} most: spread them over more shards"
+            yield f"single partition keys were throttled, {most} most: spread them over more shards"
         if "index" in self.scopes:
             indexes = ", ".join(sorted(self.indexes)) or "an index"
             yield (
-                f"partition keys of {indexes} were throttled by themselves, too many items have the same: give the "
-                "index's key a suffix too, or load at a lower rate (write_units=)"
+                f"single partition keys of {indexes} were throttled, because too many items share them: add a suffix "
+                "to the index's key too, or load at a lower rate (write_units=)"
             )
         if "table" in self.scopes:
             yield (
-                "the table or an index was throttled as a whole: raise its write units, or load at a rate that leaves "
-                "room for others (write_units=)"
+                "the table or an index was throttled as a whole: raise its write units, or load at a lower rate "
+                "(write_units=)"
             )
         if self.throttles and not self.scopes:
             leading = [key for key in list(hot)[:_ADVISED_KEYS] if hot[key] > _LEADING_SHARE * sum(hot.values())]
@@ -271,10 +253,10 @@ class Tally:
                 "indexes, or load at a lower rate (write_units=)"
             )
         if "account" in self.scopes:
-            yield "the account's limit was met: ask for a higher quota, or load at another time"
+            yield "the account's limit was reached: request a higher quota, or load at another time"
         if self.written >= _SORTED_ITEMS and mix < _SORTED:
             yield (
-                f"only {mix:,.1f} partition keys were in flight at a time: the source is sorted by key, or has few; "
+                f"only {mix:,.1f} partition keys were in flight at once: the source is sorted by key, or has few keys; "
                 "read it in another order or with more cursors, or spread its keys over more shards"
             )
         yield from self._one_shard.advice()
@@ -284,11 +266,99 @@ def _listed(keys: Iterable[Any]) -> str:
     return ", ".join(f"{key!r:.60}" for key in keys)
 
 
-Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
+class Outcome:
+    """Collects results until they are taken.
+
+    Args:
+        sharding: The table's sharding.
+        tally: Where failures and duplicates are counted.
+        where: Returns a place as a reader understands it.
+    """
+
+    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
+        self._sharding = sharding
+        self._tally = tally
+        self._where = where
+        self._ended: list[Write | BulkResult] = []
+        self._settled: Settled = ([], [])
+        self._outlived: dict[Identity, list[Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._ended)
+
+    def results(self) -> Sequence[BulkResult]:
+        """Return the results since the last call."""
+        ended, self._ended = self._ended, []
+        return _Results(ended, self._result)
+
+    def settled(self) -> Settled:
+        """Return the places since the last call: those done, and those failed for good with their results."""
+        settled, self._settled = self._settled, ([], [])
+        return settled
+
+    def written(self, writes: Sequence[Write]) -> None:
+        """Record writes as done."""
+        done = self._settled[0]
+        # Earlier failures of the same key are done too: a resumed load must not write them over this one.
+        if self._outlived:
+            for write in writes:
+                done.extend(self._outlived.pop(write.same, ()))
+        done.extend([write.place for write in writes])
+        self._ended.extend(writes)
+
+    def superseded(self, write: Write) -> None:
+        """Record a write that another write of its key replaced."""
+        self._tally.duplicates += 1
+        write.superseded = True
+        self.written([write])
+
+    def failed(self, write: Write, error: Exception, *, final: bool) -> None:
+        """Record a write that failed; if not ``final``, a resumed load sends it again."""
+        if final:
+            self._outlived.setdefault(write.same, []).append(write.place)
+        self.refused(Encoded(write.body, self._sharding), write.place, error, final=final, shard=write.shard)
+
+    def refused(self, given: Any, place: Any, error: Exception, *, final: bool, shard: int | None = None) -> None:
+        """Record an item that failed, also one that never became a write."""
+        result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
+        if final:
+            self._settled[1].append((place, result))
+        else:
+            self._tally.stopped += 1
+        self._tally.failures.append(result)
+        self._ended.append(result)
+
+    def _result(self, write: Write) -> BulkResult:
+        given = Encoded(write.body, self._sharding)
+        return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
+
+    def shown(self, place: Any) -> Any:
+        """Return a place as a reader understands it."""
+        return place if self._where is None else self._where(place)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An item or a key as stored, in the bytes of its request."""
+
+    body: bytes
+    sharding: Sharding
+
+    @property
+    def stored(self) -> dict[str, Any]:
+        """The item as stored, in wire values."""
+        ((_, request),) = orjson.loads(self.body).items()
+        ((_, stored),) = request.items()
+        return stored  # type: ignore[no-any-return]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The item as the application sees it."""
+        return from_wire_item(self.sharding.shown(self.stored))
 
 
 class _Results(Sequence[BulkResult]):
-    """Results that are made when they are looked at: a load that is only counted makes none."""
+    """Results made on access: ``bulk_load``, which only counts them, makes none."""
 
     def __init__(self, ended: list[Write | BulkResult], result: Callable[[Write], BulkResult]) -> None:
         self._ended = ended
@@ -308,100 +378,29 @@ class _Results(Sequence[BulkResult]):
         return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
 
 
-class Outcome:
-    """Collects results until they are handed out.
-
-    Args:
-        sharding: The table's.
-        tally: Where failures and duplicates are counted.
-        where: Says to a reader what a place is.
-    """
-
-    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
-        self._sharding = sharding
-        self._tally = tally
-        self._where = where
-        self._ended: list[Write | BulkResult] = []
-        self._settled: Settled = ([], [])
-        self._outlived: dict[Identity, list[Any]] = {}
-
-    def __len__(self) -> int:
-        return len(self._ended)
-
-    def results(self) -> Sequence[BulkResult]:
-        """Hand out the results since the last time."""
-        ended, self._ended = self._ended, []
-        return _Results(ended, self._result)
-
-    def settled(self) -> Settled:
-        """Hand out the places since the last time: of what is done, and of what failed for good, with its result."""
-        settled, self._settled = self._settled, ([], [])
-        return settled
-
-    def written(self, writes: Sequence[Write]) -> None:
-        """Note writes that are done."""
-        done = self._settled[0]
-        # What failed of a key before is done too: a load that is resumed shall not write it over this.
-        if self._outlived:
-            for write in writes:
-                done.extend(self._outlived.pop(write.same, ()))
-        done.extend([write.place for write in writes])
-        self._ended.extend(writes)
-
-    def superseded(self, write: Write) -> None:
-        """Note a write that was left out for another one of its key."""
-        self._tally.duplicates += 1
-        write.superseded = True
-        self.written([write])
-
-    def failed(self, write: Write, error: Exception, *, final: bool) -> None:
-        """Note a write that failed; not ``final``: it can be loaded another time."""
-        if final:
-            self._outlived.setdefault(write.same, []).append(write.place)
-        self.refused(Encoded(write.body, self._sharding), write.place, error, final=final, shard=write.shard)
-
-    def refused(self, given: Any, place: Any, error: Exception, *, final: bool, shard: int | None = None) -> None:
-        """Note what was given and never became a write, or failed."""
-        result = BulkResult(given, self.shown(place), shard, ok=False, error=error)
-        if final:
-            self._settled[1].append((place, result))
-        else:
-            self._tally.stopped += 1
-        self._tally.failures.append(result)
-        self._ended.append(result)
-
-    def _result(self, write: Write) -> BulkResult:
-        given = Encoded(write.body, self._sharding)
-        return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
-
-    def shown(self, place: Any) -> Any:
-        """Give a place as a reader sees it."""
-        return place if self._where is None else self._where(place)
-
-
 def duplicate(place: Any) -> ShardkitError:
-    """Give the reason of the second item of a key."""
+    """Return the error of the second item of a key."""
     return ShardkitError(
-        f"the item at place {place!r} has the same primary key, which duplicates='error' refuses; take one of them out "
-        "of the source, or let duplicates= be 'last' or 'first'"
+        f"the item at place {place!r} has the same primary key, and duplicates='error' allows only one; remove one of "
+        "them from the source, or set duplicates= to 'last' or 'first'"
     )
 
 
 def too_many(failed: int, most: int) -> ShardkitError:
-    """Give the reason of a load with more failures than were allowed."""
+    """Return the error of a load with more failures than allowed."""
     return ShardkitError(
-        f"{failed:,} items failed, and max_failures={most:,} allows no more; look at their reasons, mend the source, "
-        "or give a higher max_failures"
+        f"{failed:,} items failed, more than max_failures={most:,}; check their reasons, then fix the source or raise "
+        "max_failures"
     )
 
 
 def stalled(error: Exception | None, seconds: float) -> ShardkitError:
-    """Give the reason of a load to which only throttles came; ``error`` is the last of them, if one was heard."""
+    """Return the error of a load that was only throttled; ``error`` is the last throttle, if it was an error."""
     reasons = ", ".join(sorted(throttle_reasons(error))) if error else ""
     stall = ShardkitError(
         f"nothing was written for {seconds:.0f} s, because the service throttles every write "
-        f"({reasons or 'it gives no reason'}); raise the write units of the table and of its indexes, or load when "
-        "others leave some"
+        f"({reasons or 'it gives no reason'}); raise the write units of the table and its indexes, or load when others "
+        "use less"
     )
     stall.__cause__ = error
     return stall

@@ -1,4 +1,4 @@
-"""One write of a load: checked, given its shard, and kept as the bytes that will be sent."""
+"""The writes of a load: checked, with their shard, kept as the bytes that are sent."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Identity = tuple[Hashable, ...]
 
 
 class DeadLetter(dict[str, Any]):
-    """An item that failed in another load; where a shard is drawn, it is the one that was drawn for it then.
+    """An item that failed in another load; a random suffix uses the shard that was drawn for it then.
 
-    Its write may have been carried out although no answer came, and must not be carried out in another shard.
+    That write may have happened although no answer came, so it must not be repeated in another shard.
     """
 
     def __init__(self, item: Mapping[str, Any], shard: int) -> None:
@@ -41,9 +41,15 @@ class DeadLetter(dict[str, Any]):
 class Write:
     """A put or a delete.
 
-    ``body`` is its part of a BatchWriteItem as JSON, ``identity`` its primary key as it is stored, the partition key
-    first; of two with the same ``same``, one may replace the other. ``sent``: it is on its way. ``superseded``: it was
-    left out for another one.
+    Attributes:
+        body: Its part of a BatchWriteItem, as JSON.
+        place: Its position in the source.
+        shard: The number of its shard.
+        identity: Its primary key as stored, the partition key first.
+        same: Of two writes with the same value, one may replace the other.
+        units: Write units by its size.
+        sent: Whether it is in flight.
+        superseded: Whether another write replaced it.
     """
 
     body: bytes
@@ -56,13 +62,13 @@ class Write:
     superseded: bool = False
 
     def alone(self, table: str) -> Send:
-        """Give the request that writes it by itself: a throttle of that says its reason."""
+        """Return the request that writes it by itself: a throttle of that request has its reason."""
         ((request, content),) = orjson.loads(self.body).items()
         operation = "PutItem" if request == "PutRequest" else "DeleteItem"
         return Send(operation, {"TableName": table, **content, "ReturnConsumedCapacity": "INDEXES"}, paced=True)
 
     def exchange(self, other: Write) -> None:
-        """Give what is written to another write of the same key, and take what it writes."""
+        """Swap the content with another write of the same key."""
         self.body, other.body = other.body, self.body
         self.place, other.place = other.place, self.place
         self.shard, other.shard = other.shard, self.shard
@@ -70,12 +76,12 @@ class Write:
 
 
 class Writes:
-    """Makes writes of what the caller gives.
+    """Makes writes of items and keys.
 
     Args:
-        sharding: The table's.
-        spread: Gives, for a place, the draw from [0, 1) that a random suffix is chosen by.
-        replace_by: The attributes that say that two writes are of the same thing; None: the primary key as stored.
+        sharding: The table's sharding.
+        spread: Returns, for a place, the draw from [0, 1) that chooses its random suffix.
+        replace_by: The attributes that identify duplicates; None for the primary key as stored.
     """
 
     def __init__(
@@ -89,14 +95,14 @@ class Writes:
         self._unsharded = isinstance(sharding.strategy, Unsharded)
 
     def put(self, item: Mapping[str, Any], place: Any) -> Write:
-        """Make a put; what is wrong with the item is raised."""
+        """Return a put; raise if the item is invalid."""
         wire = to_wire_item(item)
         key = self._sharding.key_of(wire)
         shard = self._shard(key, item, wire, place)
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
         wire[self._partition_key] = key[self._partition_key] = self._physical(key, shard)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
-        # The first is far faster to find, and rare.
+        # A single byte is far faster to find, and rare.
         if b"[" in body and b"[]" in body:
             for name, value in wire.items():
                 _refuse_empty_sets(name, value)
@@ -104,7 +110,7 @@ class Writes:
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
-        """Make a delete."""
+        """Return a delete."""
         wire = to_wire_item(key)
         stored = self._sharding.key_of(wire, kind="key")
         shard = self._shard(stored, key, None, place)
@@ -114,8 +120,8 @@ class Writes:
         return Write(_packed(encode({"DeleteRequest": {"Key": stored}})), place, shard, identity, same or identity, 1)
 
     def parted(self, writes: list[Write], answer: Mapping[str, Any]) -> tuple[list[Write], list[Write]]:
-        """Part a batch into what its answer says was carried out, and what it says was not."""
-        # Keyed by the table's name or its ARN: one table was written, so all that is there is its.
+        """Split a batch by its response into the writes that were done and those that were not."""
+        # Keyed by the table's name or its ARN; only one table was written.
         named = {
             _compared([part.get(name) for name in self._names])
             for requests in answer.get("UnprocessedItems", {}).values()
@@ -130,7 +136,7 @@ class Writes:
         for write in writes:
             (left if write.identity in named else done).append(write)
         if len(left) < len(named):
-            return [], writes  # it names what was not sent: all is sent again, which harms no put and no delete
+            return [], writes  # it names unknown writes: send all again, as puts and deletes can be repeated
         return done, left
 
     def _shard(self, key: WireItem, source: Mapping[str, Any], item: WireItem | None, place: Any) -> int | None:
@@ -157,7 +163,7 @@ Outline = dict[tuple[str, str | bytes], tuple[int, int]]
 
 
 def outline(writes: list[Write]) -> Outline:
-    """Give what a meter asks of writes: for each partition key as it is stored, in wire form, the units and writes."""
+    """Return the units and the number of writes for each partition key (as stored, wire values), for a meter."""
     sums: dict[Hashable, tuple[int, int]] = {}
     for write in writes:
         units, count = sums.get(write.identity[0], (0, 0))
@@ -172,9 +178,9 @@ def _wire_key(key: Hashable) -> tuple[str, str | bytes]:
 
 
 class EncodedRequests(list[Any]):
-    """A batch's requests: to orjson the bytes that they are, to everybody else the dicts that these stand for.
+    """A batch's requests: orjson sees their bytes, everyone else the dicts that the bytes encode.
 
-    ``writes`` are what they are of, and ``outline`` gives what a meter asks of them without reading the bytes.
+    ``writes`` are the writes that they encode. ``outline`` tells a meter about them without decoding the bytes.
     """
 
     def __init__(self, bodies: list[bytes], writes: list[Write] | None = None) -> None:
@@ -184,7 +190,7 @@ class EncodedRequests(list[Any]):
 
     @property
     def outline(self) -> Callable[[], Outline] | None:
-        """What is known of them for a meter; None where nothing is, because they came from another process."""
+        """Returns the outline of ``writes``; None if these are unknown, because the batch came from another process."""
         return None if self.writes is None else partial(outline, self.writes)
 
     def __iter__(self) -> Iterator[Any]:
@@ -200,29 +206,29 @@ class EncodedRequests(list[Any]):
     def __eq__(self, other: object) -> bool:
         return list(self) == other
 
-    __hash__ = None  # as that of every list
+    __hash__ = None  # as for every list
 
     def __repr__(self) -> str:
         return repr(list(self))
 
 
 def _packed(body: bytes) -> bytes:
-    """Give bytes that take no more memory than they are long: what orjson gives keeps the room that it wrote in."""
+    """Copy the bytes, because orjson's result keeps its larger write buffer in memory."""
     return bytes(memoryview(body))
 
 
 def _units(body: bytes, item: WireItem) -> int:
-    """Count the write units of an item; it is never larger than its JSON, so small ones need not be looked through."""
+    """Return the write units of an item; an item is never larger than its JSON, so short JSON means one unit."""
     if len(body) <= WRITE_UNIT_BYTES:
         return 1
     size = item_size(item)
     if size > ITEM_BYTES:
-        raise InvalidKeyError(f"the item is of {size:,} bytes, DynamoDB takes {ITEM_BYTES:,} (400 KB); make it smaller")
+        raise InvalidKeyError(f"the item has {size:,} bytes, DynamoDB allows {ITEM_BYTES:,} (400 KB); make it smaller")
     return int(write_units(size))
 
 
 def _compared(values: Iterable[WireValue | None]) -> Identity:
-    """Give wire values as something that can be compared."""
+    """Return wire values in a form that can be compared."""
     return tuple([value["S"] if value is not None and "S" in value else _comparable(value) for value in values])
 
 
@@ -236,10 +242,10 @@ def _comparable(value: WireValue | None) -> Hashable:
 
 
 def _refuse_empty_sets(name: str, value: WireValue) -> None:
-    """Refuse what boto3 lets pass and the service does not: it would take other items' batches down with it."""
+    """Refuse empty sets, which boto3 accepts and the service does not: the whole batch would fail."""
     ((letter, content),) = value.items()
     if letter in {"SS", "NS", "BS"} and not content:
-        raise InvalidValueError(f"attribute {name!r} has an empty set, which DynamoDB refuses; leave it out")
+        raise InvalidValueError(f"attribute {name!r} has an empty set, which DynamoDB does not accept; leave it out")
     if letter == "L":
         for member in content:
             _refuse_empty_sets(name, member)

@@ -92,7 +92,7 @@ def test_a_journal(moto_endpoint: str, table: Any, tmp_path: Path, items: Any) -
     again = load(moto_endpoint, table, items, **options)
     assert (again.resumed, again.items) == (COUNT, 0)
     if items is ITEMS:
-        with pytest.raises(ConfigurationError, match=r"journal=.* is of another load"):
+        with pytest.raises(ConfigurationError, match=r"journal: .* is of another load"):
             load(moto_endpoint, table, ITEMS[1:], **options)
 
 
@@ -127,7 +127,7 @@ def test_a_disk_that_is_full(moto_endpoint: str, table: Any, tmp_path: Path, ite
 def test_failures_beyond_what_is_allowed(moto_endpoint: str, table: Any) -> None:
     """They end the load."""
     items = [BAD if number % 2 else item for number, item in enumerate(ITEMS)]
-    with pytest.raises(BulkLoadError, match="max_failures=2 allows no more") as raised:
+    with pytest.raises(BulkLoadError, match="items failed, more than max_failures=2;") as raised:
         load(moto_endpoint, table, items, max_failures=2, window=20, on_error="collect")
     assert raised.value.report is not None
     assert raised.value.report.items < 60
@@ -252,3 +252,15 @@ def test_cancelled_while_its_source_has_nothing(moto_endpoint: str, table: Any, 
     assert len(stored(table)) == 25
     load(moto_endpoint, table, one_by_one, journal=tmp_path / "journal")
     assert stored(table) == list(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"processes": 2}, "^processes: is not supported by this load"),
+        ({"jurnal": "kept"}, r"^jurnal: is not an option of a load \(did you mean journal\?\)"),
+    ],
+)
+def test_options_that_it_does_not_have(moto_endpoint: str, table: Any, options: Any, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        load(moto_endpoint, table, ITEMS, **options)

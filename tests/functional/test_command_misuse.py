@@ -129,7 +129,7 @@ def scenario(part: str = "", **entries: Any) -> str:
             "by=(",
         ),
         ((*BY, "--journal", "LONG"), "not begun: journal="),
-        ((*BY, "--journal", "a\0b"), "not begun: journal='a\\x00b' is no path"),
+        ((*BY, "--journal", "a\0b"), "not begun: journal: 'a\\x00b' is not a path"),
         ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters="),
         ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url 'http://localhost:99999999'"),
         ((*BY, "--endpoint-url", "http://["), "--endpoint-url 'http://['"),

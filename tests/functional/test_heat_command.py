@@ -196,7 +196,7 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("missing.jsonl", "--key", "k"), 2, "not begun: there is no file"),
+        (("missing.jsonl", "--key", "k"), 2, "not begun: source: there is no file"),
         (("orders.jsonl",), 2, "--key"),
         (
             ("orders.jsonl", "--key", "Status,Dat"),

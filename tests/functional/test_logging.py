@@ -126,7 +126,7 @@ def test_a_source_that_breaks_off(orders: ShardedTable, caplog: pytest.LogCaptur
     assert logged(caplog) == [
         (
             logging.WARNING,
-            f"the load into table {orders.name} stopped, because its source broke off: ValueError",
+            f"the load into table {orders.name} stopped, because its source raised an error: ValueError",
         )
     ]
 

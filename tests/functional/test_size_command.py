@@ -121,8 +121,8 @@ def test_standard_input_and_csv_options(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("missing.jsonl",), 2, "not begun: there is no file"),
-        (("notes.txt",), 2, "cannot be told by the names"),
+        (("missing.jsonl",), 2, "not begun: source: there is no file"),
+        (("notes.txt",), 2, "cannot be told from the names"),
         (("empty.jsonl",), 2, "nothing to measure in empty.jsonl: no item was counted"),
         (("broken.jsonl.gz",), 3, "stopped before its end"),
     ],

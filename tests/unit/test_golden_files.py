@@ -14,7 +14,7 @@ import pytest
 from shardkit import BulkResult, RandomSuffix
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load import Loading, Options
+from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.writes import DeadLetter
@@ -77,7 +77,7 @@ def test_a_load_goes_on_as_ever(tmp_path: Path) -> None:
     path = tmp_path / "load.journal"
     shutil.copyfile(VECTORS / "load_killed.journal", path)
     table, service = sharding(RandomSuffix(10)), Service()
-    options = Options(journal=path)
+    options = LoadOptions(journal=path)
     with Loading(table, some(30), options, workers=1, draw=lambda: 0.5) as loading:
         load = loading.load
         records, now = loading.records(), 0.0

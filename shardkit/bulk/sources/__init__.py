@@ -1,4 +1,4 @@
-"""Where the items of a load come from: iterables, files, folders, objects in S3, frames."""
+"""Sources of items: iterables, files, folders, objects in S3, frames."""
 
 from shardkit.bulk.sources.base import BadRecord, IterableSource, Place, Source
 from shardkit.bulk.sources.opening import as_source, open_source

@@ -1,9 +1,13 @@
-"""Parquet files and frames (Arrow, pandas, polars): rows as items, by pyarrow.
+"""Rows of Parquet files and frames (Arrow, pandas, polars) as items, with pyarrow.
 
-How a value becomes one that DynamoDB has: whole numbers, decimals and floats become numbers (a float in the fewest
-digits that give it back), text, binary and booleans stay; dates, times and timestamps become ISO 8601 text, which sorts
-as they do (a timestamp with a zone in UTC, ending in Z); lists, structs and maps become lists and maps. Null is left
-out, in a list it stays. NaN and the infinities are refused, for DynamoDB has no such numbers.
+Values are converted to those of DynamoDB:
+
+- Integers, decimals and floats become numbers (a float with the fewest digits that restore it).
+- Text, binary and booleans stay.
+- Dates, times and timestamps become ISO 8601 text, which sorts as they do (with a time zone: in UTC, ending in Z).
+- Lists, structs and maps become lists and maps.
+- Null is omitted; in a list it stays.
+- NaN and infinities are refused: DynamoDB has no such numbers.
 """
 
 from __future__ import annotations
@@ -27,20 +31,22 @@ try:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ModuleNotFoundError as missing:
-    raise ConfigurationError('Parquet and frames need the package pyarrow: pip install "shardkit[load]"') from missing
+    raise ConfigurationError(
+        'source: Parquet and frames need the package pyarrow, which is not installed; pip install "shardkit[load]"'
+    ) from missing
 
 __all__ = ["Frame", "ParquetFile", "RowSection", "divided", "keys_apart"]
 
-_ROWS = 256  # of a batch: what a cursor holds as values
+_ROWS = 256  # per batch, which a cursor holds as values
 _PAGE_BYTES = 1024 * 1024
-_FOOTER_BYTES = 8  # its length, and the magic at the file's end
+_FOOTER_BYTES = 8  # its length, and the magic bytes at the end
 _APART = 500
 _SAMPLED_GROUPS = 16
 _UNNAMED_INDEX = re.compile(r"__index_level_[0-9]+__").fullmatch
 
 
 class Frame:
-    """Rows in memory, of anything with the Arrow PyCapsule interface (``__arrow_c_stream__``)."""
+    """Rows in memory: anything with the Arrow PyCapsule interface (``__arrow_c_stream__``)."""
 
     name = "frame"
     size = 0
@@ -50,47 +56,49 @@ class Frame:
         self._table = pa.table(frame)
         self.schema = self._table.schema
         self.rows = self._table.num_rows
-        # Cutting a table costs nothing: as many groups as cursors could want.
+        # Slicing a table costs nothing: as many groups as cursors may need.
         step = max(1, -(-self.rows // 256))
         self.groups = [min(step, self.rows - start) for start in range(0, self.rows, step)]
 
     def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
-        """Give the rows from one to another, in record batches."""
+        """Yield the rows between two indexes, in record batches."""
         table = self._table.slice(start, end - start)
         yield from (table if columns is None else table.select(columns)).to_batches(max_chunksize=_ROWS)
 
     def identity(self) -> dict[str, Any]:
-        """Rows and columns: who resumes a load gives the same frame again."""
+        """Return its rows and columns: to resume, give the same frame again."""
         return {"name": self.name, "rows": self.rows, "columns": str(self.schema)}
 
 
 class ParquetFile:
-    """A Parquet file; its row groups are what cursors can be spread over."""
+    """A Parquet file; cursors are spread over its row groups."""
 
     def __init__(self, file: File) -> None:
         if file.size is None:
-            raise ConfigurationError("Parquet is read from its end: give a file, not standard input")
+            raise ConfigurationError(
+                "source: standard input is not supported for Parquet, which is read from its end; give a file"
+            )
         self.file = file
         self.name = file.name
         self.size = file.size
 
     @cached_property
     def metadata(self) -> Any:
-        """What its footer says."""
+        """The metadata in its footer."""
         with self._opened() as stream:
             metadata = pq.read_metadata(stream)
-            # The footer is found from the file's end, the pages from its beginning: where bytes are missing between
-            # them, the pages would reach into the footer, and those without compression be read shifted.
+            # The footer is located from the end of the file, the pages from its start. If bytes are missing in between,
+            # the pages reach into the footer, and uncompressed ones would be read shifted.
             if metadata.num_row_groups:
                 group = metadata.row_group(metadata.num_row_groups - 1)
                 end = max(map(_chunk_end, map(group.column, range(group.num_columns))), default=0)
                 if end + metadata.serialized_size + _FOOTER_BYTES > self.size:
-                    raise OSError("bytes are missing between its beginning and its footer")
+                    raise OSError("bytes are missing between its start and its footer")
             return metadata
 
     @cached_property
     def cursor_bytes(self) -> int:
-        """About what a cursor holds of it: of each column a page, and that once more unpacked."""
+        """About what a cursor holds in memory: one page per column, compressed and decompressed."""
         groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
         pages = _PAGE_BYTES * self.metadata.num_columns
         return 2 * max((min(group.total_byte_size, pages) for group in groups), default=0)
@@ -110,16 +118,16 @@ class ParquetFile:
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """Its number of rows."""
         return int(self.metadata.num_rows)
 
     @cached_property
     def groups(self) -> list[int]:
-        """The rows of each row group."""
+        """The number of rows of each row group."""
         return [self.metadata.row_group(number).num_rows for number in range(self.metadata.num_row_groups)]
 
     def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
-        """Read the rows from one to another, in record batches; only the row groups that hold them."""
+        """Read the rows between two indexes, in record batches; only from the row groups that have them."""
         first = 0
         wanted: list[int] = []
         for number, (group_start, group_end) in enumerate(pairwise([0, *accumulate(self.groups)])):
@@ -127,7 +135,7 @@ class ParquetFile:
                 first = first if wanted else group_start
                 wanted.append(number)
         with self._opened() as stream:
-            # A buffer instead of whole column chunks: many row groups are under way at once.
+            # A buffer instead of whole column chunks, because many row groups are read at once.
             reader = pq.ParquetFile(stream, metadata=self.metadata, buffer_size=64 * 1024, pre_buffer=False)
             for batch in reader.iter_batches(_ROWS, row_groups=wanted, columns=columns, use_threads=False):
                 low, high = max(start - first, 0), min(end - first, batch.num_rows)
@@ -136,7 +144,7 @@ class ParquetFile:
                 first += batch.num_rows
 
     def identity(self) -> dict[str, Any]:
-        """The file's."""
+        """Return the file's identity."""
         return self.file.identity()
 
 
@@ -147,7 +155,7 @@ def _chunk_end(column: Any) -> int:
 
 @dataclass(eq=False)
 class RowSection:
-    """Rows from one to another of a file or frame."""
+    """The rows between two indexes of a file or frame."""
 
     rows: Frame | ParquetFile
     start: int
@@ -156,11 +164,11 @@ class RowSection:
 
     @property
     def bytes_read(self) -> int:
-        """Its part of the file's bytes, by the rows read."""
+        """Its share of the file's bytes, by the rows read."""
         return self.rows.size * self.read // max(1, self.rows.rows)
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
-        """Read its rows; batches that are skipped as a whole are not made into values."""
+        """Read its rows; batches that are skipped completely are not converted."""
         self.read = 0
         unnamed = _unnamed_indexes(self.rows.schema)
         for batch in self.rows.batches(self.start, self.end):
@@ -173,14 +181,14 @@ class RowSection:
             self.read = numbers.stop
 
     def where(self, number: int) -> str:
-        """Give the row, counted from 1."""
+        """Return the row, counted from 1."""
         return f"{self.rows.name}, row {self.start + number + 1}"
 
 
 def divided(sources: Sequence[Frame | ParquetFile], cursors: int, keys: Sequence[str]) -> list[RowSection]:
-    """Divide into sections of whole row groups, as many as cursors if there are so many, else fewer.
+    """Divide into sections of whole row groups, at most one per cursor.
 
-    All rows of one primary key that follow each other are in one section.
+    Consecutive rows of one primary key stay in one section.
     """
     total = sum(source.rows for source in sources) or 1
     sections = []
@@ -195,7 +203,7 @@ def divided(sources: Sequence[Frame | ParquetFile], cursors: int, keys: Sequence
 
 
 def _key_changes(source: Frame | ParquetFile, row: int, keys: Sequence[str]) -> int:
-    """Give the first row from ``row`` on whose primary key is not that of the row before it."""
+    """Return the first row from ``row`` on with another primary key than the row before it."""
     last: Any = None
     at = max(0, row - 1)
     for batch in source.batches(at, source.rows, list(keys)):
@@ -207,7 +215,7 @@ def _key_changes(source: Frame | ParquetFile, row: int, keys: Sequence[str]) -> 
 
 
 def keys_apart(sources: Sequence[Frame | ParquetFile], name: str) -> list[tuple[Any, Any]]:
-    """Give the partition key of two rows that stand some hundred apart, at several places."""
+    """Return the partition keys of pairs of rows some hundred apart, at several positions."""
     groups = [(one, start, end) for one in sources for start, end in pairwise([0, *accumulate(one.groups)])]
     pairs = []
     for source, start, _ in groups[:: -(-len(groups) // _SAMPLED_GROUPS)]:
@@ -219,7 +227,7 @@ def keys_apart(sources: Sequence[Frame | ParquetFile], name: str) -> list[tuple[
 
 
 def _unnamed_indexes(schema: Any) -> list[str]:
-    """Give the columns that pandas makes of row labels without a name: they are no data."""
+    """Return the columns that pandas adds for unnamed row labels: they are not data."""
     labels = (schema.pandas_metadata or {}).get("index_columns", ())
     return [name for name in schema.names if name in labels and _UNNAMED_INDEX(name)]
 
@@ -235,7 +243,7 @@ def _records(batch: Any) -> Iterator[Record]:
 
 @dataclass(frozen=True)
 class _Refused:
-    """What stands in the place of a value that DynamoDB cannot hold."""
+    """Stands for a value that DynamoDB cannot hold."""
 
     value: Any
 
@@ -253,7 +261,7 @@ def _values(column: Any) -> list[Any]:
     if types.is_dictionary(kind):
         return _values(column.dictionary_decode())
     if types.is_floating(kind):
-        # As text: the fewest digits that give the number back, also of 32 bits.
+        # As text: the fewest digits that restore the number, also for 32 bits.
         return [None if text is None else _decimal(text) for text in pc.cast(column, pa.string()).to_pylist()]
     if types.is_timestamp(kind):
         column = pc.cast(column, pa.timestamp(kind.unit, "UTC" if kind.tz else None))
@@ -306,19 +314,19 @@ def _valid(column: Any) -> list[bool]:
 
 def _time(text: str | None) -> Any:
     if text is not None and text.startswith("<"):
-        return _Refused(text)  # what Arrow writes for a time that is out of range
+        return _Refused(text)  # Arrow's text for a time out of range
     return None if text is None else text.replace(" ", "T", 1)
 
 
 def _entries(entries: dict[Any, Any]) -> Any:
-    """Give a struct or a map; nulls are left out."""
+    """Return a struct or a map without its nulls."""
     if not all(isinstance(name, str) for name in entries):
         return _Refused(entries)
     return _whole({name: member for name, member in entries.items() if member is not None})
 
 
 def _whole(members: Any) -> Any:
-    """Give a list or a map, or the first that DynamoDB cannot hold of what is in it."""
+    """Return a list or a map; or its first value that DynamoDB cannot hold."""
     values = members.values() if isinstance(members, dict) else members
     return next((member for member in values if isinstance(member, _Refused)), members)
 

@@ -1,4 +1,4 @@
-"""What a load reads from: items, each with its place, so that a failure can be found and a load resumed."""
+"""Sources of a load: items with their places, which locate failures and let a load be resumed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ __all__ = ["BadRecord", "Done", "Item", "IterableSource", "Place", "Record", "So
 
 
 class Place(NamedTuple):
-    """Where a record stands in its source: the ``number``-th, from 0, that the ``cursor``-th cursor reads.
+    """The position of a record in its source: the ``number``-th, from 0, that the ``cursor``-th cursor reads.
 
-    Example::
-
+    Example:
         json.dumps(Place(3, 17)) == "[3, 17]"
 
-    It is a tuple: it can be ordered, hashed and written as JSON. What it means to a reader says ``Source.where``.
+    A tuple: it can be ordered, hashed and written as JSON. ``Source.where`` returns it as a reader understands it.
     """
 
     cursor: int
@@ -25,10 +24,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be read as an item: it fails in its place, and the load goes on.
+    """A record that cannot be read as an item: it fails, and the load continues.
 
     Attributes:
-        text: The record as the source has it, as far as it is text.
+        text: The record as text.
         error: What is wrong with it, and what to do.
     """
 
@@ -43,44 +42,43 @@ Done: TypeAlias = Callable[[Place], bool]
 
 @runtime_checkable
 class Source(Protocol):
-    """Items with their places, read by one cursor or by several in turn; what ``open_source`` gives.
+    """Items with their places, read by one cursor or by several in turn; ``open_source`` returns one.
 
-    A class of one's own with these members can be given to ``bulk_load`` as its items.
+    You can pass your own class with these members to ``bulk_load`` as its items.
     """
 
     @property
     def total(self) -> int | None:
-        """How many items there are; None: not known."""
+        """The number of items; None if unknown."""
 
     @property
     def bytes_total(self) -> int | None:
-        """How many bytes there are to read; None: not known."""
+        """The number of bytes to read; None if unknown."""
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes the reading has got through."""
+        """The number of bytes read so far."""
 
     def identity(self) -> dict[str, Any]:
-        """Give what must be the same for a load of it to be resumed, as JSON can carry it."""
+        """Return what must be the same when a load of it is resumed, as JSON."""
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read the records, mixed over the cursors, each with its place; those that are ``done`` are left out."""
+        """Read the records that are not ``done``, mixed over the cursors, each with its place."""
 
     def where(self, place: Place) -> str | int:
-        """Say to a reader where a record stands: ``orders.csv, line 18``."""
+        """Return a record's position as a reader understands it: ``orders.csv, line 18``."""
 
 
 class IterableSource:
-    """An iterable of items as a source: one cursor, one pass; a place is shown as the item's ordinal from 0.
+    """An iterable of items as a source: one cursor, read once; a place is shown as the item's index from 0.
 
-    Example::
-
+    Example:
         IterableSource([{"Date": "2014-07-09", "OrderId": "A17"}])
 
     Args:
         items: The items. To resume a load of them, they must come in the same order again.
 
-    Cost: none; nothing is read before ``read``.
+    Cost: nothing is read before ``read``.
     """
 
     def __init__(self, items: Iterable[Item]) -> None:
@@ -90,23 +88,23 @@ class IterableSource:
 
     @property
     def total(self) -> int | None:
-        """How many items there are, where the iterable knows it."""
+        """The number of items, if the iterable has a length."""
         try:
-            return len(self.items)  # type: ignore[arg-type] # an iterator has no length, which is asked here
+            return len(self.items)  # type: ignore[arg-type] # an iterator has no length
         except TypeError:
             return None
 
     def identity(self) -> dict[str, Any]:
-        """Say that it is an iterable; and of how many items, where it knows."""
+        """Return that it is an iterable, and its number of items if known."""
         return {"source": "iterable", "total": self.total}
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read the items in their order."""
+        """Read the items in order."""
         for number, item in enumerate(self.items):
             place = Place(0, number)
             if done is None or not done(place):
                 yield place, item
 
     def where(self, place: Place) -> int:
-        """Give the item's ordinal, from 0."""
+        """Return the item's index, from 0."""
         return place.number

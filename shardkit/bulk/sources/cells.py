@@ -1,4 +1,4 @@
-"""Cells of CSV and TSV as values: types given or inferred, empty cells, and what DynamoDB cannot hold."""
+"""Convert cells of CSV and TSV to values: types, given or inferred, and empty cells."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Any
 
 from boto3.dynamodb.types import DYNAMODB_CONTEXT
 
-from shardkit.errors import ConfigurationError, InvalidValueError
+from shardkit.errors import ConfigurationError, InvalidValueError, brief
 
 __all__ = ["CELL_TYPES", "Cells", "infer_types", "parse_types"]
 
 CELL_TYPES = ("S", "N", "B", "BOOL")
-"""What a cell can be: text, a number, base64 text of binary, true or false."""
+"""Types of a cell: text, number, binary as base64, true or false."""
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?").fullmatch
-# Not 007, which is a name; nor 1E5, which may be one.
+# Not 007, which is an identifier, and not 1E5, which may be one.
 _CLEARLY_A_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?)?").fullmatch
 _DIGITS = 38
 _BOOLEANS = {"true": True, "false": False}
 
 
 def parse_types(text: str) -> dict[str, str]:
-    """Read ``Total:N,Gift:BOOL`` as a type a column.
+    """Parse ``Total:N,Gift:BOOL`` as one type per column.
 
     Raises:
-        ConfigurationError: It is not of that form, or names a type that a cell cannot be.
+        ConfigurationError: It does not have this form, or a type is not one of ``CELL_TYPES``.
     """
     types = {}
     for part in filter(None, text.split(",")):
@@ -39,20 +39,20 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
-    """Refuse types that a cell cannot be."""
+    """Check that each type is one of ``CELL_TYPES``."""
     if not isinstance(types, Mapping):
-        raise ConfigurationError(f"types={given!r:.200} is neither text nor a mapping; give 'Total:N,Gift:BOOL'")
+        raise ConfigurationError(f"types: must be text or a mapping, got {brief(given)}; give 'Total:N,Gift:BOOL'")
     if wrong := {name: letter for name, letter in types.items() if not name or letter not in CELL_TYPES}:
         raise ConfigurationError(
-            f"types={given!r} has {wrong}; give a column and one of {', '.join(CELL_TYPES)}: 'Total:N,Gift:BOOL'"
+            f"types: {given!r} has {wrong}; give columns with one of {', '.join(CELL_TYPES)}: 'Total:N,Gift:BOOL'"
         )
     return dict(types)
 
 
 def infer_types(rows: Iterable[Mapping[str, str]], absent: frozenset[str]) -> dict[str, str]:
-    """Say what each column is by a sample of rows: N or BOOL where every cell is clearly one, else S.
+    """Infer each column's type from sample rows: N or BOOL if every cell clearly is one, else S.
 
-    A number with a leading zero (a postcode) is text, and so is a column without any cell.
+    A number with a leading zero (a postcode) is text, and so is an empty column.
     """
     columns: dict[str, set[str]] = {}
     for row in rows:
@@ -72,8 +72,8 @@ class Cells:
     """How the cells of a row become an item.
 
     Args:
-        types: A type a column; a column that is not in it is text.
-        absent: Cells that mean that there is no value; the attribute is left out.
+        types: The type of each column; other columns are text.
+        absent: Cells that mean "no value"; the attribute is omitted.
         empty_strings: Keep empty cells of text columns as empty strings.
     """
 
@@ -82,7 +82,7 @@ class Cells:
     empty_strings: bool = False
 
     def converters(self, names: Sequence[str]) -> list[tuple[str, Callable[[str], Any] | None, frozenset[str]]]:
-        """Give each column's name, conversion and absent cells, for ``item``."""
+        """Return each column's name, conversion and absent cells, for ``item_of``."""
         kept = self.absent - {""} if self.empty_strings else self.absent
         kinds = [self.types.get(name, "S") for name in names]
         return [
@@ -92,10 +92,10 @@ class Cells:
 
 
 def item_of(columns: list[tuple[str, Callable[[str], Any] | None, frozenset[str]]], row: list[str]) -> dict[str, Any]:
-    """Give the item of a row.
+    """Return the item of a row.
 
     Raises:
-        InvalidValueError: A cell is not of its column's type, or there are too many or too few of them.
+        InvalidValueError: A cell does not have its column's type, or there are too many or too few cells.
     """
     if len(row) != len(columns):
         raise InvalidValueError(
@@ -124,7 +124,7 @@ def _number(cell: str) -> int | Decimal:
         return DYNAMODB_CONTEXT.create_decimal(cell)
     except ArithmeticError:
         raise ValueError(
-            f"which DynamoDB cannot hold: a number has {_DIGITS} digits and is below 1E+126; give the column the type S"
+            f"which DynamoDB cannot hold: numbers have up to {_DIGITS} digits and are below 1E+126; make the column S"
         ) from None
 
 
@@ -132,14 +132,14 @@ def _boolean(cell: str) -> bool:
     try:
         return _BOOLEANS[cell.lower()]
     except KeyError:
-        raise ValueError("which is neither true nor false; mend it, name it as absent, or make the column S") from None
+        raise ValueError("which is neither true nor false; fix it, name it as absent, or make the column S") from None
 
 
 def _binary(cell: str) -> bytes:
     try:
         return base64.b64decode(cell, validate=True)
     except ValueError:
-        raise ValueError("which is no base64 text; mend it, or give the column the type S") from None
+        raise ValueError("which is not base64; fix it, or make the column S") from None
 
 
 _CONVERTERS: dict[str, Callable[[str], Any] | None] = {"S": None, "N": _number, "BOOL": _boolean, "B": _binary}

@@ -1,4 +1,4 @@
-"""CSV and TSV: quoting and newlines within quotes as RFC 4180 has them, read by the standard library's csv."""
+"""CSV and TSV, with quotes and quoted newlines (RFC 4180), read by the standard library's csv."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardkit.errors import ConfigurationError, InvalidValueError
 
 __all__ = ["Delimited", "read_row"]
 
-_CELL_BYTES = 1024 * 1024  # csv's own limit is 128 KB; an item's is 400 KB
+_CELL_BYTES = 1024 * 1024  # the csv module's limit is 128 KB, an item's is 400 KB
 
 Row = list[str] | InvalidValueError
 
@@ -23,7 +23,7 @@ class Delimited:
     Args:
         header: The columns' names.
         cells: How cells become values.
-        delimiter: What stands between two cells: one character.
+        delimiter: The character between two cells.
     """
 
     quotes = b'"'
@@ -34,7 +34,7 @@ class Delimited:
         self._delimiter = delimiter
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Read rows; one that cannot be read is a bad record, and reading goes on with the next line."""
+        """Read rows; one that cannot be read is a bad record, and reading continues with the next line."""
         for number, (at, raw, row) in enumerate(rows(lines, self._delimiter)):
             if skip is not None and skip(number):
                 continue
@@ -48,7 +48,7 @@ class Delimited:
 
 
 class _Lines:
-    """Lines as text for csv; the bytes of the row under way are kept, for when it cannot be read."""
+    """Lines as text for csv; keeps the bytes of the current row, to show if it cannot be read."""
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
@@ -69,11 +69,11 @@ class _Lines:
 
 
 def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable[[], str], Row]]:
-    """Give each row, or why it cannot be read; before it the lines before it, and what gives its text."""
+    """Yield the number of lines before each row, a function that returns its text, and the row or its error."""
     if csv.field_size_limit() < _CELL_BYTES:
         csv.field_size_limit(_CELL_BYTES)
     source = _Lines(lines)
-    # strict: what is not well quoted is an error, not other data.
+    # strict: bad quotes are an error, instead of other data.
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         source.row.clear()
@@ -84,13 +84,13 @@ def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable
         except StopIteration:
             return
         except (csv.Error, UnicodeDecodeError) as error:
-            row = InvalidValueError(f"the row cannot be read ({error}); mend its quotes, or write it in UTF-8")
+            row = InvalidValueError(f"the row cannot be read ({error}); fix its quotes, or write it in UTF-8")
         if row != []:
             yield at, source.text, row
 
 
 def read_row(lines: Iterator[bytes], delimiter: str, where: str) -> list[str]:
-    """Read a header; an empty file, as jobs write for parts without rows, has no columns.
+    """Read a header; an empty file (jobs write them for parts without rows) has no columns.
 
     Raises:
         ConfigurationError: It cannot be read.

@@ -1,4 +1,4 @@
-"""Files to read from: on disk, in S3, on standard input; found by name, folder or pattern; opened at any byte."""
+"""Files on disk, in S3 and on standard input: find them by name, folder or pattern; open them at any byte."""
 
 from __future__ import annotations
 
@@ -36,36 +36,36 @@ __all__ = [
 ]
 
 BLOCK = 64 * 1024
-"""Bytes that a cursor holds of a local file."""
+"""Bytes of a local file that a cursor holds in memory."""
 S3_BLOCK = 1024 * 1024
-"""Bytes that a cursor asks S3 for at a time: 64 cursors hold 64 MB."""
+"""Bytes that a cursor requests from S3 at a time: 64 cursors hold 64 MB."""
 S3_LOOK = 256 * 1024
-"""Bytes that are asked for to look at a part of an object: 500 records of a sample are about as many."""
+"""Bytes that are requested to sample an object: about 500 records."""
 _HEAD = 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-# What lies beside the data of an export (manifests, marks of a job's end) is not data.
+# Files beside the data of an export: manifests, markers of a finished job.
 _BESIDE = (".", "_", "manifest-")
 
 
 class File(Protocol):
-    """A file: what it is called, how large it is, and its bytes from any offset on."""
+    """A file: its name, its size, and its bytes from any offset."""
 
     @property
     def name(self) -> str:
-        """Its name as the user gave it."""
+        """The name that the user gave."""
 
     @property
     def size(self) -> int | None:
-        """Its bytes; None where it can be read only once, from its beginning."""
+        """Its size in bytes; None if it can be read only once, from the start."""
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset, to be read and closed."""
+        """Open it at an offset; the caller closes it."""
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it to look at a part of it, without taking that from a later ``open``."""
+        """Open it to read a small part; a later ``open`` still returns everything."""
 
     def identity(self) -> dict[str, Any]:
-        """Give what tells it from another one, or from itself once it has changed."""
+        """Return what identifies it and its present content."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class LocalFile:
 
     @cached_property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         return Path(self.name).stat().st_size
 
     def open(self, offset: int = 0) -> IO[bytes]:
         """Open it at an offset."""
-        stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - it is the caller's
+        stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - the caller closes it
         stream.seek(offset)
         return stream
 
@@ -90,7 +90,7 @@ class LocalFile:
         return self.open(offset)
 
     def identity(self) -> dict[str, Any]:
-        """Name, size, time of its last change, and a hash of its first and last 64 KB."""
+        """Return its name, size, modification time, and a hash of its first and last 64 KB."""
         stat = Path(self.name).stat()
         with self.open() as stream:
             ends = stream.read(BLOCK)
@@ -106,7 +106,7 @@ class LocalFile:
 
 @dataclass(frozen=True)
 class S3File:
-    """An object in S3, read in ranges; one that changes meanwhile is an error of the service, not other data."""
+    """An object in S3, read in ranges; if it changes meanwhile, the service returns an error."""
 
     client: Any = field(repr=False)
     bucket: str
@@ -124,7 +124,7 @@ class S3File:
         return self._opened(offset, S3_BLOCK)
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset, and ask for less at a time."""
+        """Open it at an offset, with smaller requests."""
         return self._opened(offset, S3_LOOK)
 
     def _opened(self, offset: int, block: int) -> IO[bytes]:
@@ -132,7 +132,7 @@ class S3File:
             from smart_open import s3  # noqa: PLC0415 - of the load extra
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                'reading from S3 needs the package smart_open: pip install "shardkit[load]"'
+                'source: S3 needs the package smart_open, which is not installed; pip install "shardkit[load]"'
             ) from error
         stream = s3.open(
             self.bucket,
@@ -149,19 +149,19 @@ class S3File:
         return cast("IO[bytes]", stream)
 
     def identity(self) -> dict[str, Any]:
-        """Name, size and ETag."""
+        """Return its name, size and ETag."""
         return {"name": self.name, "size": self.size, "etag": self.etag}
 
 
 class StandardInput:
-    """What is piped in: read once; its first bytes are kept, so that they can be looked at."""
+    """Standard input: read once; its first megabyte is kept for samples."""
 
     name = "-"
     size = None
 
     def __init__(self, stream: IO[bytes] | None = None) -> None:
         if stream is None and sys.stdin is None:
-            raise ConfigurationError("standard input is closed; pipe items in, or give a file")
+            raise ConfigurationError("source: standard input is closed; pipe items in, or give a file")
         self._stream = stream or sys.stdin.buffer
 
     @cached_property
@@ -169,16 +169,16 @@ class StandardInput:
         return self._stream.read(_HEAD)
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Give all of it, once."""
+        """Return all of it, once."""
         assert not offset
         return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Give its first megabyte."""
+        """Return its first megabyte."""
         return io.BytesIO(self._head[offset:])
 
     def identity(self) -> dict[str, Any]:
-        """Name, and a hash of the first megabyte: who resumes a load pipes the same in again."""
+        """Return its name and a hash of its first megabyte: to resume, pipe the same input in again."""
         return {"name": self.name, "content": _hash(self._head)}
 
 
@@ -209,10 +209,10 @@ def _hash(content: bytes) -> str:
 
 
 def compression(file: File) -> str | None:
-    """Say how a file is compressed, by its first bytes: ``gzip``, ``zstd`` or None."""
+    """Return a file's compression by its first bytes: ``gzip``, ``zstd`` or None."""
     with file.look() as stream:
         start = stream.read(4)
-    # A file that is cut off within its first bytes is not a plain one.
+    # A file that is cut off within these bytes counts as compressed.
     return next((name for magic, name in _MAGIC.items() if start and magic.startswith(start[: len(magic)])), None)
 
 
@@ -224,7 +224,7 @@ def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
 
 
 def damaged(method: str | None) -> tuple[type[Exception], ...]:
-    """Give the errors that a compressed stream ends in where it is cut off or damaged."""
+    """Return the errors that a compressed stream raises if it is cut off or damaged."""
     if method is None:
         return ()
     return (EOFError, gzip.BadGzipFile, zlib.error) if method == "gzip" else (EOFError, _zstd().ZstdError)
@@ -240,22 +240,24 @@ def _zstd() -> Any:
 
 
 def find_files(where: str, s3: Any = None) -> list[File]:
-    """List the files of a name, a folder (all below it), a pattern or an S3 prefix, in the order of their names.
+    """List the files of a name, a folder (recursively), a pattern or an S3 prefix, sorted by name.
 
     Args:
         where: A path, a pattern (``*``, ``?``, ``**``), ``-`` for standard input, or ``s3://bucket/key-or-prefix``.
-        s3: A boto3 S3 client; made from the environment where it is needed and not given.
+        s3: A boto3 S3 client. By default one is created from the environment if needed.
 
     Raises:
         ConfigurationError: There is no such file.
 
-    Cost: one listing; of S3 a ListObjectsV2 for every 1,000 objects.
+    Cost: one listing; in S3, one ListObjectsV2 per 1,000 objects.
     """
     if where == "-":
         return [StandardInput()]
     files: list[File] = list(_in_s3(where, s3) if where.startswith("s3://") else _on_disk(where))
     if not files:
-        raise ConfigurationError(f"there is no file at {where!r}; give a file, a folder, a pattern, s3://… or '-'")
+        raise ConfigurationError(
+            f"source: there is no file at {where!r}; give a file, a folder, a pattern, s3://… or '-'"
+        )
     return files
 
 
@@ -265,16 +267,16 @@ def _on_disk(where: str) -> Iterator[LocalFile]:
         return iter([LocalFile(where)])
     found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
     names = map(str, found) if path.is_dir() else _matching(where)
-    chosen: dict[str, str] = {}  # of the names of one file its own, or else the first
+    chosen: dict[str, str] = {}  # per file: its own name, or else the first of its links
     for name in sorted(name for name in names if Path(name).is_file()):
         real = os.path.realpath(name)
-        if real not in chosen or real == os.path.abspath(name):  # noqa: PTH100 - links are not to be resolved
+        if real not in chosen or real == os.path.abspath(name):  # noqa: PTH100 - do not resolve links
             chosen[real] = name
     return map(LocalFile, sorted(chosen.values()))
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """List what ``glob`` does, but enter each folder once, where it follows links in circles 40 times and more."""
+    """List what ``glob`` does, but enter each folder only once (``glob`` follows circular links 40 times)."""
     parts = PurePath(pattern).parts
     if "**" not in parts:
         yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
@@ -287,7 +289,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 
 def _folders(top: str) -> Iterator[str]:
-    """List a folder and those below it, each once; through links only those that are not reached without."""
+    """List a folder and those below it, each once; through links only those that cannot be reached otherwise."""
     seen: set[str] = set()
     waiting = deque([top])
     while waiting:
@@ -297,7 +299,7 @@ def _folders(top: str) -> Iterator[str]:
             continue
         seen.add(real)
         yield folder
-        with suppress(OSError):  # one that may not be read is left out, as by ``glob``
+        with suppress(OSError):  # unreadable folders are left out, as ``glob`` does
             for entry in sorted(Path(folder).iterdir()):
                 if entry.is_dir() and not entry.name.startswith("."):
                     (waiting.append if entry.is_symlink() else waiting.appendleft)(str(entry))

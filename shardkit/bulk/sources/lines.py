@@ -1,4 +1,4 @@
-"""Records that stand in lines: JSON Lines and DynamoDB JSON. CSV is read by ``delimited``, to the same protocol."""
+"""JSON Lines and DynamoDB JSON, and the protocol of line formats (CSV: ``delimited``)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
 
 
 class Skip(Protocol):
-    """Whether the n-th record of a section is done, and need not be read again."""
+    """Whether the n-th record of a section is done, and is not read again."""
 
     def __call__(self, number: int, /) -> bool:
-        """Answer for one record."""
+        """Return whether to skip a record."""
 
 
 class Format(Protocol):
@@ -30,23 +30,23 @@ class Format(Protocol):
 
     name: str
     quotes: bytes
-    """The byte that opens and closes cells in which a line's end is none; empty: there is no such thing."""
+    """The byte around cells that may contain newlines; empty if the format has none."""
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Give each record that is not skipped, its number, and the lines before it.
+        """Yield each record that is not skipped: its number, the lines before it, and the record.
 
-        A record is given as soon as its last line is read: no line more is taken.
+        It is yielded once its last line is read, before any further line is taken.
         """
 
 
 class JsonLines:
-    """A JSON object a line; numbers stay exact, null is DynamoDB's NULL."""
+    """One JSON object per line; numbers stay exact, null becomes DynamoDB's NULL."""
 
     name = "jsonl"
     quotes = b""
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Read an object a line; blank lines are none."""
+        """Read one object per line; blank lines are ignored."""
         number = 0
         for at, line in enumerate(lines):
             if line.isspace():
@@ -59,7 +59,7 @@ class JsonLines:
         try:
             item = _loads(line.decode())
             if not isinstance(item, dict):
-                raise InvalidValueError(f"the line is a JSON {type(item).__name__}; give an object a line")
+                raise InvalidValueError(f"the line is a JSON {type(item).__name__}; give one object per line")
             return self._item(item)
         except (ShardkitError, ArithmeticError, RecursionError, ValueError) as error:
             return BadRecord(line.decode(errors="replace").rstrip("\r\n"), _explained(error))
@@ -69,19 +69,21 @@ class JsonLines:
 
 
 class DynamoDBJson(JsonLines):
-    """An item a line in wire values, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, and dead letters."""
+    """One item in wire values per line, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, dead letters."""
 
     name = "dynamodb"
 
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
-            raise InvalidValueError("the line is of an incremental export, which has deletions too; give a full export")
+            raise InvalidValueError(
+                "the line is of an incremental export, which also has deletions; give a full export"
+            )
         if not _wraps(parsed):
             return from_wire_item(parsed)
         if condition := next((name for name in parsed if "condition" in name.lower()), None):
             raise InvalidValueError(
-                f"the line has a condition ({condition}), which no batch can check; put its item with put_item(), or "
-                "take the condition out to put it in any case"
+                f"the line has a condition ({condition}), which a batch cannot check; write its item with put_item(), "
+                "or remove the condition to write it unconditionally"
             )
         item = from_wire_item(parsed["Item"])
         letter = parsed.keys() >= _DEAD_LETTER and type(parsed["shard"]) is int
@@ -89,13 +91,13 @@ class DynamoDBJson(JsonLines):
 
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
-    """Whether an object that JSON Lines would read as it stands is an item in wire values."""
+    """Return whether a JSON object is an item in wire values."""
     item = record["Item"] if _wraps(record) else record
     return bool(item) and all(map(_is_wire, item.values()))
 
 
 def _wraps(record: dict[str, Any]) -> bool:
-    """Whether what stands under Item is an item, and not the value of an attribute of that name."""
+    """Return whether ``Item`` is an item, and not the value of an attribute of that name."""
     return isinstance(record.get("Item"), dict) and not _is_wire(record["Item"])
 
 
@@ -104,7 +106,7 @@ def _is_wire(value: Any) -> bool:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise InvalidValueError(f"the line holds {constant}, which DynamoDB has no number for; write null, or leave it out")
+    raise InvalidValueError(f"the line has {constant}, which DynamoDB cannot hold; write null, or omit it")
 
 
 _loads = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number).decode
@@ -113,4 +115,4 @@ _loads = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number).decode
 def _explained(error: Exception) -> Exception:
     if isinstance(error, ShardkitError):
         return error
-    return InvalidValueError(f"the line cannot be read as an item ({error}); mend it, or name another --format")
+    return InvalidValueError(f"the line cannot be read as an item ({error}); fix it, or give another format")

@@ -1,4 +1,4 @@
-"""open_source: files, folders, patterns, objects in S3, standard input and frames as sources."""
+"""open_source: open files, folders, patterns, objects in S3, standard input and frames as sources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardkit.bulk.sources.lines import DynamoDBJson, Format, JsonLines, is_dyna
 from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustered
 from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
 
 __all__ = ["FormatName", "as_source", "open_source"]
@@ -35,9 +35,8 @@ _SUFFIXES: dict[str, FormatName] = {
     ".pq": "parquet",
 }
 _COMPRESSED = {".gz", ".gzip", ".zst", ".zstd"}
-_SMALL = 16 * 1024 * 1024  # bytes: what a window of 50,000 items of 350 bytes holds as a whole
-
-_HELD = 96 * 1024 * 1024  # bytes that the cursors of Parquet may hold together
+_SMALL = 16 * 1024 * 1024  # bytes: a window of 50,000 items of 350 bytes holds it all
+_HELD = 96 * 1024 * 1024  # bytes that all cursors of Parquet may hold together
 
 
 def open_source(
@@ -53,61 +52,64 @@ def open_source(
     cursors: Cursors = "auto",
     s3: Any = None,
 ) -> SectionedSource:
-    """Open files or a frame as a source for ``bulk_load``: items with their places, mixed over many cursors.
+    """Open files or a frame as a source for ``bulk_load``: items with their places, read by several cursors.
 
-    Example::
-
+    Example:
         source = open_source("orders.csv", table=orders, types="Total:N,Gift:BOOL")
         bulk_load(orders, source, journal="orders.journal")
 
     Args:
         where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame: an
             Arrow table, or anything with ``__arrow_c_stream__`` (pandas, polars).
-        table: The ``ShardedTable`` or boto3 ``Table`` that the items are for: its key schema says which attributes
-            cursors must keep together, and the types of key columns. Without it there is one cursor.
-        format: What the files hold; by their names and first records if not given.
-        types: A type (S, N, B, BOOL) a column of CSV or TSV, as a mapping or as text; the others are inferred.
-        columns: The columns' names, of CSV or TSV files without a header.
-        delimiter: What stands between two cells; ``","`` for CSV and a tab for TSV if not given.
-        absent: Cells that mean, as empty ones do, that there is no value: ``["NA", "NULL"]``.
+        table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema defines which records cursors keep
+            together, and the types of key columns. Without it there is one cursor.
+        format: The files' format. By default it is told from their names and first records.
+        types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
+        columns: The column names of CSV or TSV files without a header.
+        delimiter: The character between two cells. Defaults to ``","`` for CSV and a tab for TSV.
+        absent: Cells that mean "no value", as empty cells do: ``["NA", "NULL"]``.
         empty_strings: Keep empty cells of text columns as empty strings.
-        cursors: At how many places it is read in turn, at most 1,000: each is an open file. ``"auto"``: 64 where there
-            are 16 MB or more (of Parquet and frames: or more than 50,000 rows) and a sample shows that records of one
-            partition key stand together, else 1. More than one gives up the order of records of one primary key that do
-            not follow each other: then it is not said which of them is written last.
-        s3: A boto3 S3 client; made from the environment where it is needed and not given.
+        cursors: At how many positions the source is read in turn, at most 1,000: each is an open file. ``"auto"`` is 64
+            for a source of 16 MB or more (Parquet and frames: or more than 50,000 rows) in which a sample shows that
+            records of one partition key are adjacent, else 1. With more than one, records of one primary key that are
+            not adjacent lose their order: which of them is written last is undefined.
+        s3: A boto3 S3 client. By default one is created from the environment if needed.
 
     Returns:
-        A source. Its ``identity`` says which files these are (name, size, time, and a hash of the first and last 64 KB;
-            in S3 the ETag) and how they are read.
+        A source. Its ``identity`` holds the files (name, size, time, and a hash of the first and last 64 KB; in S3 the
+            ETag) and how they are read.
 
     Raises:
-        ConfigurationError: There is no such file, or it is not of its format, or an option cannot work.
+        ConfigurationError: There is no such file, it does not have its format, or an option is invalid.
 
-    Cost: the first records of a file, with ``"auto"`` at 32 places; with several cursors a CSV file is read once before
-        (to cut it where no quote is open). Memory: 64 KB a cursor, 1 MB of S3; of Parquet a page a column, for which
-        ``"auto"`` takes as many cursors as hold 100 MB together.
+    Cost: reads the first records of a file, with ``"auto"`` at 32 positions. With several cursors, a CSV file is read
+        once in advance (to cut it outside quotes). Memory: 64 KB per cursor, in S3 1 MB; for Parquet one page per
+        column, and ``"auto"`` opens as many cursors as hold 100 MB together.
     Source: "Distribute Write Activity During Data Upload", Developer Guide; RFC 4180; "DynamoDB table export output
         format", Developer Guide.
     """
     for option, texts in (("columns", columns or ()), ("absent", absent)):
         listed = isinstance(texts, Collection) and not isinstance(texts, str | bytes)
         if not listed or not all(isinstance(text, str) for text in texts):
-            raise ConfigurationError(f"{option}={texts!r:.200} is no list of texts; give {option}=['…', '…']")
+            raise ConfigurationError(
+                f"{option}: must be a list of strings, got {brief(texts)}; give {option}=['…', '…']"
+            )
     if cursors != "auto":
         check_count("cursors", cursors, "cursors", most=MOST_CURSORS, why="each is an open file; or give 'auto'")
     if format not in {None, *get_args(FormatName)}:
-        raise ConfigurationError(f"format={format!r} is unknown; give one of {', '.join(get_args(FormatName))}")
+        raise ConfigurationError(f"format: must be one of {', '.join(get_args(FormatName))}, got {brief(format)}")
     keys = _keys_of(table)
     if cursors != "auto" and cursors > 1 and not keys:
-        raise ConfigurationError(f"cursors={cursors} needs table=: what has one primary key must stay in order")
+        raise ConfigurationError(
+            f"cursors: {cursors} needs table=, to keep records of one primary key in order; give the table"
+        )
     if hasattr(where, "__arrow_c_stream__"):
         from shardkit.bulk.sources.arrow import Frame  # noqa: PLC0415 - of the load extra
 
         _refuse_options(types, columns, delimiter, "a frame")
         return _rows([Frame(where)], "frame", keys, cursors)
     if not isinstance(where, str | PurePath):
-        raise ConfigurationError(f"a {type(where).__name__} is no source that can be opened; give a path or a frame")
+        raise ConfigurationError(f"source: must be a path or a data frame, got {type(where).__name__}")
     files = find_files(str(where), s3)
     name = format or _format_of(files)
     if name == "parquet":
@@ -126,11 +128,13 @@ def open_source(
 
 def _refuse_options(types: object, columns: object, delimiter: object, name: str) -> None:
     if types or columns or delimiter:
-        raise ConfigurationError(f"types, columns and delimiter are for CSV and TSV; {name} has them of itself")
+        raise ConfigurationError(
+            f"types, columns, delimiter: are only supported for CSV and TSV, not for {name}; leave them out"
+        )
 
 
 def _keys_of(table: Any) -> dict[str, str | None]:
-    """Give a table's key attributes, the partition key first, with their types as far as they are known."""
+    """Return a table's key attributes, the partition key first, with their types if known."""
     if table is None:
         return {}
     runner = runner_of(table)
@@ -140,7 +144,9 @@ def _keys_of(table: Any) -> dict[str, str | None]:
 
 def _format_of(files: Sequence[File]) -> FormatName:
     if isinstance(files[0], StandardInput):
-        raise ConfigurationError(f"say what standard input holds: format is one of {', '.join(get_args(FormatName))}")
+        raise ConfigurationError(
+            f"format: is missing for standard input; give one of {', '.join(get_args(FormatName))}"
+        )
     endings = [
         [end.lower() for end in PurePath(file.name).suffixes if end.lower() not in _COMPRESSED] for file in files
     ]
@@ -148,8 +154,8 @@ def _format_of(files: Sequence[File]) -> FormatName:
     names = {_SUFFIXES.get(suffix) for suffix in suffixes}
     if len(names) != 1 or None in names:
         raise ConfigurationError(
-            f"what {files[0].name}{' and others hold' if len(files) > 1 else ' holds'} cannot be told by the names "
-            f"({', '.join(sorted(suffixes))}); give the format, one of {', '.join(get_args(FormatName))}"
+            f"format: cannot be told from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "
+            f"({', '.join(sorted(suffixes))}); give one of {', '.join(get_args(FormatName))}"
         )
     return next(name for name in names if name is not None)
 
@@ -187,17 +193,17 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
 def _check_columns(keys: Mapping[str, Any], names: Sequence[str], where: str) -> None:
     if not all(names) or len(set(names)) < len(names):
         raise ConfigurationError(
-            f"the columns of {where} have a name twice, or none: {', '.join(map(repr, names)):.500}; name each once"
+            f"columns: {where} has a name twice, or an empty one: {', '.join(map(repr, names)):.500}; name each once"
         )
     if missing := [name for name in keys if name not in names]:
         raise ConfigurationError(
-            f"{where} has no column {missing[0]!r}, a key attribute of the table (columns: {', '.join(names)}); name "
-            "the column so, or load another file"
+            f"columns: {where} has no column {missing[0]!r}, a key attribute of the table (columns: "
+            f"{', '.join(names)}); rename a column, or load another file"
         )
 
 
 class _Text:
-    """Files of lines on their way to a source."""
+    """Builds the source of files of lines."""
 
     def __init__(self, files: Sequence[File], name: FormatName, *, guessed: bool, keys: Keys) -> None:
         self._files = files
@@ -218,12 +224,14 @@ class _Text:
         columns: Sequence[str] | None,
         delimiter: str | None,
         absent: frozenset[str],
-        empty_strings: bool,  # noqa: FBT001 - of this room only
+        empty_strings: bool,  # noqa: FBT001 - internal
     ) -> None:
-        """Read cells; those of columns without a type are looked at first."""
+        """Read cells as CSV or TSV; infer the types of columns that have none."""
         between = delimiter or ("\t" if self._name == "tsv" else ",")
         if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
-            raise ConfigurationError(f"delimiter={delimiter!r} is not one character that can stand between two cells")
+            raise ConfigurationError(
+                f"delimiter: must be one character, and not a quote or a newline, got {brief(delimiter)}"
+            )
 
         def layout(cells: Cells) -> Layout:
             def begin(lines: Iterator[bytes], where: str) -> Format:
@@ -234,7 +242,7 @@ class _Text:
 
             return Layout(begin, quotes=True)
 
-        # Looked at as text, with nothing left out.
+        # Sample all cells as text.
         self._layout = layout(Cells({}, frozenset()))
         first = [record for records in self._sample for record in records if isinstance(record, dict)]
         inferred = infer_types(first, absent)
@@ -249,7 +257,7 @@ class _Text:
         self._layout = layout(Cells(self._types, absent, empty_strings))
 
     def source(self, cursors: Cursors) -> SectionedSource:
-        """Decide what is not given, and divide."""
+        """Choose the format and the cursors if not given, and divide into sections."""
         if self._name == "jsonl" and self._guessed:
             record = next((one for records in self._sample for one in records if isinstance(one, dict)), {})
             self._name = "dynamodb" if is_dynamodb_json(record) else "jsonl"
@@ -295,7 +303,7 @@ class _Text:
 
 
 def as_source(items: Source | Iterable[Item]) -> Source:
-    """Give a source as it is, and a frame (Arrow, pandas, polars) or any iterable of items as one with one cursor."""
+    """Return a source unchanged; turn a frame (Arrow, pandas, polars) or an iterable into one with one cursor."""
     if isinstance(items, Source):
         return items
     if hasattr(items, "__arrow_c_stream__"):

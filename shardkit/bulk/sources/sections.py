@@ -1,4 +1,4 @@
-"""Sections of a source, read in turn: so that what is sorted arrives mixed."""
+"""Read the sections of a source in turn, so that sorted records arrive mixed."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from shardkit.bulk.sources.lines import Skip
 __all__ = ["CURSORS", "Section", "SectionedSource", "is_clustered"]
 
 CURSORS = 64
-"""Cursors of a source whose records are clustered: an effective 64 keys in flight, where each is in another."""
+"""Cursors of a source whose records are clustered by key: 64 keys in flight, if each cursor reads another key."""
 
 
 class Section(Protocol):
-    """A part of a source that one cursor reads from its beginning to its end."""
+    """A part of a source, read by one cursor from start to end."""
 
     @property
     def bytes_read(self) -> int:
-        """How many of its bytes are read."""
+        """The number of its bytes read so far."""
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
-        """Read its records with their numbers from 0; those to skip are left out and counted."""
+        """Read its records with their numbers from 0; skipped records are counted."""
 
     def where(self, number: int) -> str:
-        """Say where its n-th record stands."""
+        """Return the position of its n-th record."""
 
 
 class SectionedSource:
-    """A source of sections, of which so many as there are cursors are open at a time.
+    """A source of sections, read by several cursors in turn.
 
     Attributes:
         format: ``csv``, ``tsv``, ``jsonl``, ``dynamodb``, ``parquet`` or ``frame``.
         cursors: How many sections are read in turn.
         sections: The sections, in the order of the source.
-        types: A type a column, where cells have none of themselves (CSV, TSV).
-        total: How many items there are; None: not known.
-        bytes_total: How many bytes there are to read; None: not known.
+        types: The type of each column (CSV, TSV).
+        total: The number of items; None if unknown.
+        bytes_total: The number of bytes to read; None if unknown.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class SectionedSource:
 
     @property
     def bytes_read(self) -> int:
-        """How many bytes the cursors have got through."""
+        """The number of bytes read so far."""
         return sum(section.bytes_read for section in self.sections)
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes that the records have: the columns, or what a sample has; none where it has no records."""
+        """The attributes of the records: the columns, or those of a sample; empty if there are no records."""
         return tuple(dict.fromkeys(self._attributes()))
 
     def identity(self) -> dict[str, Any]:
-        """Give the files, how they are read, and where each cursor begins."""
+        """Return the files, how they are read, and where each section starts."""
         return {**self._identity, "format": self.format, "types": self.types, "cursors": self.cursors}
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read a record of each section in turn; a section that ends makes room for the next."""
+        """Read one record of each open section in turn; when a section ends, the next one is opened."""
         waiting = iter(enumerate(self.sections))
         with ExitStack() as opened:
             running: deque[tuple[int, Iterator[tuple[int, Record]]]] = deque()
@@ -103,7 +103,7 @@ class SectionedSource:
                 yield Place(cursor, pair[0]), pair[1]
 
     def where(self, place: Place) -> str:
-        """Say in which file a record stands, and where in it."""
+        """Return a record's file, and its position there."""
         return self.sections[place.cursor].where(place.number)
 
 
@@ -114,12 +114,12 @@ def _skip(done: Done | None, cursor: int) -> Skip | None:
 
 
 def is_clustered(pairs: Sequence[tuple[Any, Any]]) -> bool:
-    """Whether records that stand some hundred apart have the same key far oftener than any two records.
+    """Return whether records some hundred apart share their key far more often than any two records.
 
-    Only then does a window hold few keys of many, and reading at several places helps.
+    Only then does a window hold few of the keys, and reading at several positions helps.
 
     Args:
-        pairs: The keys of two such records, at several places spread over the source.
+        pairs: The keys of two such records, at several positions spread over the source.
     """
     if len(pairs) < 2:  # noqa: PLR2004 - nothing to compare
         return False

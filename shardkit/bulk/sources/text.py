@@ -1,4 +1,4 @@
-"""Files of lines as sections: cut where one primary key ends and no quote is open, sampled where it is cheap."""
+"""Divide files of lines into sections, between primary keys and outside quotes; and sample them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from shardkit.errors import ConfigurationError
 
 __all__ = ["Layout", "TextFile", "TextSection", "sample"]
 
-_LINE_BYTES = 8 * 1024 * 1024  # an item of 400 KB whose every character is escaped has 2.4 MB
+_LINE_BYTES = 8 * 1024 * 1024  # an item of 400 KB with every character escaped has 2.4 MB
 _NEWLINE = ord("\n")
 _COUNT_BYTES = 1024 * 1024
-_SHIFTS = 100_000  # more than a window holds: what settles is still known
+_SHIFTS = 100_000  # more than a window holds, so that lines of settled items are still known
 _APART = 500
 _SPOTS = 32
 
@@ -30,11 +30,11 @@ Begin = Callable[[Iterator[bytes], str], Format]
 
 @dataclass(frozen=True)
 class Layout:
-    """How files of one kind are read.
+    """How the files of a source are read.
 
     Attributes:
-        begin: Takes a file's first lines (a header) and its name, and gives the format of the others.
-        quotes: Whether cells can hold a line's end, within quotes.
+        begin: Reads a header from a file's lines (and takes its name); returns the format of the other lines.
+        quotes: Whether quoted cells can contain newlines.
     """
 
     begin: Begin
@@ -42,7 +42,7 @@ class Layout:
 
 
 class _Lines:
-    """The lines of a stream from an offset to another; ``at`` is where the next one begins, ``taken`` how many were."""
+    """The lines of a stream between two offsets; ``at`` is the next line's offset, ``taken`` how many were read."""
 
     def __init__(self, stream: IO[bytes], name: str, at: int = 0, end: int | None = None) -> None:
         self._stream = stream
@@ -70,19 +70,19 @@ class _Lines:
     def _check_unended(self, line: bytes) -> None:
         if len(line) == _LINE_BYTES:
             raise ConfigurationError(
-                f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}; an item has "
-                "400 KB at the most: give one record a line"
+                f"{self._name} has a line of more than {_LINE_BYTES:,} bytes after byte {self.at:,}, and an item has "
+                "at most 400 KB; write one record per line"
             )
         end = self.at + len(line)
         if self._end is not None and end < self._end:
             raise ConfigurationError(
-                f"{self._name} ends after byte {end:,} and had {self._end:,} bytes when it was opened: it became "
-                "shorter, or its transfer broke off; load the whole file"
+                f"{self._name} ends after byte {end:,} and had {self._end:,} bytes when it was opened: it was "
+                "truncated, or its transfer failed; load the whole file"
             )
 
 
 class TextFile:
-    """A file of lines, perhaps compressed, and how it is laid out."""
+    """A file of lines, perhaps compressed, and how it is read."""
 
     def __init__(self, file: File, layout: Layout) -> None:
         self.file = file
@@ -90,18 +90,18 @@ class TextFile:
 
     @cached_property
     def compression(self) -> str | None:
-        """How it is compressed."""
+        """Its compression."""
         return compression(self.file)
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be opened at any byte."""
+        """Whether it can be read from any byte."""
         return self.file.size is not None and self.compression is None
 
     def sections(self, count: int, keys: Sequence[str]) -> list[TextSection]:
-        """Divide it into so many sections at most; all records of one primary key that follow each other are in one."""
+        """Divide it into at most ``count`` sections; consecutive records of one primary key stay in one section."""
         if count < 2 or not self.divisible:  # noqa: PLR2004
-            # To the end that it has now: what is written to it meanwhile (dead letters) is not read.
+            # Up to its present end: what is appended meanwhile (dead letters) is not read.
             return [TextSection(self, end=self.file.size if self.divisible else None)]
         starts = list(self._cuts(count, keys))
         ends = [start for start, _ in starts[1:]] + [self.file.size]
@@ -112,7 +112,7 @@ class TextFile:
 
     @cached_property
     def begun(self) -> tuple[Format, int, int]:
-        """Its format, and where its first record begins: the byte and the lines before it."""
+        """Its format, and the byte offset and number of lines before its first record."""
         with self.file.look() as raw, self.unpacked(raw) as stream:
             lines = _Lines(stream, self.file.name)
             format_ = self.layout.begin(lines, self.file.name)
@@ -120,12 +120,12 @@ class TextFile:
 
     @contextmanager
     def unpacked(self, raw: IO[bytes]) -> Iterator[IO[bytes]]:
-        """Give what a stream of its bytes holds; where that is cut off or damaged, say which file it is."""
+        """Decompress a stream of its bytes; if that is cut off or damaged, raise an error with the file's name."""
         try:
             yield decompressed(raw, self.compression)
         except damaged(self.compression) as error:
             raise ConfigurationError(
-                f"{self.file.name} cannot be read on ({error}): it is cut off or damaged; mend the file"
+                f"{self.file.name} cannot be read on ({error}): it is cut off or damaged; fix the file"
             ) from error
 
     def _cuts(self, count: int, keys: Sequence[str]) -> Iterator[tuple[int, int | None]]:
@@ -142,14 +142,14 @@ class TextFile:
                 inside, line, at = (inside + quotes) % 2, line + newlines, start
             with self.file.look(start) as stream:
                 lines = _Lines(stream, self.file.name, start)
-                while inside:  # at the file's end too a quote is taken for closed
+                while inside:  # at the end of the file, an open quote counts as closed
                     inside = (inside + next(lines, b'"').count(b'"')) % 2
                 found = _key_changes(lines, format_, keys)
             if found is None:
                 return
             cut, taken = found
             yield cut, line + taken if self.layout.quotes else None
-            # What lies between the line and the cut is whole records: no quote is open.
+            # Between that line and the cut are whole records: no quote is open.
             at, line = cut, line + taken
 
     def _line_start(self, offset: int) -> int:
@@ -166,7 +166,7 @@ class TextFile:
         return quotes, newlines
 
     def spot(self, offset: int, count: int) -> list[Record]:
-        """Read some records from an offset on; what is cut off at either end is left out."""
+        """Read some records from an offset on, without those that are cut off at either end."""
         format_, begin, _ = self.begun
         between = self.divisible and offset > begin
         start = offset - 1 if between else begin if self.divisible else 0
@@ -177,7 +177,7 @@ class TextFile:
             lines = _Lines(stream, self.file.name, start)
             if not self.divisible:
                 self.layout.begin(lines, self.file.name)
-            # Of standard input only the first bytes are looked at: a compressed stream breaks off there.
+            # Of standard input only the first bytes are known: a compressed stream is cut off there.
             with suppress(EOFError):
                 for _, _, record in format_.records(lines):
                     records.append(record)
@@ -187,7 +187,7 @@ class TextFile:
 
 
 def _key_changes(lines: _Lines, format_: Format, keys: Sequence[str]) -> tuple[int, int] | None:
-    """Give the byte, and the lines taken before it, of the first record whose primary key is not that before it."""
+    """Return the byte offset and the lines before the first record with another primary key than its predecessor."""
     last: list[Any] | None = None
     end = lines.at, lines.taken
     for _, _, record in format_.records(lines):
@@ -201,7 +201,7 @@ def _key_changes(lines: _Lines, format_: Format, keys: Sequence[str]) -> tuple[i
 
 
 class TextSection:
-    """Lines from one byte of a file to another."""
+    """The lines between two bytes of a file."""
 
     def __init__(self, text: TextFile, start: int = 0, end: int | None = None, line: int | None = 0) -> None:
         self._text = text
@@ -214,11 +214,11 @@ class TextSection:
 
     @property
     def bytes_read(self) -> int:
-        """How many of its bytes are read, of a compressed file as they are stored."""
+        """The number of its bytes read so far; of a compressed file, compressed bytes."""
         return self._read if self._open is None else self._open.tell() - self.start
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
-        """Read its records; a header is read and is none."""
+        """Read its records; a header does not count."""
         file = self._text.file
         with file.open(self.start) as raw, self._text.unpacked(raw) as stream:
             self._open = raw
@@ -237,7 +237,7 @@ class TextSection:
                 self._read, self._open = raw.tell() - self.start, None
 
     def where(self, number: int) -> str:
-        """Give file and line; where the lines before the section are not counted, from its first byte on."""
+        """Return file and line; if the lines before the section are unknown, the line after its first byte."""
         name = self._text.file.name
         if len(self._shifts) == _SHIFTS and number < self._shifts[0][0]:
             return f"{name}, record {number + 1} after byte {self.start:,}"
@@ -249,12 +249,12 @@ class TextSection:
 
 
 def sample(files: Sequence[TextFile]) -> list[list[Record]]:
-    """Read records that follow each other at places spread evenly over the files.
+    """Read consecutive records at positions spread evenly over the files.
 
     Returns:
         At most 32 lists of at most 500 records.
 
-    Cost: an opening and some hundred KB a place.
+    Cost: one open and some hundred KB per position.
     """
     sizes = [text.file.size or 0 for text in files]
     total = sum(sizes)
@@ -268,7 +268,7 @@ def sample(files: Sequence[TextFile]) -> list[list[Record]]:
 
 
 def keys_apart(spots: Sequence[Sequence[Record]], name: str) -> list[tuple[Any, Any]]:
-    """Give the partition key of the first and the last record of each list of a sample that is not too short."""
+    """Return the partition keys of the first and the last record of each list in a sample, if it is long enough."""
     return [
         (spot[0].get(name), spot[-1].get(name))
         for spot in ([one for one in records if isinstance(one, Mapping)] for records in spots)

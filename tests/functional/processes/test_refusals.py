@@ -110,7 +110,7 @@ def test_the_users_handlers_in_a_process(job: Job) -> None:
     [
         ({"processes": 0}, "processes=0 is no whole number of processes; give 1 to 256"),
         ({"processes": True}, "processes=True is no whole number"),
-        ({"processes": 4, "workers": 3}, "workers=3 is less than processes=4"),
+        ({"processes": 4, "workers": 3}, "workers: 3 is less than processes=4"),
         ({"connect": no_client}, "give processes= too"),
         ({"processes": 2, "connect": "Orders"}, "connect='Orders' is not a function"),
         ({"processes": 2, "connect": lambda: None}, "cannot be taken to another process.*top level of a module"),

@@ -132,14 +132,14 @@ def test_a_letter_that_was_torn(tmp_path_factory: pytest.TempPathFactory, kept: 
 @pytest.mark.parametrize("done", [None, lambda _: False])
 def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes, done: Any) -> None:
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="something else than dead letters"):
+    with pytest.raises(ConfigurationError, match="is not a file of dead letters"):
         opened(path, done=done)
     assert path.read_bytes() == content
 
 
 def test_one_load_at_a_time(path: Path) -> None:
     letters = opened(path)
-    with pytest.raises(ConfigurationError, match=r"dead_letters=.* is in use by another load"):
+    with pytest.raises(ConfigurationError, match=r"dead_letters: .* is in use by another load"):
         opened(path)
     letters.close()
     opened(path).close()

@@ -221,5 +221,5 @@ def test_without_file_locks_it_is_said_at_once(tmp_path: Path) -> None:
     )
     said = done.stdout.splitlines()
     assert [line.partition(":")[0] for line in said] == ["journal", "dead_letters"]
-    assert all("needs the file locks of Linux or macOS" in line and "load under WSL" in line for line in said)
+    assert all("needs the file locks of Linux or macOS" in line and "use WSL" in line for line in said)
     assert list(tmp_path.iterdir()) == []

@@ -215,7 +215,7 @@ def test_what_json_reads_back_differently_is_no_change(path: Path) -> None:
 @pytest.mark.parametrize("content", [b"Date,OrderId\n", b"{}", b"\n", b'{"Item": {}}\n'])
 def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="no journal"):
+    with pytest.raises(ConfigurationError, match="is not a journal"):
         Journal.open(path, HEADER)
     assert path.read_bytes() == content
 

@@ -301,12 +301,14 @@ def test_the_end_of_a_load() -> None:
     load = a_load()
     drive(load, [*some(2), {"pk": "U1"}], Service())
     raise_failures(load, collect=True)
-    with pytest.raises(BulkLoadError, match="1 of 3 items were not written, all others were; the first, at place 2"):
+    with pytest.raises(BulkLoadError, match="1 of 3 items were not written; the first, at place 2"):
         raise_failures(load)
     load = a_load()
     load.put({"pk": "U1", "sk": "1"})
     load.close(OSError("disk"))
-    with pytest.raises(BulkLoadError, match="the source ended in an error after 1 items: disk; of these 0") as raised:
+    with pytest.raises(
+        BulkLoadError, match="the source ended in an error after 1 items: disk; 0 of them are written"
+    ) as raised:
         raise_failures(load, collect=True)
     assert isinstance(raised.value.__cause__, OSError)
 

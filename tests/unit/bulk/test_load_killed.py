@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Strategy, Unsharded
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load import Loading, Options
+from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.load_machine import Duplicates
 from shardkit.core.machine import Done, Send, Wait
 from tests.support.fakes import Fault, Service, sharding
@@ -69,7 +69,7 @@ class World:
             record(journal, places, **failed)
             self.moment()
 
-        files = Options(
+        files = LoadOptions(
             journal=self.folder / "journal", dead_letters=self.folder / "dead", on_error="collect", **options
         )
         under_way: list[Send] = []

@@ -33,7 +33,7 @@ def test_a_load_of_which_nothing_is_spread(by: Any) -> None:
     assert "RandomSuffix" in advice
     (advice,) = loaded(strategy, some(100, "A", Status="new"), some(120, "B", Status="new"), some(9, "C", Status="new"))
     assert advice.startswith("'B' has 120 items, all on shard ")
-    assert "; so it is with 1 more partition key" in advice
+    assert "; the same holds for 1 more partition key" in advice
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_of_many_keys_in_turn_the_first_are_watched() -> None:
     """Round-robin over four times as many keys as are held: of those that are, all is seen."""
     (advice,) = watched((f"K{number}", 7) for _ in range(100) for number in range(4 * MOST_KEYS))
     assert advice.startswith("'K0' has 100 items, all on shard 7 of its 20")
-    assert f"; so it is with {MOST_KEYS - 1:,} more partition keys" in advice
+    assert f"; the same holds for {MOST_KEYS - 1:,} more partition keys" in advice
 
 
 def test_a_key_that_comes_late_is_watched() -> None:

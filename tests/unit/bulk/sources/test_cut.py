@@ -79,7 +79,7 @@ def test_every_cut_is_an_error(
             assert (read, error) == (HALVES[0], None)
         else:
             assert error is not None
-            assert "it is cut off or damaged; mend the file" in str(error)
+            assert "it is cut off or damaged; fix the file" in str(error)
 
 
 @pytest.mark.parametrize("frames", FRAMES.values(), ids=FRAMES)
