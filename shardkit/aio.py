@@ -84,8 +84,12 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Read one item, as :meth:`shardkit.ShardedTable.get_item` does."""
         return await self._runner.run(
-            self._programs.get_item(
-                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            self._programs.item(
+                "GetItem",
+                {"Key": Key, **options},
+                shard=Shard,
+                return_shards=ReturnShards,
+                fan_out=self._fan_out,
             )
         )
 
@@ -94,8 +98,12 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Write one item, as :meth:`shardkit.ShardedTable.put_item` does."""
         return await self._runner.run(
-            self._programs.put_item(
-                {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
+            self._programs.item(
+                "PutItem",
+                {"Item": Item, **options},
+                shard=Shard,
+                return_shards=ReturnShards,
+                fan_out=self._fan_out,
             )
         )
 

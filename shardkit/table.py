@@ -150,11 +150,7 @@ class ShardedTable:
         Cost: one GetItem; with ``locate=True`` a BatchGetItem for every 100 shards, each key at least 0.5 read units.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._runner.run(
-            self._programs.get_item(
-                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
-            )
-        )
+        return self._item("GetItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
 
     def put_item(
         self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -185,11 +181,7 @@ class ShardedTable:
         Cost: one PutItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._runner.run(
-            self._programs.put_item(
-                {"Item": Item, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
-            )
-        )
+        return self._item("PutItem", {"Item": Item, **options}, Shard, return_shards=ReturnShards)
 
     def update_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -223,11 +215,7 @@ class ShardedTable:
         Cost: one UpdateItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
-        return self._runner.run(
-            self._programs.update_item(
-                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
-            )
-        )
+        return self._item("UpdateItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
 
     def delete_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
@@ -254,10 +242,13 @@ class ShardedTable:
         Cost: one DeleteItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
+        return self._item("DeleteItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+
+    def _item(
+        self, operation: str, params: Mapping[str, Any], shard: int | None, *, return_shards: bool
+    ) -> dict[str, Any]:
         return self._runner.run(
-            self._programs.delete_item(
-                {"Key": Key, **options}, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out
-            )
+            self._programs.item(operation, params, shard=shard, return_shards=return_shards, fan_out=self._fan_out)
         )
 
     def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:

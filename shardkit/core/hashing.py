@@ -95,6 +95,12 @@ def binary(value: Any) -> Any:
     return bytes(raw) if isinstance(raw, bytearray) else raw
 
 
+def number_text(number: Decimal) -> str:
+    """Write a number in full, without an exponent or trailing zeros: equal numbers have equal texts."""
+    text = format(number, "f") if number else "0"  # exact at any length, whatever the context
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def _is_plain(value: Any) -> bool:
     # What nearly every value is, on the way of every item that is written.
     return type(value) is str and value.isascii()
@@ -115,11 +121,8 @@ def _encoded(value: Any) -> tuple[bytes, bytes]:
         return b"S", raw.encode("utf-8")
     if isinstance(raw, int | Decimal) and not isinstance(raw, bool):
         number = Decimal(raw)
-        if not number:
-            return b"N", b"0"
-        if number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS:
-            text = format(number, "f")  # exact at any length, whatever the context
-            return b"N", (text.rstrip("0").rstrip(".") if "." in text else text).encode("ascii")
+        if not number or (number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS):
+            return b"N", number_text(number).encode("ascii")
     raise InvalidKeyError(
         f"No shard can be calculated from {shown(raw)} ({type(raw).__name__}; no text with unpaired surrogates, NaN, "
         "Infinity or over 1000 digits). Use text, bytes, an int or a Decimal."

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Context, Decimal
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
@@ -13,18 +12,15 @@ from shardkit.core.machine import Answer, Done, Send, Step, Wait
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
-from shardkit.dynamodb.values import WireItem, WireValue
+from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.query.cursor import made_for
 
 __all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
 
 BATCH_GET_KEYS = 100
 """Keys in one BatchGetItem (API reference)."""
-
-_EXACT = Context(prec=40)  # a number of DynamoDB has up to 38 digits
 
 Lookup: TypeAlias = tuple[WireItem, "int | None"]
 """A logical primary key, and the shard to look in."""
@@ -52,7 +48,7 @@ class BatchGet:
         keys = [stored for _, stored in self._stored.values()]
         self._chunks = deque(keys[at : at + BATCH_GET_KEYS] for at in range(0, len(keys), BATCH_GET_KEYS))
         self._asked: dict[Send, list[WireItem]] = {}
-        self._items: dict[str, WireItem] = {}
+        self._items: dict[Hashable, WireItem] = {}
         self._tries = 0
         self._not_before = 0.0
         self._errors: dict[int | None, Exception] = {}
@@ -176,13 +172,5 @@ class BatchGet:
         self._not_before = max(self._not_before, now + wait)
         self._chunks.append(keys)
 
-    def _id(self, item: WireItem) -> str:
-        return made_for({name: _identity(item[name]) for name in self._sharding.keys.names})
-
-
-def _identity(value: WireValue) -> WireValue:
-    """Give one form to all that DynamoDB takes for the same key: the numbers 1, 1.0 and 10E-1."""
-    if "N" not in value:
-        return value
-    number = Decimal(value["N"]).normalize(_EXACT)
-    return {"N": str(number) if number else "0"}
+    def _id(self, item: WireItem) -> Hashable:
+        return comparable_item({name: item[name] for name in self._sharding.keys.names})

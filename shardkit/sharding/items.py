@@ -25,7 +25,7 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
 
-__all__ = ["delete_item", "get_item", "logical_item", "physical_item", "primary_key", "put_item", "update_item"]
+__all__ = ["OPERATIONS", "logical_item", "physical_item", "primary_key"]
 
 Draw = Callable[[], float]
 
@@ -65,7 +65,6 @@ def put_item(
 ) -> Program[dict[str, Any]]:
     """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
     wire, place = _request(sharding, "PutItem", params)
-    sharding.key_of(wire["Item"])
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
@@ -103,6 +102,14 @@ def delete_item(
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
     return (yield from _located(sharding, "DeleteItem", wire, draw, fan_out))
+
+
+OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
+    "DeleteItem": delete_item,
+    "GetItem": get_item,
+    "PutItem": put_item,
+    "UpdateItem": update_item,
+}
 
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:

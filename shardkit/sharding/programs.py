@@ -73,37 +73,12 @@ class Programs:
             self.sharding = Sharding.described(self.table, self.strategy, answer["Table"], self.form)
         return self.sharding
 
-    def get_item(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
-        """GetItem."""
-        return self._item(items.get_item, params, shard, fan_out, return_shards=return_shards)
-
-    def put_item(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
-        """PutItem."""
-        return self._item(items.put_item, params, shard, fan_out, return_shards=return_shards)
-
-    def update_item(
-        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
+    def item(
+        self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
     ) -> Program[Response]:
-        """UpdateItem."""
-        return self._item(items.update_item, params, shard, fan_out, return_shards=return_shards)
-
-    def delete_item(
-        self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
-    ) -> Program[Response]:
-        """DeleteItem."""
-        return self._item(items.delete_item, params, shard, fan_out, return_shards=return_shards)
-
-    def _item(
-        self,
-        operation: Callable[..., Program[Response]],
-        params: Params,
-        shard: int | None,
-        fan_out: FanOut,
-        *,
-        return_shards: bool,
-    ) -> Program[Response]:
+        """Do what an operation on one item does, by its API name: ``GetItem``, ``PutItem`` …"""
         sharding = yield from self.known()
-        response: Response = yield from operation(sharding, params, shard, self.draw, fan_out)
+        response = yield from items.OPERATIONS[operation](sharding, params, shard, self.draw, fan_out)
         return response if return_shards else _without("Shard", response)
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:

@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from shardkit.core.hashing import number_text
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, InvalidValueError
@@ -144,10 +145,8 @@ def _packed_part(part: Any) -> Any:
 
 
 def _same(digits: str) -> str:
-    """Give one text for every way of writing a number: 1, 1.0, 10E-1."""
+    """Return one text for every way to write a number: 1, 1.0, 10E-1."""
     try:
-        number = Decimal(digits)
-        text = format(number, "f") if number else "0"
+        return number_text(Decimal(digits))
     except ArithmeticError:
-        return digits  # for the service to refuse
-    return text.rstrip("0").rstrip(".") if "." in text else text
+        return digits  # the service refuses it

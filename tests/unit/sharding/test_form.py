@@ -54,10 +54,13 @@ class Face:
         return self._simulator.run(machine)
 
     def put(self, item: Mapping[str, Any]) -> Any:
-        return self.run(self.programs.put_item({"Item": item}, shard=None, return_shards=True, fan_out=FAN_OUT))
+        return self._item("PutItem", {"Item": item})
 
     def get(self, key: Mapping[str, Any]) -> Any:
-        return self.run(self.programs.get_item({"Key": key}, shard=None, return_shards=True, fan_out=FAN_OUT))
+        return self._item("GetItem", {"Key": key})
+
+    def _item(self, operation: str, params: Mapping[str, Any]) -> Any:
+        return self.run(self.programs.item(operation, params, shard=None, return_shards=True, fan_out=FAN_OUT))
 
     def query(self, values: Mapping[str, Any], **more: Any) -> Any:
         params = {**QUERY, "ExpressionAttributeValues": values, **more}
