@@ -1,23 +1,24 @@
-"""A model of the partitions of a table, or of a global index: what each serves, refuses, and when it splits.
+"""A model of the partitions of a table or a global index: what each serves, when it throttles, when it splits.
 
-Time is a number of seconds that the caller gives, and never goes back. What is modelled:
+The caller gives the time, in seconds; it never goes back. The model:
 
-1. Partitions own ranges of a space of 64-bit hashes; together all of it, always.
-2. A partition serves 3,000 read and 1,000 write units a second at the most. A provisioned table's total bounds all.
-3. Without adaptive capacity a partition has its share of the provisioned throughput only, halved by each split. With
-   it, it may use what others leave: at once (as today), or some time after its first throttle (as the guide says).
-4. What a share, or the table, does not use is kept for up to ``burst_seconds``; of one second at least, since rates
-   are of units a second. It is never served faster than 2. says. A new table begins with one second's.
-5. Partitions split by size, when more throughput is set, and (optional) where they are full for a while; never merge.
+1. Each partition owns a range of a space of 64-bit hashes; together they always own all of it.
+2. A partition serves at most 3,000 read and 1,000 write units a second. A provisioned table also has a total.
+3. Without adaptive capacity, a partition has only its share of the provisioned throughput; a split halves the share.
+   With it, a partition may use what the others leave: at once (as today), or some time after its first throttle (as
+   the guide says).
+4. Unused throughput of a share, or of the table, is kept for up to ``burst_seconds``, and for at least one second,
+   because rates are units a second. It is never served faster than rule 2 allows. A new table has one second's units.
+5. A partition splits when it holds too much data, and optionally when it has been full for a while. Partitions never
+   merge.
 
-What is refused takes nothing. A request that is larger than all that can be kept goes when that much is there, and
-what it takes beyond it has to be paid off first.
+A throttled request takes nothing. A request larger than the units that can be kept is served once they are all there;
+the rest is a debt, and nothing else is served until it is paid.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -32,37 +33,37 @@ from shardkit.dynamodb.service_errors import Kind, Limit, Throttle
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.dynamodb.values import WireValue
 from shardkit.partitions.partition import LIMITS, Adaptation, Heat, Partition, PartitionHeat, Served, kept
-from shardkit.partitions.rules import BURST_SECONDS, PARTITION_BYTES, TablePartitions, initial_partitions
+from shardkit.partitions.rules import BURST_SECONDS, PARTITION_BYTES, initial_partitions
 
 __all__ = ["HASHES", "MOST_PARTITIONS", "Partitions", "hash_of", "hash_of_plain"]
 
 HASHES = 2**64
-"""How many hashes there are."""
+"""The number of hashes."""
 MOST_PARTITIONS = 1_000_000
-"""How many partitions a table can be modelled with: each takes memory."""
+"""The most partitions of a modelled table: each takes memory."""
 _ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
-"""Of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
+"""The partitions of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
 _UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
 
 
 @lru_cache(2**16)
 def hash_of_plain(value: str | bytes | Decimal | tuple[str | bytes | Decimal, ...]) -> int:
-    """Give the hash of a stored partition key, from its value as text, bytes or number, or several of them."""
+    """Return the hash of a stored partition key, from its value (or values) as text, bytes or number."""
     return stable_hash(value)
 
 
 def hash_of(*values: WireValue) -> int:
-    """Give the hash of a stored partition key, from its wire value (an index's may have up to four).
+    """Return the hash of a stored partition key, from its wire value (an index's key may have up to four).
 
     Example:
         >>> hash_of({"S": "2014-07-09.57"}) == hash_of({"S": "2014-07-09.57"})
         True
 
     Args:
-        values: of each attribute of the partition key, in the order of the key schema.
+        values: the value of each attribute of the partition key, in the order of the key schema.
 
     Returns:
-        An int from 0 to 2**64 - 1. Which hash the service uses is not said anywhere: this one is :func:`stable_hash`.
+        An int from 0 to 2**64 - 1. AWS does not document which hash the service uses; this is :func:`stable_hash`.
     """
     plain = [*map(_plain, values)]
     return hash_of_plain(*plain) if len(plain) == 1 else hash_of_plain(tuple(plain))
@@ -73,7 +74,7 @@ def _plain(value: WireValue) -> Any:
 
 
 class Partitions:
-    """The partitions of one table, or of one global index.
+    """The simulated partitions of one table, or of one global index.
 
     Example:
         >>> partitions = Partitions(read_units=0, write_units=400, count=4, burst_seconds=0, adaptive_seconds=None)
@@ -85,33 +86,33 @@ class Partitions:
         'TableWriteKeyRangeThroughputExceeded'
 
     Args:
-        read_units: provisioned read units a second, or the most that an on-demand one is let take; None: only what
-            partitions serve bounds it.
-        write_units: likewise, write units a second.
-        count: how many partitions; None: as many as the throughput makes (:func:`initial_partitions`), of an on-demand
-            one at least the four that a new one has.
+        read_units: provisioned read units a second, or the maximum of an on-demand table; None: no limit but that of
+            each partition.
+        write_units: provisioned write units a second, likewise.
+        count: the number of partitions; None: :func:`initial_partitions` of the throughput, and for an on-demand table
+            at least four.
         burst_seconds: for how many seconds unused throughput is kept; 0: no burst.
         adaptive_seconds: how long after its first throttle a partition may use more than its share; 0: at once, as
             today; 300 to 1,800: as the guide says; None: never.
-        on_demand: whether it is on-demand: throttles have another code, and there are no shares.
-        split_bytes: a partition that holds more is split.
+        on_demand: whether the table is on-demand: throttles have another code, and partitions have no shares.
+        split_bytes: the size above which a partition is split.
         split_for_heat: after how many seconds of throttles a partition is split; None: never.
         resource: the ARN that throttles name, or the end of one: ``table/orders/index/by-city``.
-        now: since when they are there, and keep what is not used; each from when it is first asked, if not given.
+        now: the time from which unused throughput is kept; if not given, from each partition's first request.
 
     Attributes:
-        resource: as it was given.
-        heat: the units that each partition took and refused, over time.
+        resource: the argument ``resource``.
+        heat: the units that each partition served and throttled, over time.
 
     Raises:
-        ConfigurationError: an argument cannot work.
+        ConfigurationError: an argument is invalid.
 
     Cost:
-        No request; 1 to 2 µs a decision. Memory: a few KB a partition, and its heat.
+        No request; 1 to 2 µs per decision. Memory: a few KB per partition, and its heat.
 
     Source:
         Developer Guide, "Best Practices for Tables"; Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), section 4.
-        Which of it is a model: the module's text, and docs/simulate.md.
+        The module's docstring and docs/simulate.md say what is a model of ours.
     """
 
     def __init__(
@@ -167,7 +168,7 @@ class Partitions:
 
     @property
     def ranges(self) -> list[range]:
-        """The range of the hash space that each partition owns, in their order."""
+        """The range of the hash space of each partition, in order."""
         return [range(*ends) for ends in zip(self._starts, [*self._starts[1:], HASHES], strict=True)]
 
     @property
@@ -176,26 +177,26 @@ class Partitions:
         return [partition.stored for partition in self._partitions]
 
     def place(self, hashed: int) -> int:
-        """Give the number of the partition that owns a hash, from 0, in the order of their ranges."""
+        """Return the number of the partition that owns a hash, from 0, in the order of their ranges."""
         return bisect_right(self._starts, hashed) - 1
 
     def throttle(self, hashed: int, kind: Kind, now: float, *, units: float = 0.0) -> Throttle | None:
-        """Say why a call on a key would be throttled now, if it would; a throttle is noted.
+        """Return the throttle that a call on a key gets now, or None; a throttle is recorded.
 
         Args:
-            hashed: of its partition key (:func:`hash_of`).
-            kind: what it wants: "read" or "write" units.
+            hashed: the hash of the partition key (:func:`hash_of`).
+            kind: the kind of units: "read" or "write".
             now: the time in seconds.
-            units: what it takes; 0 where that is not known yet: then it goes as long as anything is left.
+            units: the units that the call takes; 0 if unknown: it is then served while any units are left.
         """
         return self._refusal(self._partitions[bisect_right(self._starts, hashed) - 1], kind, units, now)
 
     def take(self, hashed: int, kind: Kind, units: float, now: float) -> None:
-        """Serve units, into debt if need be: what a read took is known after it."""
+        """Take units, into debt if needed: what a read takes is known only afterwards."""
         self._take(self._partitions[bisect_right(self._starts, hashed) - 1], hashed, kind, units, now)
 
     def serve(self, hashed: int, kind: Kind, units: float, now: float) -> Throttle | None:
-        """Serve units that are known, or take nothing and say why not."""
+        """Take units and return None, or take nothing and return the throttle."""
         partition = self._partitions[bisect_right(self._starts, hashed) - 1]
         throttle = self._refusal(partition, kind, units, now)
         if throttle is None:
@@ -203,20 +204,20 @@ class Partitions:
         return throttle
 
     def serve_all(self, wanted: Sequence[tuple[int, float]], kind: Kind, now: float) -> dict[int, Throttle]:
-        """Serve what can be served of several calls, as :meth:`serve` does one by one.
+        """Serve several calls, each as :meth:`serve` does.
 
         Args:
-            wanted: of each call the hash and the units.
-            kind: what they want.
-            now: the time.
+            wanted: the hash and the units of each call.
+            kind: the kind of units.
+            now: the time in seconds.
 
         Returns:
-            Why not, for each that was throttled, by its place.
+            The throttle of each call that got one, by its place in ``wanted``.
         """
         partitions, starts = self._partitions, self._starts
         places = [bisect_right(starts, hashed) - 1 for hashed, _ in wanted]
         alone = set(places)
-        # Where a partition has enough for all of its calls, they need not be looked at one by one.
+        # If a partition has enough units for all of its calls, serve them at once instead of one by one.
         total = self._totals[kind]
         units = sum([units for _, units in wanted])
         if wanted and self._split_for_heat is None and (total is None or total.spare(now) >= units):
@@ -258,54 +259,15 @@ class Partitions:
             partition.see(hashed, units)
 
     def store(self, hashed: int, size: float, now: float) -> None:
-        """Let data grow (or, of fewer than 0 bytes, shrink): a partition that holds too much is split in two halves.
+        """Add bytes to a partition (negative: remove them), and split it in half if it holds too much.
 
-        That both halves then hold as much is a model: where a range's data is, is not kept.
+        Both halves then hold the same: the model does not keep where in a range the data is.
         """
         place = self.place(hashed)
         partition = self._partitions[place]
         partition.stored = max(0.0, partition.stored + size)
         if partition.stored > self._split_bytes:
             self._split(place, self._middle(place), now)
-
-    def change_throughput(
-        self, *, read_units: float | None = None, write_units: float | None = None, now: float
-    ) -> None:
-        """Set a provisioned throughput; where it is more than the partitions serve, each is split, as often as needed.
-
-        Args:
-            read_units: read units a second from now on; None: as they are.
-            write_units: write units a second from now on; None: as they are.
-            now: the time.
-
-        Source:
-            Developer Guide, "Best Practices for Tables", Increased Provisioned Throughput Settings.
-        """
-        given: dict[Kind, float | None] = {"read": read_units, "write": write_units}
-        for kind, units in given.items():
-            if units is not None:
-                check_number(f"{kind}_units", units, _UNITS_NAMES[kind])
-                self._units[kind] = units
-        shares = Counter(partition.share for partition in self._partitions)
-        table = TablePartitions(0, 0, shares).set_throughput(
-            read_units=self._units["read"] or 0, write_units=self._units["write"] or 0
-        )
-        for kind, units in self._units.items():
-            total = self._totals[kind]
-            if units is None:
-                continue
-            if total is None:
-                self._totals[kind] = self._bucket(units)
-            else:
-                total.change(units, burst=kept(units, self._burst_seconds), now=now)
-            for partition in self._partitions:
-                share = partition.served[kind].share
-                if share is not None:
-                    own = units * float(partition.share)
-                    share.change(own, burst=kept(own, self._burst_seconds), now=now)
-        for _ in range((table.partitions // len(self)).bit_length() - 1):
-            for place in reversed(range(len(self))):
-                self._split(place, self._middle(place), now)
 
     def _bucket(self, units: float) -> TokenBucket:
         return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units), now=self._now)
@@ -331,10 +293,10 @@ class Partitions:
         return (self._starts[place] + end) // 2
 
     def _split(self, place: int, at: int, now: float) -> None:
-        """Split a partition: what begins at a hash becomes another one."""
+        """Split a partition in two, the second of which starts at a hash."""
         left = self._partitions[place]
         if at == left.start:
-            return  # it is of one hash
+            return  # it owns a single hash
         heat = PartitionHeat(at)
         self.heat.partitions.append(heat)
         left.share /= 2

@@ -1,4 +1,4 @@
-"""One partition: a range of the hash space, and what it can serve of reads and of writes."""
+"""One partition: a range of the hash space, the reads and writes that it can serve, and its heat over time."""
 
 from __future__ import annotations
 
@@ -13,72 +13,30 @@ from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
 __all__ = ["COLUMNS", "LIMITS", "Adaptation", "Heat", "Partition", "PartitionHeat", "Served", "kept"]
 
+
 LIMITS: dict[Kind, float] = {"read": PARTITION_READ_UNITS, "write": PARTITION_WRITE_UNITS}
-"""Units a second that a partition serves at the most."""
-_SECOND = 1.0  # rates are of units a second: what is not used of it in a part of the second is there in the rest of it
-_COOL_SECONDS = 10.0  # without a throttle, a partition is no longer full
-_SAMPLED = 1000  # hashes that are looked at to find where a full partition is split
+"""The most units a second that a partition serves."""
+_SECOND = 1.0  # rates are units a second: units not used early in a second can be used later in it
+_COOL_SECONDS = 10.0  # after this long without a throttle, a partition is no longer full
+_SAMPLED = 1000  # hashes that are sampled to find where to split a full partition
+COLUMNS = 1024
+"""The most columns of a heat map: when they are full, each column comes to stand for twice as many seconds."""
 
 
 def kept(rate: float, burst_seconds: float = 0.0) -> float:
-    """Give the units that are kept of what is not used of a rate: those of the burst, and of one second at least."""
+    """Return how many unused units of a rate are kept: those of the burst, and at least those of one second."""
     return rate * max(burst_seconds, _SECOND)
 
 
-@dataclass(slots=True)
-class Served:
-    """What a partition can serve of one kind of units.
-
-    ``limit`` is that of any partition; ``share`` its own of the table's throughput, None where there is none to share
-    or the partition has adapted.
-    """
-
-    limit: TokenBucket
-    share: TokenBucket | None
-    adaptation: Adaptation
-
-    def holds(self, units: float, now: float) -> bool:
-        """Say whether it can serve so many units now."""
-        if not self.limit.holds(units, now):
-            return False
-        if self.share is None or self.share.holds(units, now):
-            return True
-        if self.adaptation.active(now):
-            self.share = None
-            return True
-        self.adaptation.refused(now)
-        return False
-
-    def pays(self, units: float, now: float) -> bool:
-        """Serve units if they are there whatever else is looked at, and say whether."""
-        if self.share is None:
-            return self.limit.pays(units, now)
-        if self.share.spare(now) < units or not self.limit.pays(units, now):
-            return False
-        self.share.take(units, now)
-        return True
-
-    def take(self, units: float, now: float) -> None:
-        """Serve units."""
-        self.limit.take(units, now)
-        if self.share is not None:
-            self.share.take(units, now)
-
-    def halve(self, now: float) -> Served:
-        """Give what the other half of a split partition serves; both serve as much as any, and half of the share."""
-        share = None if self.share is None else self.share.halve(now)
-        return Served(self.limit.copy(now), share, self.adaptation.copy())
-
-
 class Partition:
-    """A partition.
+    """A partition, and what it saw since it became full.
 
     Attributes:
-        start: where its range of the hash space begins; it ends where the next one's begins.
-        share: its part of the table's throughput: a split divides the parent's in two.
+        start: the start of its range of the hash space; the range ends at the next partition's start.
+        share: its share of the table's throughput; a split halves it.
         stored: bytes.
-        served: reads and writes.
-        heat: what it took and refused.
+        served: what it can serve, by kind of units.
+        heat: the units that it served and throttled.
     """
 
     __slots__ = ("_full_since", "_seen", "_throttled", "heat", "served", "share", "start", "stored")
@@ -94,7 +52,7 @@ class Partition:
         self._seen: Counter[int] = Counter()
 
     def full_for(self, now: float) -> float:
-        """Note a throttle, and say for how many seconds there have been some."""
+        """Record a throttle, and return for how many seconds the partition has been full."""
         if self._full_since is None or now - self._throttled > _COOL_SECONDS:
             self._full_since = now
             self._seen.clear()
@@ -102,21 +60,21 @@ class Partition:
         return now - self._full_since
 
     def see(self, hashed: int, units: float) -> None:
-        """Note what a full partition serves, and where."""
+        """Record which hashes a full partition serves."""
         if self._full_since is not None and (hashed in self._seen or len(self._seen) < _SAMPLED):
             self._seen[hashed] += units  # type: ignore[assignment]  # a Counter counts any number
 
     def cooled(self) -> None:
-        """Begin anew, after a split."""
+        """Forget that it was full, after a split."""
         self._full_since = None
         self._seen.clear()
 
     def heat_split(self) -> int | None:
-        """Give where to split it so that both halves take as much as can be; None: one key takes it all.
+        """Return the hash to split at, so that both halves take the same load; None: one key takes all of it.
 
         Source:
             Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), 4.1.4: the split point is chosen by the key
-            distribution that the partition observed, and none is made where one item is hot.
+            distribution that the partition observed, and a partition with one hot item is not split.
         """
         seen = sorted(self._seen.items())
         total, passed = sum(self._seen.values()), 0.0
@@ -129,10 +87,55 @@ class Partition:
         return None if best is None else best[1]
 
 
-class Adaptation:
-    """Of one partition's reads or writes: it adapts some time after its first throttle, and stays so.
+@dataclass(slots=True)
+class Served:
+    """What a partition can serve of one kind of units.
 
-    That it stays is a model: the guide does not say when it ends.
+    ``limit`` is the limit of any partition. ``share`` is the partition's share of the table's throughput; None if there
+    are no shares, or the partition has adapted.
+    """
+
+    limit: TokenBucket
+    share: TokenBucket | None
+    adaptation: Adaptation
+
+    def holds(self, units: float, now: float) -> bool:
+        """Return whether the partition can serve units now; start or finish adapting if its share is used up."""
+        if not self.limit.holds(units, now):
+            return False
+        if self.share is None or self.share.holds(units, now):
+            return True
+        if self.adaptation.active(now):
+            self.share = None
+            return True
+        self.adaptation.refused(now)
+        return False
+
+    def pays(self, units: float, now: float) -> bool:
+        """Serve units if both limits hold them, without adapting; return whether it did."""
+        if self.share is None:
+            return self.limit.pays(units, now)
+        if self.share.spare(now) < units or not self.limit.pays(units, now):
+            return False
+        self.share.take(units, now)
+        return True
+
+    def take(self, units: float, now: float) -> None:
+        """Take units."""
+        self.limit.take(units, now)
+        if self.share is not None:
+            self.share.take(units, now)
+
+    def halve(self, now: float) -> Served:
+        """Keep half of the share, and return the other half of a split partition; both keep the full limit."""
+        share = None if self.share is None else self.share.halve(now)
+        return Served(self.limit.copy(now), share, self.adaptation.copy())
+
+
+class Adaptation:
+    """Adaptive capacity of one partition's reads or writes: it starts some time after the first throttle, and stays.
+
+    That it stays is a model of ours: the guide does not say when it ends.
 
     Args:
         seconds: how long after the first throttle; None: never.
@@ -150,33 +153,28 @@ class Adaptation:
         self._since = since
 
     def refused(self, now: float) -> None:
-        """Note a throttle for lack of the partition's own share."""
+        """Record a throttle because the partition's share is used up."""
         if self._since is None:
             self._since = now
 
     def active(self, now: float) -> bool:
-        """Say whether the partition has adapted."""
+        """Return whether the partition may use more than its share."""
         if self._seconds is None:
             return False
         return self._seconds == 0 or (self._since is not None and now - self._since >= self._seconds)
 
     def copy(self) -> Adaptation:
-        """Give that of the other half of a split partition."""
+        """Return the state for the other half of a split partition."""
         return Adaptation(self._seconds, self._since)
 
 
-COLUMNS = 1024
-"""Columns at the most: of a longer time, each stands for twice as many seconds, as often as is needed."""
-
-
 class PartitionHeat:
-    """One partition's units, a column a second (or, after a long time, every few).
+    """One partition's units over time, in columns of :attr:`Heat.seconds`.
 
     Attributes:
-        start: where its range of the hash space begins; those of all partitions, sorted by it, are in the order of
-            their ranges.
-        taken: read and write units that it served, by column; the last ones may be missing.
-        throttled: read and write units that it refused, likewise.
+        start: the start of its range of the hash space.
+        taken: read and write units that it served, by column; trailing columns may be missing.
+        throttled: read and write units that it throttled, likewise.
     """
 
     __slots__ = ("start", "taken", "throttled")
@@ -188,14 +186,14 @@ class PartitionHeat:
 
 
 class Heat:
-    """The units of every partition, by time.
+    """The units of all partitions over time.
 
     Attributes:
-        seconds: how long a column is.
+        seconds: the seconds of a column.
         began: the time of the first column; None: nothing was added yet.
-        partitions: each one's, in the order in which they were made.
+        partitions: the heat of each partition, in order of creation.
 
-    Memory: 32 KB a partition and kind of unit at the most.
+    Memory: at most 32 KB per partition and kind of units.
     """
 
     def __init__(self) -> None:
@@ -209,7 +207,7 @@ class Heat:
         return sorted(self.partitions, key=lambda partition: partition.start)
 
     def add(self, cells: list[float], units: float, now: float) -> None:
-        """Add units to the column of a time, in one of a partition's lists."""
+        """Add units to the column of a time; ``cells`` is a list of one partition."""
         if self.began is None:
             self.began = now
         column = int((now - self.began) / self.seconds)

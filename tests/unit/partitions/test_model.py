@@ -14,6 +14,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
 from shardkit.partitions.model import HASHES, Partitions, hash_of
 from shardkit.partitions.partition import COLUMNS
+from shardkit.partitions.rules import TablePartitions
 
 TICK = 0.1  # seconds
 
@@ -189,7 +190,6 @@ def assert_whole(partitions: Partitions) -> None:
     steps=st.lists(
         st.one_of(
             st.tuples(st.just("store"), st.integers(0, HASHES - 1), st.floats(0, 3e10)),
-            st.tuples(st.just("throughput"), st.floats(0, 40_000), st.floats(0, 20_000)),
             st.tuples(st.just("hot"), st.integers(0, HASHES - 1), st.integers(0, HASHES - 1)),
         ),
         max_size=12,
@@ -201,8 +201,6 @@ def test_splits_lose_no_key(count: int, steps: list[Any]) -> None:
     for now, (step, one, other) in enumerate(steps):
         if step == "store":
             partitions.store(one, other, float(now))
-        elif step == "throughput":
-            partitions.change_throughput(read_units=one, write_units=other, now=float(now))
         else:
             for hashed in (one, other) * 2:
                 if partitions.throttle(hashed, "write", float(now), units=600) is None:
@@ -212,16 +210,27 @@ def test_splits_lose_no_key(count: int, steps: list[Any]) -> None:
         before = len(partitions)
 
 
+def partitions_of(table: TablePartitions) -> Partitions:
+    """The model of a table with one share for all partitions, as doubling leaves them."""
+    return Partitions(
+        read_units=table.read_units,
+        write_units=table.write_units,
+        count=table.partitions,
+        burst_seconds=0,
+        adaptive_seconds=None,
+    )
+
+
 def test_more_throughput_doubles_the_partitions() -> None:
     """The guide's: 4 partitions, 5,000 to 8,000 read units: 8, each 1,000 and 250; less throughput removes none."""
-    partitions = Partitions(read_units=5000, write_units=2000, burst_seconds=0, adaptive_seconds=None)
-    assert len(partitions) == 4
-    partitions.change_throughput(read_units=8000, now=0.0)
-    assert len(partitions) == 8
-    assert written(partitions, [1000.0], 20, since=10)[0] == pytest.approx(250, rel=0.06)
-    partitions.change_throughput(read_units=10, write_units=80, now=100.0)
-    assert len(partitions) == 8
-    assert written(partitions, [1000.0], 20, since=200, units=1)[0] == pytest.approx(10, rel=0.06)
+    table = TablePartitions.created(read_units=5000, write_units=2000)
+    assert table.partitions == 4
+    table = table.set_throughput(read_units=8000)
+    assert table.partitions == 8
+    assert written(partitions_of(table), [1000.0], 20, since=10)[0] == pytest.approx(250, rel=0.06)
+    table = table.set_throughput(read_units=10, write_units=80)
+    assert table.partitions == 8
+    assert written(partitions_of(table), [1000.0], 20, since=200, units=1)[0] == pytest.approx(10, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -230,10 +239,11 @@ def test_more_throughput_doubles_the_partitions() -> None:
 )
 def test_more_throughput_doubles_all_partitions_as_often_as_needed(count: int, write_units: int, after: int) -> None:
     """Each is split into equal ranges with equal shares; what they serve already splits none."""
-    partitions = Partitions(read_units=0, write_units=1, count=count, burst_seconds=0, adaptive_seconds=None)
-    partitions.change_throughput(write_units=count * 1000, now=0.0)
-    assert len(partitions) == count
-    partitions.change_throughput(write_units=write_units, now=0.0)
+    table = TablePartitions.created(read_units=0, write_units=count * 1000)
+    assert table.partitions == count
+    table = table.set_throughput(write_units=count * 1000)
+    assert table.partitions == count
+    partitions = partitions_of(table.set_throughput(write_units=write_units))
     assert len(partitions) == after
     assert_whole(partitions)
     sizes = [owned.stop - owned.start for owned in partitions.ranges]
