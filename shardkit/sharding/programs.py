@@ -76,7 +76,7 @@ class Programs:
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
     ) -> Program[Response]:
-        """Do what an operation on one item does, by its API name: ``GetItem``, ``PutItem`` …"""
+        """Run an operation on one item, given by its API name (``"GetItem"``)."""
         sharding = yield from self.known()
         response = yield from items.OPERATIONS[operation](sharding, params, shard, self.draw, fan_out)
         return response if return_shards else _without("Shard", response)
