@@ -1,14 +1,16 @@
-"""A nightly load, as a job runs it: files into a sharded table, resumable, at a rate, with a log.
+"""Load files into a sharded table, as a nightly job: resumable, at a rate, with a log.
 
     python examples/bulk_loader.py orders/*.csv --table Orders --shards 200 --by OrderId --types Total:N
     python examples/bulk_loader.py s3://exports/orders --table Orders --shards 200 --by OrderId --write-units 80%
 
-Beside the job's name (--job, in the current folder) stand its journal and its dead letters. A job that was ended (kill,
-power, expired credentials) is started again with the same arguments and goes on; one that came to its end removes its
-journal, so that the next night begins anew. Items that were not written are in the dead letters with line and reason:
-mended, that file is a source itself. Exit code: 0 all written, 1 some items not, 2 not begun or to be started again.
+The journal and the dead letters are files named after the job (--job, in the current folder). To resume a job that was
+ended (kill, power, expired credentials), start it again with the same arguments. A job that finishes removes its
+journal, so the next night starts from the beginning. Items that were not written are in the dead letters, with line and
+reason; after you repair them, load that file as a source.
 
-`shardkit load` does the same from a shell; this is where to begin for a loader with needs of its own.
+Exit code: 0 all items written, 1 some items failed, 2 not started, or start it again.
+
+`shardkit load` does the same from a shell; to write your own loader, start from this example.
 """
 
 from __future__ import annotations
@@ -31,20 +33,20 @@ LOG_SECONDS = 30.0
 
 
 class Log:
-    """Writes a line of progress now and then."""
+    """Logs a line of progress every 30 seconds."""
 
     def __init__(self) -> None:
         self.last = time.monotonic()
 
     def tell(self, report: BulkReport) -> None:
-        """Take a report, and write it if the last one is old enough."""
+        """Log a report, unless the last one was less than 30 seconds ago."""
         if time.monotonic() - self.last >= LOG_SECONDS:
             self.last = time.monotonic()
             LOG.info("%s", report)
 
 
 def load(table: ShardedTable, path: str, job: Path, *, types: str, write_units: float | str | None) -> BulkReport:
-    """Load what is at one path; what was done of it before is left out."""
+    """Load the items at one path, except those that were done before."""
     source = open_source(path, table=table, types=types or None, absent=["NA", "NULL"])
     LOG.info("%s: %s, %d cursors, %s", path, source.format, source.cursors, source.types or "typed by itself")
     journal = job.with_suffix(".journal")
@@ -67,15 +69,15 @@ def load(table: ShardedTable, path: str, job: Path, *, types: str, write_units: 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job; the exit code."""
+    """Run the job and return the exit code."""
     parser = argparse.ArgumentParser(description="Load files into a sharded DynamoDB table.")
     parser.add_argument("source", nargs="+", help="files, folders, patterns or s3:// prefixes")
     parser.add_argument("--table", required=True)
     parser.add_argument("--shards", type=int, required=True, help="shards of a partition key")
     parser.add_argument("--by", required=True, help="the attribute that suffixes are calculated from")
     parser.add_argument("--types", default="", help="types of CSV columns, for example Total:N,Gift:BOOL")
-    parser.add_argument("--write-units", help="write units a second, or a share of the table's, for example 80%%")
-    parser.add_argument("--job", type=Path, default=Path("load"), help="where journals and dead letters stand")
+    parser.add_argument("--write-units", help="write units per second, or a share of the table's, for example 80%%")
+    parser.add_argument("--job", type=Path, default=Path("load"), help="path and name of the journals and dead letters")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
 
@@ -89,10 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rate = float(units) if units and not units.endswith("%") else units
             failed += load(table, path, job, types=options.types, write_units=rate).failed
     except BulkLoadError:
-        LOG.exception("ended before its time: start it again with the same arguments, and it goes on")
+        LOG.exception("stopped before the end: start it again with the same arguments to resume")
         return 2
     except (BotoCoreError, ClientError, OSError, ShardkitError):
-        LOG.exception("not begun")
+        LOG.exception("not started")
         return 2
     return 1 if failed else 0
 

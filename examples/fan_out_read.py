@@ -6,8 +6,9 @@
     GET /orders/<day>?limit=50&next=<token>    one page; "next" in the answer is the next page's token, or null
     GET /orders/<day>/total                    the whole day, streamed and added up
 
-The token is text: the service keeps nothing between two pages. Each page asks every shard, at 0.5 read units at least;
-what an answer consumed is in its header X-Read-Units. With a path in place of --port, one answer is printed.
+The token is text, so the service keeps no state between two pages. Each page asks every shard, for at least 0.5 read
+units each. The response header X-Read-Units has the read units consumed. With a path instead of --port, the script
+prints one response and ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_A_PAGE = 500
 
 
 class Orders:
-    """What the service can be asked; a response is a status, a body for JSON, and the read units it consumed."""
+    """Answers requests: a response is a status, a body for JSON, and the read units consumed."""
 
     def __init__(self, table: ShardedTable) -> None:
         self.table = table
@@ -52,7 +53,7 @@ class Orders:
         return status, body, used.read_units
 
     def page(self, day: str, limit: str, token: str | None) -> tuple[HTTPStatus, dict[str, Any]]:
-        """Give one page of a day's orders, in the order of their ids."""
+        """Return one page of a day's orders, in the order of their ids."""
         if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit) <= MOST_A_PAGE:
             return HTTPStatus.BAD_REQUEST, {"error": f"limit is a number from 1 to {MOST_A_PAGE}"}
         query: dict[str, Any] = {"KeyConditionExpression": Key("Date").eq(day), "Limit": int(limit)}
@@ -66,7 +67,7 @@ class Orders:
         return HTTPStatus.OK, {"items": page["Items"], "next": cursor["shardkit"] if cursor else None}
 
     def total(self, day: str) -> dict[str, Any]:
-        """Add up a day; one page a shard is in memory, however long the day."""
+        """Add up a day. Only one page per shard is in memory, however long the day."""
         orders, total = 0, Decimal(0)
         for order in self.table.query_items(KeyConditionExpression=Key("Date").eq(day)):
             orders += 1
@@ -75,12 +76,12 @@ class Orders:
 
 
 def to_json(body: dict[str, Any]) -> str:
-    """Write an answer; a resource's numbers are Decimals, which JSON has as numbers."""
+    """Convert a body to JSON. A resource's numbers are Decimals, which become JSON numbers."""
     return json.dumps(body, default=lambda value: int(value) if value == value.to_integral_value() else float(value))
 
 
 def make_server(orders: Orders, port: int) -> ThreadingHTTPServer:
-    """Make the server; port 0 takes a free one."""
+    """Make the server. Port 0 takes a free port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -94,15 +95,15 @@ def make_server(orders: Orders, port: int) -> ThreadingHTTPServer:
             self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the base class has
-            """Say nothing."""
+            """Log nothing."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the service, or answer once; the exit code."""
+    """Run the service, or answer once, and return the exit code."""
     parser = argparse.ArgumentParser(description="Read a sharded table, page by page.")
-    parser.add_argument("path", nargs="?", help="answer this one, and end: /orders/2014-07-09?limit=50")
+    parser.add_argument("path", nargs="?", help="print one response and end: /orders/2014-07-09?limit=50")
     parser.add_argument("--table", required=True, help="partition key Date, sort key OrderId, both strings")
     parser.add_argument("--shards", type=int, required=True)
     parser.add_argument("--by", required=True, help="the attribute that suffixes are calculated from")

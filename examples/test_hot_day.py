@@ -1,12 +1,12 @@
-"""Tests that say: this access pattern, at this rate, is not throttled. One design passes, one does not.
+"""Test that an access pattern, at a rate, is not throttled. One design passes, one does not.
 
 pip install 'shardkit[testing]'
 pytest examples/test_hot_day.py                       over moto
-pytest examples/test_hot_day.py --runxfail            to see how a hot key's test fails, and what it says
+pytest examples/test_hot_day.py --runxfail            shows how a hot key's test fails, and its message
 pytest examples/test_hot_day.py --dynamodb-endpoint=http://localhost:8000       on DynamoDB Local
 
-The fixtures dynamodb_table and simulated_partitions are there as soon as shardkit is installed. Time is virtual: a
-minute of load takes as long as its calls do.
+shardkit installs the fixtures dynamodb_table and simulated_partitions. Time is virtual: a minute of load takes only as
+long as its calls do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLE: dict[str, Any] = {"partitions": 8, "write_units": 8000, "read_units": 800
 
 
 def scans_of_a_minute() -> Iterator[dict[str, Any]]:
-    """Give what a scanner writes: four pictures of 300 KB a second, all under the day's key."""
+    """Yield what a scanner writes: four pictures of 300 KB per second, all under the day's key."""
     for number in range(SECONDS * PER_SECOND):
         yield {"Date": "2014-07-09", "ScanId": f"{number:05}", "Picture": b"x" * 300_000}
 
@@ -36,7 +36,7 @@ def scans_of_a_minute() -> Iterator[dict[str, Any]]:
 def test_all_scans_of_a_day_under_one_key(
     dynamodb_table: DynamoDBTableFixture, simulated_partitions: SimulatedPartitionsFixture
 ) -> None:
-    """1,172 write units a second, on one partition."""
+    """All scans, 1,172 write units per second, go to one partition."""
     scans = dynamodb_table("Date", "ScanId")
     simulated = simulated_partitions(scans, **TABLE)
     simulated.load(lambda scan: scans.put_item(Item=scan), scans_of_a_minute(), per_second=PER_SECOND)
@@ -45,24 +45,24 @@ def test_all_scans_of_a_day_under_one_key(
 
 @pytest.fixture
 def scans(dynamodb_table: DynamoDBTableFixture) -> ShardedTable:
-    """The same, over 50 shards a day."""
+    """Return a table with 50 shards per day."""
     return ShardedTable(dynamodb_table("Date", "ScanId"), CalculatedSuffix("ScanId", shards=50))
 
 
 def test_spread_over_shards(scans: ShardedTable, simulated_partitions: SimulatedPartitionsFixture) -> None:
-    """The same scans, each shard on a partition of its own choice."""
+    """The same scans, over 50 shards, which a hash assigns to the partitions."""
     simulated = simulated_partitions(scans, **TABLE)
     simulated.load(lambda scan: scans.put_item(Item=scan), scans_of_a_minute(), per_second=PER_SECOND)
     simulated.assert_not_throttled()
 
 
 def test_a_nightly_load_is_done_in_time(scans: ShardedTable, simulated_partitions: SimulatedPartitionsFixture) -> None:
-    """A load finds its pace by the throttles that it meets, so what counts is the time that it takes."""
+    """A load adapts its pace to throttles, so this test checks the time that it takes."""
     simulated = simulated_partitions(scans, **TABLE)
     report = bulk_load(scans, islice(scans_of_a_minute(), 100))
     assert report.written == 100  # noqa: PLR2004 - as many as were given
     assert report.seconds < SECONDS / 2
-    # And what was written is read in one piece.
+    # A merged read returns all items in order.
     ids = [scan["ScanId"] for scan in scans.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09"))]
     assert ids == sorted(ids)
     assert len(ids) == report.written

@@ -1,12 +1,12 @@
-"""Put a sharded table beside one that exists, copy its items, and work with it.
+"""Copy an existing table into a new, sharded one, and use it.
 
     python examples/wrap_existing_table.py --table Orders --sharded-table Orders-sharded --by OrderId --shards 10
 
-The items of an existing table have no suffix, so a strategy that adds suffixes would not find them. This makes a new
-table with the same key schema, copies the items (the suffixes are added on the way), and then puts, gets, updates,
-queries and deletes through the wrapper. The existing table is only read.
+The items of an existing table have no suffix, so a strategy that adds suffixes would not find them. This script creates
+a table with the same key schema and copies the items, which get their suffixes. Then it puts, gets, updates, queries
+and deletes an item through the wrapper. The existing table is only read.
 
-Writes that reach the existing table during the copy are not seen: stop them, or write to both tables meanwhile.
+The copy does not include writes that reach the existing table meanwhile: stop them, or write to both tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COUNT = "shardkit-example"
 
 
 def example_key(table: Any, by: str) -> dict[str, Any]:
-    """Make a primary key for a table, the partition key first, and the attribute that its suffix is calculated from."""
+    """Return an example key: the partition key first, and the attribute that suffixes are calculated from."""
     types = {one["AttributeName"]: one["AttributeType"] for one in table.attribute_definitions}
     keys = sorted(table.key_schema, key=lambda element: str(element["KeyType"]))  # HASH, RANGE
     key = {element["AttributeName"]: EXAMPLE[types[element["AttributeName"]]] for element in keys}
@@ -34,7 +34,7 @@ def example_key(table: Any, by: str) -> dict[str, Any]:
 
 
 def make_alike(existing: Any, name: str) -> Any:
-    """Make a table with the key schema of another; indexes, streams and settings are yours to add."""
+    """Create a table with the key schema of another. Add indexes, streams and settings yourself."""
     keys = {element["AttributeName"] for element in existing.key_schema}
     table = boto3.resource("dynamodb").create_table(
         TableName=name,
@@ -47,11 +47,11 @@ def make_alike(existing: Any, name: str) -> Any:
 
 
 def wrap(name: str, sharded_name: str, strategy: Strategy, by: str) -> None:
-    """Put a sharded table beside one that exists, copy its items, and work with it."""
+    """Copy an existing table into a new, sharded one, and use it."""
     table = boto3.resource("dynamodb").Table(name)
     existing = ShardedTable(table, Unsharded())
     first = next(iter(existing.scan(Limit=1)["Items"]), None)
-    # Before a table is made: the strategy fits the keys, and what suffixes are calculated from is there.
+    # Before a table is created, check that the strategy fits the keys, and that the `by` attribute exists.
     key = example_key(table, by)
     for item in (key, first or key):
         ShardedTable(table, strategy).physical_item(item)
@@ -64,7 +64,7 @@ def wrap(name: str, sharded_name: str, strategy: Strategy, by: str) -> None:
 
 
 def tour(orders: ShardedTable, key: dict[str, Any], first: dict[str, Any]) -> None:
-    """Do with an item what an application does; the calls are those of boto3's Table."""
+    """Use an item as an application does. The calls are those of boto3's Table."""
     orders.put_item(Item={**key, COUNT: 12})
     orders.update_item(
         Key=key,
@@ -82,10 +82,10 @@ def tour(orders: ShardedTable, key: dict[str, Any], first: dict[str, Any]) -> No
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the example; the exit code."""
-    parser = argparse.ArgumentParser(description="Copy a table into a sharded one, and work with it.")
+    """Run the example and return the exit code."""
+    parser = argparse.ArgumentParser(description="Copy a table into a new, sharded one, and use it.")
     parser.add_argument("--table", required=True, help="the existing table")
-    parser.add_argument("--sharded-table", required=True, help="the table to make")
+    parser.add_argument("--sharded-table", required=True, help="the table to create")
     parser.add_argument("--by", required=True, help="the attribute that suffixes are calculated from")
     parser.add_argument("--shards", type=int, default=10, help="shards of a key (default: 10)")
     options = parser.parse_args(arguments)
