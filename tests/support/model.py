@@ -217,7 +217,7 @@ class Runner:
         self._sent = 0
 
     def run(self, machine: Machine[Any]) -> Any:
-        """Carry on until the machine is done; a machine that streams can be run again."""
+        """Run the machine to its next result; a machine that streams can be run again."""
         while True:
             while len(self._under_way) < self.concurrency:
                 step = machine.next(0.0)
