@@ -15,11 +15,11 @@ from shardkit.core.hashing import binary, checked, code_point_product, shown, st
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 
-__all__ = ["TYPES", "CalculatedSuffix", "RandomSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
+__all__ = ["CalculatedSuffix", "RandomSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-TYPES: dict[str, type[Strategy]] = {}  # by the class's name; the room of the strategies fills it
+_TYPES: dict[str, type[Strategy]] = {}  # by the class's name; the room of the strategies fills it
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"stable_hash": stable_hash, "code_point_product": code_point_product}
 _KEY_FORMS: dict[str, Callable[[Any], Any]] = {"S": str, "B": lambda text: base64.b64decode(text, validate=True)}
 
@@ -93,9 +93,9 @@ class TextForm:
         Cost: O(keys in ``shards``); no request.
         """
         given: Any = form
-        made = TYPES.get(str(given.get("type"))) if isinstance(given, Mapping) else None
+        made = _TYPES.get(str(given.get("type"))) if isinstance(given, Mapping) else None
         if made is None:
-            raise ConfigurationError(f"{shown(form)} has no known type. Give a mapping with type: {[*TYPES]}.")
+            raise ConfigurationError(f"{shown(form)} has no known type. Give a mapping with type: {[*_TYPES]}.")
         try:
             return made(**{name: _value(name, value) for name, value in form.items() if name != "type"})
         except TypeError as error:  # a field too many or too few
@@ -442,7 +442,7 @@ class CalculatedSuffix(Strategy):
         return checked(value)
 
 
-TYPES.update({made.__name__: made for made in (RandomSuffix, CalculatedSuffix, Unsharded)})
+_TYPES.update({made.__name__: made for made in (RandomSuffix, CalculatedSuffix, Unsharded)})
 
 
 class _Counts(Mapping[Any, int]):
