@@ -1,4 +1,4 @@
-"""The errors of shardkit: each says what was given, what is wrong, and what to do."""
+"""The errors of shardkit. Each message says what was given, what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = [
 
 
 class ShardkitError(Exception):
-    """The root of every error that shardkit raises by itself; all of them can be pickled."""
+    """The base class of all errors that shardkit raises; all of them can be pickled."""
 
     def __str__(self) -> str:
-        # Subclasses keep what they carry in ``args`` (so that they pickle); the message comes first.
+        # Subclasses keep their attributes in ``args``, after the message, so that they can be pickled.
         return str(self.args[0]) if self.args else ""
 
 
 class ConfigurationError(ShardkitError, ValueError):
-    """A strategy, a table or a load was built with something that cannot work."""
+    """An argument of a strategy, a table or a load is invalid."""
 
 
 class TableNotDescribedError(ConfigurationError, ClientError):
-    """The service did not describe the table, so that its key schema is not known; ``response`` is what it answered."""
+    """DescribeTable failed, so the table's key schema is unknown; ``response`` is the service's answer."""
 
     def __init__(self, message: str, response: Any, operation_name: str = "DescribeTable") -> None:
         super(ClientError, self).__init__(message, response, operation_name)
@@ -46,12 +46,12 @@ class TableNotDescribedError(ConfigurationError, ClientError):
         self.operation_name = operation_name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # ClientError's own would give back a plain ClientError, without the message.
+        # ClientError's own would return a plain ClientError, without the message.
         return type(self), self.args
 
 
 class MissingCredentialsError(ConfigurationError, NoCredentialsError):
-    """There are no credentials to ask for the table's key schema with."""
+    """No credentials were found for DescribeTable, so the table's key schema is unknown."""
 
     def __init__(self, message: str) -> None:
         super(NoCredentialsError, self).__init__()
@@ -62,20 +62,20 @@ class MissingCredentialsError(ConfigurationError, NoCredentialsError):
 
 
 class UnsupportedOperationError(ShardkitError, AttributeError):
-    """An operation that cannot be sharded, or that nobody has decided on yet.
+    """The operation is not supported on a sharded table, or is unknown to this version.
 
-    It is an AttributeError too, so that ``hasattr(table, "execute_statement")`` answers instead of failing.
+    It is also an AttributeError, so that ``hasattr(table, "execute_statement")`` returns False.
     """
 
 
 class UnsupportedExpressionError(ShardkitError, ValueError):
-    """An expression whose meaning a suffix would change, and that cannot be rewritten."""
+    """A suffix would change the meaning of an expression, and it cannot be rewritten."""
 
 
 class UnsupportedParameterError(UnsupportedExpressionError, ParamValidationError):
-    """A parameter that is misspelt, missing or of the wrong type, or that shardkit does not know yet.
+    """A parameter is misspelt, missing, of the wrong type, or unknown to this version.
 
-    It is a ParamValidationError too, which is what boto3 raises.
+    It is also a ParamValidationError, which boto3 raises in these cases.
     """
 
     def __init__(self, message: str) -> None:
@@ -87,26 +87,26 @@ class UnsupportedParameterError(UnsupportedExpressionError, ParamValidationError
 
 
 class InvalidKeyError(ShardkitError, ValueError):
-    """An item or a key whose key attributes are missing, empty, or of the wrong type."""
+    """A key attribute of an item or a key is missing, empty, or of the wrong type."""
 
 
 class InvalidValueError(ShardkitError, TypeError):
-    """A value that DynamoDB has no type for (a float), or a number that it cannot hold.
+    """DynamoDB has no type for a value (a float), or cannot store a number.
 
-    It is a TypeError too, which is what boto3 raises for it.
+    It is also a TypeError, which boto3 raises in these cases.
     """
 
 
 class ShardUnknownError(ShardkitError, LookupError):
-    """The shard of an item cannot be known from what the call carries."""
+    """The shard of an item cannot be calculated from the arguments of the call."""
 
 
 class CursorError(ShardkitError, ValueError):
-    """An ``ExclusiveStartKey`` that is damaged or was made for another key, table or index."""
+    """An ``ExclusiveStartKey`` is damaged, or is of another key, table or index."""
 
 
 class AmbiguousItemError(ShardkitError):
-    """More than one shard holds an item of this primary key; ``shards`` says which."""
+    """More than one shard has an item with this primary key; ``shards`` lists them."""
 
     def __init__(self, message: str, shards: Sequence[int | None] = ()) -> None:
         super().__init__(message, tuple(shards))
@@ -131,10 +131,10 @@ class ShardQueryError(ShardkitError):
 
 
 class CapacityBudgetError(ShardkitError):
-    """A call was not sent, because its turn in a budget does not come in time.
+    """A call was not sent, because its budget would delay it beyond the timeout.
 
-    ``rate`` is the budget's, in units a second; ``debt`` the units that it owes; ``seconds`` the time until the call
-    may go, as it looks now.
+    ``rate`` is the budget's rate in units a second; ``debt`` the units that it owes; ``seconds`` the expected delay of
+    the call.
     """
 
     def __init__(self, message: str, rate: float = 0.0, debt: float = 0.0, seconds: float = 0.0) -> None:
@@ -145,7 +145,7 @@ class CapacityBudgetError(ShardkitError):
 
 
 def brief(value: Any) -> str:
-    """Show a value in a message, cut short."""
+    """Return a short text of a value for a message."""
     try:
         return f"{value!r:.100}"
     except (RecursionError, ValueError):  # Python refuses to print integers of thousands of digits

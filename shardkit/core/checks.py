@@ -1,4 +1,4 @@
-"""Checks of arguments, in one place and with one kind of error: what was given, what it is not, and what to give."""
+"""Checks of arguments that raise ``ConfigurationError`` with messages of one shape."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
+from shardkit.core.hashing import binary
 from shardkit.errors import ConfigurationError, brief
 
 __all__ = [
@@ -23,80 +24,59 @@ __all__ = [
 ]
 
 MOST_SIDE_BY_SIDE = 1000
-"""Requests that one process has under way at once."""
+"""Requests that one process may have in flight."""
 MOST_CURSORS = 1000
-"""Places at which a source is read in turn."""
-_MOST = 10**15  # more than there is of anything here; every float up to it is exact
-_COMPARED = 1000  # names; each takes some microseconds
+"""Places at which a source may be read alternately."""
+_MOST = 10**15  # no real count is larger; floats are exact up to here
+_COMPARED = 1000  # names; each comparison takes some microseconds
 
 
 def check_number(name: str, given: Any, unit: str, *, above: bool = False) -> float:
-    """Check an argument that is a finite number of ``unit``, 0 or more; ``above``: more than 0.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Return an argument that must be a finite number >= 0, or > 0 if ``above``."""
     try:
-        known = isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
-    except OverflowError:  # an int that no float holds
-        known = False
-    if not known or given < 0 or (above and not given):
-        least = "above 0" if above else "of 0 or more"
-        raise ConfigurationError(f"{name}={brief(given)} is no number of {unit}; give a number {least}")
+        valid = isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
+    except OverflowError:  # an int too large for a float
+        valid = False
+    if not valid or given < 0 or (above and not given):
+        raise ConfigurationError(f"{name}: must be a number {'>' if above else '>='} 0 ({unit}), got {brief(given)}")
     number: float = given
     return number
 
 
 def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int = _MOST, why: str = "") -> int:
-    """Check an argument that is a whole number of ``unit``, from ``least`` to ``most``; ``why`` there is a most.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
+    """Return an argument that must be an integer from ``least`` to ``most``; ``why`` explains the upper bound."""
     if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-        to = "or more" if most >= _MOST else f"to {most:,}{why and f': {why}'}"
-        raise ConfigurationError(f"{name}={brief(given)} is no whole number of {unit}; give {least:,} {to}")
+        bounds = f">= {least:,}" if most >= _MOST else f"from {least:,} to {most:,}"
+        what = f"{unit}; {why}" if why else unit
+        raise ConfigurationError(f"{name}: must be an integer {bounds} ({what}), got {brief(given)}")
     return given
 
 
 def check_side_by_side(name: str, given: Any, *, processes: int = 1) -> int:
-    """Check how many requests are under way at once.
-
-    Raises:
-        ConfigurationError: it is none, or more than so many processes can have.
-    """
-    most, why = MOST_SIDE_BY_SIDE * processes, "each has a thread and a connection of its own"
-    return check_count(name, given, "requests side by side", most=most, why=why)
+    """Return an argument that must be a valid number of concurrent requests."""
+    most, why = MOST_SIDE_BY_SIDE * processes, "each needs a thread and a connection"
+    return check_count(name, given, "concurrent requests", most=most, why=why)
 
 
 def check_headroom(given: Any) -> float:
-    """Check an argument that is the part of a partition's throughput to leave free.
-
-    Raises:
-        ConfigurationError: It is no number from 0 to below 1.
-    """
+    """Return an argument that must be a share of a partition's throughput, from 0 to below 1."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < 1:
         raise ConfigurationError(
-            f"headroom={brief(given)} is no part of a partition's throughput; give a number from 0 to below 1"
+            f"headroom: must be a number >= 0 and < 1 (a share of a partition's throughput), got {brief(given)}"
         )
     return given
 
 
 def check_key(given: Any) -> str | bytes | int | Decimal:
-    """Check an argument that is a partition key's value; binary is given as bytes, which can be hashed.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
-    key = getattr(given, "value", given)  # of boto3's Binary
-    key = bytes(key) if isinstance(key, bytearray) else key
+    """Return an argument that must be a partition key's value; binary values as bytes, which can be hashed."""
+    key = binary(given)
     if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
-        raise ConfigurationError(f"key={brief(key)} is no partition key's value; give text, bytes or a number")
+        raise ConfigurationError(f"key: must be a str, bytes or a number (a partition key's value), got {brief(key)}")
     return key
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Suggest the known name that was probably meant: `` (did you mean OrderId?)``; nothing where none is like it."""
+    """Return `` (did you mean OrderId?)`` with the most similar known name; empty if none is similar."""
     folded = {one.casefold(): one for one in islice(known, _COMPARED)}
     near = get_close_matches(name.casefold(), folded, n=1)
     return f" (did you mean {folded[near[0]]}?)" if near else ""

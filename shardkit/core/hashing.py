@@ -1,4 +1,4 @@
-"""The hashes that suffixes are calculated with; pure, and the same in every process, version and language."""
+"""The hash functions that suffixes are calculated with: the same in every process, version and language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardkit.errors import InvalidKeyError
 
 __all__ = ["code_point_product", "stable_hash"]
 
-_MOST_DIGITS = 1000  # a number's plain text; DynamoDB holds 1E-130 to 9.99E+125
+_MOST_DIGITS = 1000  # of a number written in full; DynamoDB stores 1E-130 to 9.99E+125
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 
 
@@ -25,10 +25,10 @@ def stable_hash(value: Any) -> int:
         stable_hash(Decimal("1.50")) == stable_hash("1.5")
         stable_hash("A17") % 200 + 1  # what CalculatedSuffix("OrderId", shards=200) does
 
-    It is the first 8 bytes, big-endian, of the SHA-256 of a text's UTF-8, of the bytes, or of a number's exact plain
-    decimal text without trailing zeros.
+    The hash is the first 8 bytes, big-endian, of a SHA-256. Its input is the UTF-8 of a text, the bytes themselves, or
+    a number's exact decimal text, without an exponent or trailing zeros.
 
-    For a tuple, each member goes in as its type letter (S, B, N), its length (4 bytes, big-endian) and its bytes.
+    Each member of a tuple is hashed as its type letter (S, B, N), its length (4 bytes, big-endian) and its bytes.
 
     Args:
         value: A str, bytes, bytearray, Binary, int or Decimal, or a non-empty tuple of these.
@@ -37,8 +37,8 @@ def stable_hash(value: Any) -> int:
         An int from 0 to 2**64 - 1.
 
     Raises:
-        InvalidKeyError: Another type, NaN, Infinity, a number of over 1000 digits, an unpaired surrogate, or an empty
-            tuple.
+        InvalidKeyError: The value has another type, or is NaN, Infinity, a number of over 1000 digits, a text with an
+            unpaired surrogate, or an empty tuple.
 
     Cost: one SHA-256 over the value; no request.
     Source: ``tests/vectors/stable_hash.json``, for implementations in other languages.
@@ -54,33 +54,33 @@ def stable_hash(value: Any) -> int:
 
 
 def code_point_product(value: Any) -> int:
-    """Multiply the code points of a text: the guide's formula, for data already written with it; it spreads badly.
+    """Return the product of a text's code points: the guide's formula, which spreads badly.
 
     Example::
 
         code_point_product("A17") == 65 * 49 * 55
 
-    The strategy does the rest of the formula, "modulo 200 + 1".
+    Use it only for data already written with it. The strategy does the rest of the formula, "modulo 200 + 1".
 
     Args:
         value: A str.
 
     Returns:
-        An int of at least 0; 1 for the empty text.
+        An int >= 0; 1 for the empty text.
 
     Raises:
-        InvalidKeyError: No str.
+        InvalidKeyError: The value is not a str.
 
     Cost: O(length squared); no request.
     Source: Developer Guide, "Best Practices for Tables", "Using a Calculated Value".
     """
     if not isinstance(value, str):
-        raise InvalidKeyError(f"{shown(value)} has no code points. Use stable_hash, or a by= that gives a str.")
+        raise InvalidKeyError(f"value: must be a str, got {shown(value)}; use stable_hash, or a by= that returns a str")
     return math.prod(map(ord, value))
 
 
 def checked(value: Any) -> Any:
-    """Give a value, or a tuple of values, as a hash takes it: binary as bytes, and refused if it has no hash."""
+    """Return a value, or a tuple of values, that can be hashed; binary values as bytes."""
     if _is_plain(value):
         return value
     members = tuple((_encoded(member), binary(member))[1] for member in _members(value))
@@ -88,8 +88,8 @@ def checked(value: Any) -> Any:
 
 
 def binary(value: Any) -> Any:
-    """Give bytes for all that boto3 writes as B, anything else as it is."""
-    # boto3's Binary, known by what it holds: this folder imports nothing of AWS.
+    """Return bytes for every value that boto3 writes as type B, and any other value unchanged."""
+    # boto3's Binary, recognized by its attribute: this folder does not import boto3.
     content = getattr(value, "value", None)
     raw = content if isinstance(content, bytes | bytearray) else value
     return bytes(raw) if isinstance(raw, bytearray) else raw
@@ -102,18 +102,18 @@ def number_text(number: Decimal) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    # What nearly every value is, on the way of every item that is written.
+    # Fast path: nearly all values of written items are ASCII text.
     return type(value) is str and value.isascii()
 
 
 def _members(value: Any) -> tuple[Any, ...]:
     if value == () and isinstance(value, tuple):
-        raise InvalidKeyError("An empty tuple has nothing to calculate a shard from. Give it a member.")
+        raise InvalidKeyError("value: an empty tuple has nothing to calculate a shard from; give it a member")
     return value if isinstance(value, tuple) else (value,)
 
 
 def _encoded(value: Any) -> tuple[bytes, bytes]:
-    """Type letter and content of what a shard can be calculated from."""
+    # The type letter and the bytes to hash.
     raw = binary(value)
     if isinstance(raw, bytes):
         return b"B", raw
@@ -124,13 +124,13 @@ def _encoded(value: Any) -> tuple[bytes, bytes]:
         if not number or (number.is_finite() and abs(number.adjusted()) < _MOST_DIGITS):
             return b"N", number_text(number).encode("ascii")
     raise InvalidKeyError(
-        f"No shard can be calculated from {shown(raw)} ({type(raw).__name__}; no text with unpaired surrogates, NaN, "
-        "Infinity or over 1000 digits). Use text, bytes, an int or a Decimal."
+        f"value: no shard can be calculated from {shown(raw)} ({type(raw).__name__}); use text, bytes, an int or a "
+        "Decimal (unpaired surrogates, NaN, Infinity and numbers of over 1000 digits are not supported)"
     )
 
 
 def shown(value: Any) -> str:
-    """Show a value in a message, cut short; a function by its name."""
-    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:  # Python refuses to print very long ones
+    """Return a short text of a value for a message; functions by name."""
+    if isinstance(value, int) and value.bit_length() > _MOST_DIGITS:  # Python refuses to print very long integers
         return f"<int of {value.bit_length()} bits>"
     return str(getattr(value, "__qualname__", None) or reprlib.repr(value))

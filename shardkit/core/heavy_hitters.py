@@ -1,8 +1,8 @@
-"""Heavy hitters in bounded memory: which of unboundedly many keys consumed most.
+"""Heavy hitters in bounded memory: which keys consumed most, out of any number of keys.
 
 Space-saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams",
-2005), weighted by units. Own code, because nothing kept does this: Apache DataSketches' frequent items take whole
-numbers, drop what they push out (the sum would not be conserved), and bring NumPy and a compiled extension.
+2005), weighted by units. No maintained library fits: Apache DataSketches' frequent items take integers only, drop what
+they evict (so the sum would not be conserved), and need NumPy and a compiled extension.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Held:
-    """What is known of a key that is held apart.
+    """The counters of one key.
 
-    ``reported`` and ``estimated`` units and ``requests`` are those since it is held; ``before`` bounds the units that
-    it may have consumed earlier; ``peak`` is the most units in any second.
+    ``reported`` and ``estimated`` units and ``requests`` count from when the key entered; ``before`` is the most units
+    that it may have consumed earlier; ``peak`` is the most units in any second.
     """
 
     __slots__ = ("_in_second", "_peak", "_second", "before", "estimated", "reported", "requests")
@@ -48,7 +48,7 @@ class Held:
 
     @property
     def units(self) -> float:
-        """Units since it is held."""
+        """Units since the key entered."""
         return self.reported + self.estimated
 
     @property
@@ -58,7 +58,7 @@ class Held:
 
 
 class HeavyHitters(Generic[K]):
-    """The keys that consumed most, of unboundedly many.
+    """The keys that consumed most, out of any number of keys.
 
     Example:
         >>> sketch = HeavyHitters(capacity=2)
@@ -67,26 +67,26 @@ class HeavyHitters(Generic[K]):
         >>> sketch.held["a"].units, sketch.others.units, sketch.error <= 5 / 2
         (3.0, 1.0, True)
 
-    While there are no more than ``capacity`` keys, every figure is exact. Beyond, a new key takes the place of the one
-    that has (or may have) the fewest units, whose units go to ``others``; so the units of all that are held, and of
-    ``others``, sum to what was added. What a key has consumed is at least ``held[key].units`` and at most ``before``
-    more; ``before`` is never more than ``error``, which is never more than all units over ``capacity``. A key that
+    With at most ``capacity`` keys, all numbers are exact. After that, a new key replaces the key with the fewest units
+    (those it may have consumed earlier included), whose units move to ``others``. The units in ``held`` and ``others``
+    always sum to what was added. A key has consumed at least ``held[key].units``, and at most ``before`` more.
+    ``before`` is never more than ``error``, and ``error`` never more than all units divided by ``capacity``. A key that
     consumed more than that is always held.
 
     Args:
-        capacity: how many keys are held, at least 1.
+        capacity: How many keys to hold, at least 1.
 
     Raises:
         ConfigurationError: ``capacity`` is less than 1.
 
     Attributes:
-        held: the keys that are held apart.
-        others: all that is not under them.
-        total: units that were added.
+        held: The counters of each key that is held.
+        others: The counters of all other keys together.
+        error: The most units that any held key may have consumed before it entered.
 
     Cost:
-        No request; about 300 bytes a key that is held; a dictionary's access an addition, and where a key is pushed out
-        O(log capacity).
+        No request; about 300 bytes per held key; one dictionary access per addition, O(log capacity) where a key is
+        replaced.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -94,8 +94,8 @@ class HeavyHitters(Generic[K]):
         self.held: dict[K, Held] = {}
         self.others = Held(0.0, 0)
         self.error = 0.0
-        # Made when it is full: the least that a key has, a number that decides between equals, and the key. What is
-        # said of a key is then its units or fewer: it is put right when it comes up.
+        # A heap of (units, tie-breaker, key), built when the sketch is full. Units only grow, and an entry is not
+        # updated when they do: it is a lower bound, corrected when it reaches the top of the heap.
         self._least: list[tuple[float, int, K]] = []
         self._numbers = count()
 
@@ -103,11 +103,11 @@ class HeavyHitters(Generic[K]):
         """Add what a key consumed.
 
         Args:
-            key: which.
-            reported: units that the service reported, not negative.
-            estimated: units that no response said, not negative.
-            requests: reads or writes of it.
-            second: the time in whole seconds, for the peak.
+            key: The key.
+            reported: Units that the service reported, >= 0.
+            estimated: Units that no response reported, >= 0.
+            requests: Reads or writes of the key.
+            second: The time in whole seconds, for the peak.
         """
         held = self.held.get(key)
         if held is None:

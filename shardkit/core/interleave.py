@@ -1,4 +1,4 @@
-"""The order of an upload: one item of every partition key, then the next of every one, until all are out.
+"""The order of an upload: one item of each partition key in turn.
 
 Source: the guide, "Distribute Write Activity During Data Upload".
 """
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Interleave(Generic[T]):
-    """Queues, one for each partition key, served round-robin in the order in which their keys first came.
+    """One queue per partition key, served round-robin in the order in which the keys first came.
 
     Example::
 
@@ -24,11 +24,11 @@ class Interleave(Generic[T]):
             order.add(user, (user, message))
         order.take(4)  # U1.1 U2.1 U1.2 U2.2
 
-    Items of one partition key keep their order. Cost: O(1) for each item added and taken. Memory: what is held.
+    Items of one partition key keep their order. Cost: O(1) per item. Memory: the items that are queued.
     """
 
     def __init__(self) -> None:
-        # A queue of one is its item: in a window of 50,000 keys a deque each would take 30 MB.
+        # A queue of one item is the item itself: in a window of 50,000 keys, a deque each would take 30 MB.
         self._queues: dict[Hashable, Any] = {}
         self._turns: deque[Hashable] = deque()
         self._resting: set[Hashable] = set()
@@ -50,7 +50,7 @@ class Interleave(Generic[T]):
             queue.appendleft(item)
 
     def _queue(self, key: Hashable, item: T) -> deque[T] | None:
-        """Give the queue that an item goes into; None: it is the first, and is in."""
+        """Return the queue to add an item to; None: the item was the first, and has been added."""
         self._held += 1
         queues = self._queues
         if key not in queues:
@@ -63,7 +63,7 @@ class Interleave(Generic[T]):
         return queue
 
     def take(self, most: int, free: Callable[[T], bool] = lambda _: True) -> list[T]:
-        """Take the next items whose turn it is; a key whose first item is not ``free`` rests until it is woken."""
+        """Take up to ``most`` items in turn; a key whose first item is not ``free`` is skipped until ``wake``."""
         turns, queues = self._turns, self._queues
         items: list[T] = []
         left = most
@@ -87,7 +87,7 @@ class Interleave(Generic[T]):
         return items
 
     def wake(self, keys: Iterable[Hashable]) -> None:
-        """Let keys that rest have turns again, the next ones behind all others."""
+        """Give skipped keys turns again, after all other keys."""
         resting = self._resting
         if resting:
             for key in keys:
@@ -96,7 +96,7 @@ class Interleave(Generic[T]):
                     self._turns.append(key)
 
     def remove(self, key: Hashable, item: T) -> None:
-        """Take an item of this partition key out of turn; it costs a look at all that are before it."""
+        """Remove an item out of turn; costs a scan of the items before it."""
         queue = self._queues[key]
         if type(queue) is deque and len(queue) > 1:
             queue.remove(item)
@@ -108,6 +108,6 @@ class Interleave(Generic[T]):
         self._held -= 1
 
     def drain(self) -> list[T]:
-        """Take all that is held, also of keys that rest."""
+        """Take all items, of skipped keys too."""
         self.wake(tuple(self._resting))
         return self.take(self._held)

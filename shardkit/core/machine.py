@@ -1,15 +1,16 @@
-"""The one protocol of the pure rooms.
+"""The protocol between machines, which decide what to do, and drivers, which do it.
 
-A machine decides, a driver carries (:mod:`shardkit.runtime.drivers`). The rules:
+Machines do no I/O; drivers (:mod:`shardkit.runtime.drivers`) make no decisions. The rules:
 
 1. The driver asks ``next(now)``; the machine answers with one step and never blocks.
-2. ``Send``: start this request. The machine is asked again at once: requests run side by side, as many as it starts.
+2. ``Send``: start this request. The driver asks again at once, so requests run concurrently, as many as the machine
+   starts.
 3. ``Wait``: nothing to start now. Ask again when a response has come, or at ``until`` (seconds on the driver's
    clock), whichever is first.
-4. ``Done``: here is the result. Requests may still be under way: a machine that streams is asked again later.
-5. Every ``Send`` is answered once, in any order, by ``receive(send, answer, now)``: the response's wire form, or the
-   exception that the call ended in. What to do about an exception is the machine's decision.
-6. A machine that raises from ``next`` has failed; it is not asked again.
+4. ``Done``: the result. Requests may still be in flight: a machine that streams is asked again later.
+5. The driver answers every ``Send`` once, in any order, by ``receive(send, answer, now)``. The answer is the wire
+   response, or the exception that the call raised. The machine decides what to do about an exception.
+6. A machine that raises from ``next`` has failed and is not asked again.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ Answer = Response | Exception
 class Send:
     """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
 
-    ``paced``: the machine decides what a throttle means, and sees the first; botocore does not retry it. ``read``: a
-    pure function that makes of the response what the machine wants of it, called where the response comes in, so that
-    its wire form, the largest there is, does not wait for the machine's turn.
+    ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``read``: a pure
+    function that converts the response where it arrives, so that its wire form, which takes the most memory, is not
+    kept until the machine receives it.
     """
 
     operation: str
@@ -42,13 +43,13 @@ class Send:
     read: Callable[[Response], Any] | None = None
 
     def answer(self, response: Response) -> Any:
-        """Give the answer that the machine wants of a response."""
+        """Convert a response to the answer for the machine."""
         return response if self.read is None else self.read(response)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Start nothing until a response comes or the driver's clock shows ``until`` (None: until a response comes)."""
+    """Start nothing until a response comes, or until the driver's clock shows ``until`` if that is given."""
 
     until: float | None = None
 
@@ -67,21 +68,21 @@ class Machine(Protocol[T_co]):
     """What a driver can run."""
 
     def next(self, now: float) -> Step[T_co]:
-        """Decide the next step at the time ``now``."""
+        """Return the next step at the time ``now``."""
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         """Take the answer to an earlier ``Send``."""
 
 
 Program = Generator["Send | Wait | Machine[Any]", Any, T]
-"""A machine written in the order in which it happens: each ``yield`` hands over a request (and gets its response, or
-its exception raised), a wait, or another machine (and gets its result)."""
+"""A machine written as a generator. It yields a request (and gets the response, or its exception raised), a wait, or
+another machine (and gets its result)."""
 
 
 class Steps(Generic[T]):
-    """Runs a :data:`Program` as a machine: one thing after another.
+    """Runs a :data:`Program` as a machine.
 
-    ``begun``: what a program that was begun elsewhere has yielded, and waits for.
+    ``begun``: what the program has already yielded, if the caller has started it.
     """
 
     def __init__(self, program: Program[T], begun: Send | Wait | Machine[Any] | None = None) -> None:
@@ -94,7 +95,7 @@ class Steps(Generic[T]):
             self._advance(None)
 
     def next(self, now: float) -> Step[T]:
-        """Decide the next step at the time ``now``."""
+        """Return the next step at the time ``now``."""
         while self._result is None:
             if self._error is not None:
                 raise self._error
@@ -112,7 +113,7 @@ class Steps(Generic[T]):
             assert pending is not None
             try:
                 step = pending.next(now)
-            except Exception as error:  # noqa: BLE001 - the program decides, as with a call of its own
+            except Exception as error:  # noqa: BLE001 - the program handles it, as with its own calls
                 self._throw(error)
                 continue
             if not isinstance(step, Done):

@@ -1,8 +1,8 @@
-"""Pages in, items out in order.
+"""Merge the pages of shards into one ordered sequence of items.
 
-The order of a merged read is (sort key, shard, order within the shard), and descending its reverse. An item may be
-handed out once no shard that goes on can still bring one before it: once it is at or before the *bound*, the earliest
-of those shards' *frontiers* (how far each has been read).
+The order of a merged read is (sort key, shard, order within the shard); a descending read has the reverse order. A
+shard's *frontier* is the place up to which it has been read. The *bound* is the earliest frontier of the shards that
+have not ended: no later page can bring an item at or before it, so the items up to the bound can be released.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ from typing import Any, TypeAlias
 
 __all__ = ["Entry", "Merge", "Place"]
 
-# Any: what one table's sort keys are (str, Decimal or bytes; a tuple of them; an empty one without a sort key).
+# Any: str, Decimal or bytes; a tuple of these, empty without a sort key. All sort keys of one read have one type.
 Place: TypeAlias = "tuple[Any, int]"
-"""(sort key, the shard's number in order from 0)."""
+"""(sort key, index of the shard)."""
 Entry: TypeAlias = "tuple[Any, int, dict[str, Any]]"
-"""(sort key, the shard's number, item in Python values): an item that a shard brought, and where it stands."""
+"""(sort key, index of the shard, item in the caller's form)."""
 
 _sort_key = itemgetter(0)
 
 
 class Merge:
-    """Holds what the shards brought until its turn comes."""
+    """Buffers the items of all shards and releases them in order."""
 
     def __init__(self, shards: int, *, descending: bool = False) -> None:
         self._descending = descending
         self._runs: list[list[Entry]] = [[] for _ in range(shards)]
         self._silent = set(range(shards))
         self._frontiers: dict[int, Place] = {}
-        # Only a page of the shard that is the bound moves it: every other shard was read beyond it.
+        # The bound is computed only when it may have moved: with 200 shards, its minimum over all frontiers per page
+        # would be quadratic. A page moves a shard's own frontier, and only forward. So the bound moves only when the
+        # page is of the shard that sets it (every other shard was already read beyond it), or when a silent shard
+        # answers for the first time. While a shard is silent, nothing is released, because it may still bring the
+        # first item of all. ``_handed_out`` says that everything up to the current bound has been released.
         self._bound: Place | None = None
         self._moved = True
         self._handed_out = False
         self.brought = [0] * shards
-        """How many items each shard has brought."""
+        """The number of items received from each shard."""
         self.count = 0
-        """How many items are held."""
+        """The number of items buffered."""
 
     def add(self, number: int, entries: Sequence[Entry], frontier: Place | None) -> None:
-        """Take a page of a shard in its order; a frontier of None says that the shard has ended."""
+        """Add a page of a shard, in reading order; a frontier of None means that the shard has ended."""
         if number in self._silent or self._bound is None or self._bound[1] == number:
             self._silent.discard(number)
             self._moved = True
@@ -55,39 +59,34 @@ class Merge:
             self._frontiers[number] = frontier
 
     @property
-    def going_on(self) -> int:
-        """How many shards have not ended."""
-        return len(self._silent) + len(self._frontiers)
-
-    @property
     def frontiers(self) -> list[tuple[int, Place]]:
-        """The shards that go on, with how far each was read; first the one that holds the others back."""
+        """The shards that answered and have not ended, with their frontiers, the bound first."""
         return sorted(self._frontiers.items(), key=itemgetter(1), reverse=self._descending)
 
     @property
     def silent(self) -> bool:
-        """Whether a shard has not brought anything yet, not even its end."""
+        """Whether some shard has not answered yet."""
         return bool(self._silent)
 
     def goes_on(self, number: int) -> bool:
-        """Say whether a shard that was asked has not ended."""
+        """Return whether a shard has answered and not ended."""
         return number in self._frontiers
 
     def held_by(self, number: int) -> int:
-        """Say how many items of a shard are held."""
+        """Return how many items of a shard are buffered."""
         return len(self._runs[number])
 
     @property
     def held(self) -> list[Entry]:
-        """What has been brought and not handed out, in order."""
+        """The buffered items, in order."""
         return self._ordered([entry for run in self._in_order(self._runs) for entry in run])
 
     def not_after(self, place: Place, other: Place) -> bool:
-        """Say whether a place comes at or before another in the reading direction."""
+        """Return whether ``place`` is at or before ``other`` in the reading direction."""
         return place >= other if self._descending else place <= other
 
     def behind(self, place: Place) -> list[int]:
-        """The shards that go on and were not read as far as a place."""
+        """Return the shards that have not ended and were not read as far as ``place``."""
         return [
             number
             for number, frontier in self._frontiers.items()
@@ -95,7 +94,7 @@ class Merge:
         ]
 
     def bound(self) -> Place | None:
-        """Give the frontier that holds the others back; None: nobody does, all have ended."""
+        """Return the earliest frontier; None if all shards have ended."""
         if self._moved:
             places = self._frontiers.values()
             self._bound = (max(places) if self._descending else min(places)) if places else None
@@ -103,14 +102,14 @@ class Merge:
         return self._bound
 
     def up_to(self, places: Sequence[Place]) -> list[int]:
-        """Count, for each place, the items held at or before it."""
+        """Return, for each place, the number of buffered items at or before it."""
         held = sorted((entry[0], entry[1]) for run in self._runs for entry in run)
         if self._descending:
             return [len(held) - bisect_left(held, place) for place in places]
         return [bisect_right(held, place) for place in places]
 
     def release(self, limit: int | None = None) -> list[Entry]:
-        """Hand out, in order, at most ``limit`` of the items whose turn has come."""
+        """Return, in order, the items up to the bound, at most ``limit``, and drop them from the buffer."""
         bound = self.bound()
         if self._silent or self._handed_out:
             return []
@@ -129,7 +128,9 @@ class Merge:
         return ready
 
     def _turn(self, number: int, bound: Place | None) -> int:
-        """Count the items at the front of a shard's run whose turn has come."""
+        # Counts the items at the front of a shard's run that are up to the bound. Between equal sort keys the shard
+        # decides: the bound's own shard, and those before it in reading order, are up to the bound with items of that
+        # sort key; the shards after it are not. A descending run is sorted in reverse, which bisect cannot search.
         run = self._runs[number]
         if bound is None or not run:
             return len(run)
@@ -151,7 +152,7 @@ class Merge:
         return runs[::-1] if self._descending else runs
 
     def _ordered(self, entries: list[Entry]) -> list[Entry]:
-        # By sort key alone: the entries stand shard by shard in reading order, and Python's sort is stable both ways.
-        # Each shard's run is in order already, which is what that sort is fastest at.
+        # Sorting by sort key alone is enough: the entries come shard by shard in reading order, and Python's sort is
+        # stable, with ``reverse`` too. It is fast on runs that are already in order, as each shard's is.
         entries.sort(key=_sort_key, reverse=self._descending)
         return entries

@@ -1,4 +1,4 @@
-"""A token bucket in capacity units that may go into debt: what is asked for is never refused, only put off."""
+"""A token bucket in capacity units that may go into debt: requests are delayed, never refused."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from math import inf
 __all__ = ["TokenBucket"]
 
 
-_NOTHING = 1e-9  # units: what rounding leaves of a debt that is paid
+_NOTHING = 1e-9  # units; less than this is a rounding error
 
 
 class TokenBucket:
-    """Units that flow in at a rate, up to a burst; requests go while it is not in debt, whatever they take.
+    """A balance of units that grows at a rate up to a burst; while it is not negative, any request may go.
 
     Example::
 
         bucket = TokenBucket(rate=100)
-        bucket.take(250, now=0.0)          # goes at once, into debt
-        bucket.ready(now=0.0) == 2.5       # the next one waits until it is paid
+        bucket.take(250, now=0.0)          # goes at once, and leaves a debt
+        bucket.ready(now=0.0) == 2.5       # the next request waits until the debt is paid
 
     Args:
-        rate: Units a second, above 0; infinity: no limit.
-        burst: Units that are kept of what was not used.
-        balance: Units that it begins with.
-        debt: Seconds that it takes to pay a debt, at the most: what is more is forgiven.
-        now: When it begins, in seconds on the caller's clock; when it is first asked, if not given.
+        rate: Units a second, > 0; infinity for no limit.
+        burst: The most units that the balance can hold.
+        balance: The initial balance.
+        debt: The longest time, in seconds, that paying a debt may take; a larger debt is reduced to that.
+        now: The time at which the bucket starts, in seconds on the caller's clock; by default that of the first call.
 
-    So in any time ``t`` no more than ``rate × t + burst`` units are begun, and what the last request takes beyond. A
-    request larger than the burst does not wait for ever. Time that goes backwards brings nothing.
+    In any time ``t``, at most ``rate × t + burst`` units are taken, plus what the last request takes beyond the
+    balance. So a request larger than the burst does not wait forever. A clock that moves back adds no units.
     """
 
     __slots__ = ("_balance", "_burst", "_debt", "_rate", "_then")
@@ -47,13 +47,13 @@ class TokenBucket:
         return self._rate
 
     def change(self, rate: float, *, burst: float, now: float) -> None:
-        """Flow at another rate from now on; a debt stays."""
+        """Change the rate and the burst from now on; a debt stays."""
         self._flow(now)
         self._rate, self._burst = rate, burst
         self.take(0.0, now)
 
     def take(self, units: float, now: float) -> None:
-        """Take units, into debt if need be; fewer than 0 are given back."""
+        """Take units, going into debt if necessary; a negative number gives units back."""
         if now != self._then:
             self._flow(now)
         left = self._balance - units
@@ -62,9 +62,9 @@ class TokenBucket:
         self._balance = min(self._burst, left)
 
     def holds(self, units: float, now: float) -> bool:
-        """Say whether so many units can be taken now without debt; of more than the burst, whether it is full.
+        """Return whether ``units`` can be taken now without debt.
 
-        Of 0 units, which is what one says who does not know yet: whether anything is left.
+        For more units than the burst: whether the bucket is full. For 0 units (not known yet): whether any are left.
         """
         if now != self._then:
             self._flow(now)
@@ -74,13 +74,13 @@ class TokenBucket:
         return balance > 0 and balance >= min(units, self._burst) - _NOTHING
 
     def spare(self, now: float) -> float:
-        """Give the units that can be taken now without debt."""
+        """Return the units that can be taken now without debt."""
         if now != self._then:
             self._flow(now)
         return inf if self._rate == inf else self._balance
 
     def pays(self, units: float, now: float) -> bool:
-        """Take units if that makes no debt, and say whether."""
+        """Take units if that makes no debt; return whether they were taken."""
         if now != self._then:
             self._flow(now)
         if self._balance < units and self._rate != inf:
@@ -89,18 +89,18 @@ class TokenBucket:
         return True
 
     def halve(self, now: float) -> TokenBucket:
-        """Keep one half of it, and give the other as a bucket of its own: of the rate, the burst and what is left."""
+        """Halve the rate, burst and balance, and return a bucket with the other half."""
         self._flow(now)
         self._rate, self._burst, self._balance = self._rate / 2, self._burst / 2, self._balance / 2
         return self.copy(now)
 
     def copy(self, now: float) -> TokenBucket:
-        """Give a bucket like this one."""
+        """Return a copy."""
         self._flow(now)
         return TokenBucket(self._rate, burst=self._burst, balance=self._balance, debt=self._debt, now=now)
 
     def ready(self, now: float) -> float:
-        """Say when the next request may go: a time, not after ``now`` if it may at once."""
+        """Return the time when the next request may go; at most ``now`` if it may go at once."""
         self._flow(now)
         return now if self._balance >= -_NOTHING or self._rate == inf else now - self._balance / self._rate
 

@@ -1,4 +1,4 @@
-"""The sync and the async loop over a machine. They carry; they decide nothing (:mod:`shardkit.core.machine`)."""
+"""The sync and the async loop that run a machine (:mod:`shardkit.core.machine`)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]
 
 T = TypeVar("T")
 
-_LONGEST_WAIT = 86_400.0  # seconds; Python's own waits have a bound, and the machine is asked again in any case
+_LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the machine is asked again
 
 
 class _Loop(Generic[T]):
-    """What both loops know; an answer costs the same however many requests are under way."""
+    """The state of both loops. An answer costs O(1), however many requests are in flight."""
 
     def __init__(self, machine: Machine[T], clock: Callable[[], float]) -> None:
         self._machine = machine
         self._clock = clock
-        # Handed out by the machine and not under way: not yet, or no longer because they were interrupted or cancelled.
-        # They are (again) sent when the loop runs, so that the machine gets its answers.
+        # Requests that the machine has issued but that are not in flight: not sent yet, or interrupted before they were
+        # answered. The loop sends them (again), because the machine expects one answer per request.
         self._unsent: deque[Send] = deque()
 
     def _step(self) -> Wait | Done[T]:
@@ -41,7 +41,7 @@ class _Loop(Generic[T]):
         return step
 
     def _alone(self, step: Wait | Done[T], under_way: int) -> Send | None:
-        # A request may hang, so one that runs in the loop itself must be all that the machine waits for.
+        # A request may hang, so the loop itself may run it only if the machine waits for nothing else.
         alone = len(self._unsent) == 1 and not under_way and isinstance(step, Wait) and step.until is None
         return self._unsent[0] if alone else None
 
@@ -50,14 +50,14 @@ class _Loop(Generic[T]):
 
     def _left(self, step: Wait, under_way: int) -> float | None:
         seconds = None if step.until is None else min(max(0.0, step.until - self._clock()), _LONGEST_WAIT)
-        assert under_way or seconds is not None, "a machine waits for a response, and no request is under way"
+        assert under_way or seconds is not None, "the machine waits for a response, but no request is in flight"
         return seconds
 
 
 class Driver(_Loop[T]):
-    """Runs a machine with threads; a request that is alone runs on the caller's own thread.
+    """Runs a machine with threads; a single request runs on the caller's thread.
 
-    ``waiting`` makes a context for each time that is spent waiting: there an interruption tears nothing.
+    ``waiting`` makes a context manager that is entered for each wait, where an interruption is safe.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Driver(_Loop[T]):
         self._ended: SimpleQueue[Future[Answer]] = SimpleQueue()
 
     def run(self) -> T:
-        """Carry on until the machine is done; a machine that streams can be run again."""
+        """Run the machine to its next result; a machine that streams can be run again."""
         try:
             return self._run()
         except BaseException:
@@ -119,7 +119,7 @@ class Driver(_Loop[T]):
             with self._waiting():
                 future = self._ended.get(timeout=seconds)
             while True:
-                # None: close() put it in a second time.
+                # None: close() added the future a second time.
                 send = self._under_way.pop(future, None)
                 if send is not None and future.cancelled():
                     self._unsent.append(send)
@@ -130,16 +130,16 @@ class Driver(_Loop[T]):
             return
 
     def close(self) -> None:
-        """Start nothing more; what is under way is left to end by itself."""
-        # A copy: it may be closed while another thread runs it.
+        """Cancel requests that have not started; those in flight end by themselves."""
+        # A copy, because another thread may be running the driver.
         for future in list(self._under_way):
             if not future.cancel():
-                # An interruption may have come just when this one was taken from the queue.
+                # An interruption may have come just after this future was taken from the queue: add it again.
                 future.add_done_callback(self._ended.put)
 
 
 class AsyncDriver(_Loop[T]):
-    """Runs a machine with asyncio tasks; a request that is alone runs in the caller's own task."""
+    """Runs a machine with asyncio tasks; a single request runs in the caller's task."""
 
     def __init__(
         self,
@@ -157,9 +157,9 @@ class AsyncDriver(_Loop[T]):
         self._woken: asyncio.Future[None] | None = None
 
     async def run(self) -> T:
-        """Carry on until the machine is done; a machine that streams can be run again.
+        """Run the machine to its next result; a machine that streams can be run again.
 
-        Cancelled, it leaves what is under way to be carried on with, or to ``close``.
+        When cancelled, it leaves requests in flight: call ``run`` again to continue, or ``close``.
         """
         try:
             return await self._run()
@@ -199,7 +199,7 @@ class AsyncDriver(_Loop[T]):
             await asyncio.wait((self._woken,), timeout=seconds)
         while self._ended:
             task = self._ended.popleft()
-            # None: close() cancelled it.
+            # None: close() cancelled the task.
             send = self._under_way.pop(task, None)
             if send is not None and task.cancelled():
                 self._unsent.append(send)
@@ -207,7 +207,7 @@ class AsyncDriver(_Loop[T]):
                 self._answered(send, task.result())
 
     def close(self) -> None:
-        """Start nothing more and cancel what is under way."""
+        """Cancel all requests in flight."""
         for task in self._under_way:
             task.cancel()
         self._unsent.extend(self._under_way.values())
@@ -215,7 +215,7 @@ class AsyncDriver(_Loop[T]):
 
 
 def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Answer]:
-    """Send requests in wire form through a boto3 client, the user's event handlers included."""
+    """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
     prepare(client)
 
     def send(request: Send) -> Answer:
@@ -231,7 +231,7 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
 
 
 def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Awaitable[Answer]]:
-    """Send requests in wire form through an aiobotocore client."""
+    """Return a function that sends wire requests through an aiobotocore client."""
     prepare(client)
 
     async def send(request: Send) -> Answer:

@@ -1,36 +1,38 @@
 """Every botocore handler that shardkit registers, in one place and one order.
 
-Six handlers a client, each registered once, in the order in which a call meets them (2 and 3 only where shardkit makes
-calls of its own, :func:`prepare`):
+Six handlers per client, each registered once. A call meets them in this order; 2 and 3 are registered only on clients
+that shardkit makes calls on itself (:func:`prepare`):
 
-1. ``before-parameter-build`` (last of all): a call of shardkit's own gets its parameters, in wire form; observers see
-   them. botocore validates all that carries no attribute values, and for those that do is shown empty ones: it would
-   validate and write each value in twice the time of all the rest. Wire form, so a resource's client, which would
-   serialize values again, and a plain client behave alike.
-2. ``before-call.*.*`` (first of all): shardkit writes the body itself; the user's handlers see what goes out.
-3. ``before-parse`` (last of all, once an attempt): shardkit reads the body of a successful answer itself, botocore's
-   parser only its headers. A body that is no answer of DynamoDB (a proxy's page, ``{}`` for a Query) becomes an error
-   of status 502.
-4. ``needs-retry.dynamodb`` (first, once an attempt): observers see what failed. A throttle of a call whose pace
-   shardkit decides is raised at once, as the client would have raised it after its last retry. Other errors keep
-   botocore's retries; a 502 of shardkit's own becomes the response's status, so that it is retried as one.
-5. ``after-call.*.*`` (first of all): observers see the response; a call of shardkit's own takes its attribute values
-   out, before a resource's handler would deserialize them.
-6. ``after-call-error.*.*`` (first): observers see a call that ends without an answer.
+1. ``before-parameter-build`` (last): puts the parameters of shardkit's own call in, as wire values, and shows them to
+   observers. botocore validates everything except attribute values. It sees empty values instead of those, because it
+   would take twice the time of all the rest to validate and serialize them. And with wire values, a resource's client,
+   which would serialize values again, behaves like a plain client.
+2. ``before-call.*.*`` (first): writes the request's body, so that the user's handlers see the real body.
+3. ``before-parse`` (last; once per attempt): reads the body of a successful answer; botocore's parser reads only the
+   headers. A body that is not an answer of DynamoDB (a proxy's page, ``{}`` for a Query) becomes an error with status
+   502.
+4. ``needs-retry.dynamodb`` (first; once per attempt): shows failed attempts to observers. If shardkit decides the pace
+   of the call, a throttle is raised at once, as the client would after its last retry. Other errors keep botocore's
+   retries; shardkit's own 502 becomes the response's status, so that botocore retries it.
+5. ``after-call.*.*`` (first): shows the response to observers. For shardkit's own call, it takes the attribute values
+   out of the response before a resource's handler deserializes them.
+6. ``after-call-error.*.*`` (first): shows calls that ended without an answer to observers.
 
-Where a budget is attached there is one more: ``before-call`` (last of all), so that a call waits when all is ready but
-for its signature, and one that another handler answers does not wait.
+A budget adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a call that
+another handler answers does not wait.
 
-All are inert for calls that are neither shardkit's own nor observed. botocore emits from the most specific event name
-to the least, wildcards first, so ``*.*`` comes before every handler of the user's, and a bare name after all.
-``before-parse`` and ``needs-retry`` are in no documentation, nor is that order: tests/functional/test_events.py notices
-a change. Where ``before-parse`` is not emitted, or an answer is not as expected, botocore's parser reads it: the same,
-only slower (and binary as bytes, not as base64 text).
+Calls that are neither shardkit's own nor observed pass all handlers unchanged.
 
-``before-parse`` does not say which call it is about. What is under way in this context does: every call on the client
-begins with ``before-parameter-build``, which notes it, or notes that it is not shardkit's; and an own call that ends,
-however it ends, puts back what was noted before it. So a call that a handler makes in the middle of another one is
-never taken for it; at worst the outer one is read by botocore.
+The order matters. botocore calls handlers from the most specific event name to the least, wildcards first, so a handler
+for ``*.*`` runs before all of the user's handlers, and one for the bare event name after all. Neither this order nor
+``before-parse`` and ``needs-retry`` are documented: tests/functional/test_events.py fails if they change. If
+``before-parse`` is not emitted, or an answer is not as expected, botocore's parser reads it: slower, with the same
+result (except that binary values are bytes, not base64 text).
+
+The arguments of ``before-parse`` do not identify the call. So ``before-parameter-build``, with which every call begins,
+records in a ContextVar whether the call is shardkit's own, and an own call restores the previous value when it ends. A
+call that a user's handler makes inside another call is therefore never mistaken for it; at worst, botocore's parser
+reads the answer of the outer call.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ _REQUIRED: dict[str, dict[str, type]] = {
     "Query": {"Items": list, "Count": int},
     "Scan": {"Items": list, "Count": int},
 }
-"""What every answer has (API reference, and on the wire of all engines); without it, botocore shows an empty answer."""
+"""The members of every answer (API reference; sent by all engines). botocore shows answers without them as empty."""
 _NO_SUCCESS = 300
 _BAD_GATEWAY = 502
 _SHOWN_BYTES = 100
@@ -81,9 +83,9 @@ _SHOWN_BYTES = 100
 class OwnCall(Call):
     """A call that shardkit makes.
 
-    ``paced``: shardkit decides what a throttle means, from the first on. ``shown``: the parameters that botocore has
-    once the call began, without values. ``written``: shardkit wrote its body. ``taken``: what was taken out of its
-    response, in wire form.
+    ``paced``: shardkit handles throttles, from the first on. ``shown``: botocore's parameters, without values; None
+    until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts taken out of the response, as wire
+    values.
     """
 
     paced: bool = False
@@ -92,15 +94,15 @@ class OwnCall(Call):
     taken: dict[str, Any] = field(default_factory=dict)
 
     def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
-        """Put the response together again."""
+        """Return the response with the parts taken out of it."""
         if self.shown is None:
             raise ConfigurationError(
-                f"{self.operation} on {sorted(_tables(self.params))} went out without its parameters, because an event "
-                "handler of the client changed the table that it names; wrap the table under its real name"
+                f"TableName: {self.operation} on {sorted(_tables(self.params))} was sent without its parameters: an "
+                "event handler of the client changed the table name; wrap the table under its real name"
             )
         answer = {**returned, **self.taken}
         if "Error" in answer or not self.answered_by(answer):
-            # botocore has read it, or did not take shardkit's word for its status: too late to be retried there.
+            # botocore's parser read the body, or ignored the status 502: too late for botocore's retries.
             metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": _BAD_GATEWAY}
             error = returned.get("Error") or _no_answer(self.operation, returned)
             refusal: Any = {"Error": error, "ResponseMetadata": metadata}
@@ -108,7 +110,7 @@ class OwnCall(Call):
         return answer
 
     def answered_by(self, body: Any) -> bool:
-        """Say whether a body, as JSON has it, is an answer to this call."""
+        """Return whether a JSON body is an answer to this call."""
         required = _REQUIRED.get(self.operation, {})
         return isinstance(body, dict) and all(
             isinstance(body.get(name), kind)
@@ -118,7 +120,7 @@ class OwnCall(Call):
 
 
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the part of wire parameters that is no attribute value: what tracing tools read before ours are put in."""
+    """Return the parameters without attribute values that tracing tools read before handler 1 runs."""
     shown = {name: params[name] for name in ("TableName", "IndexName") if name in params}
     if "RequestItems" in params:
         shown["RequestItems"] = {
@@ -133,7 +135,7 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
 
 
 def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
-    # A whole request is that of a user's handler which runs before this one, and makes a call of its own.
+    # A request with values comes from a user's handler that runs before handler 1 and makes its own call.
     requests = params.get("RequestItems", {}).values()
     whole = not _WHOLE.isdisjoint(params) or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
     return not whole and _tables(call.params) == _tables(params)
@@ -144,7 +146,7 @@ def _no_values(_: Any) -> dict[str, Any]:
 
 
 def _no_requests(tables: Mapping[str, Any]) -> dict[str, Any]:
-    # The model asks for at least one of each.
+    # The model requires at least one of each.
     return {table: [{}] if isinstance(part, list) else {**part, "Keys": [{}]} for table, part in tables.items()}
 
 
@@ -157,7 +159,7 @@ def _no_operands(conditions: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# Every parameter that carries attribute values, and what botocore validates in its place.
+# Every parameter with attribute values, and what botocore validates instead.
 _STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
     **dict.fromkeys(("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"), _no_values),
     **dict.fromkeys(("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter"), _no_operands),
@@ -166,7 +168,7 @@ _STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 
 def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
-    # What is no mapping where one belongs is shown as it is: botocore refuses it.
+    # A value that should be a mapping and is not stays: botocore refuses it.
     return {
         name: _STAND_INS[name](value) if name in _STAND_INS and isinstance(value, Mapping) else value
         for name, value in params.items()
@@ -196,16 +198,16 @@ class _Handlers:
         self.observers: tuple[Observer, ...] = ()
         self.prepared = False
         self.holding = False
-        # Weak: the client holds its handlers.
+        # Weak, because the client references its handlers.
         self._client = weakref.ref(client)
 
     def begin(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
         own = _announced.get()
         call: Call
         if own is not None and self.prepared and own.operation == model.name and _is_ours(params, own):
-            # From here on the mark is spent: a call that one of the user's handlers makes is not ours.
+            # The mark is used up: a call that a user's handler makes from here on is not shardkit's own.
             _announced.set(None)
-            # What one of the user's handlers added to every request stays, where shardkit does not say it itself.
+            # Keep parameters that a user's handler added, unless shardkit sets them itself.
             own.params, own.shown = {**params, **own.params}, params
             call = own
         else:
@@ -239,8 +241,8 @@ class _Handlers:
         if isinstance(call, OwnCall) and call.shown is not None and call.operation in _ITEM_OPERATIONS:
             if not params["body"].startswith(b"{"):
                 raise ConfigurationError(
-                    f"this botocore does not write {call.operation} as JSON, and shardkit has no other form; take an "
-                    "older boto3, or a newer shardkit"
+                    f"this botocore does not write {call.operation} as JSON, which shardkit requires; use an older "
+                    "boto3 or a newer shardkit"
                 )
             params["body"] = encode({**call.shown, **call.params})
             call.written = True
@@ -258,8 +260,8 @@ class _Handlers:
         of_items = call.operation in _ITEM_OPERATIONS
         if of_items and not call.written:
             raise ConfigurationError(
-                f"{call.operation} on {sorted(_tables(call.params))} went out without its values, because the client "
-                "did not emit before-call; give shardkit a client whose events are botocore's"
+                f"{call.operation} on {sorted(_tables(call.params))} was sent without its values, because the client "
+                "did not emit before-call; use a client with botocore's events"
             )
         if response_dict["status_code"] >= _NO_SUCCESS:
             return
@@ -272,7 +274,7 @@ class _Handlers:
             error = _no_answer(call.operation, content)
             response_dict.update(status_code=_BAD_GATEWAY, body=orjson.dumps({"message": error["Message"]}))
         elif of_items:
-            # As botocore's parser, which drops what is null and what the model does not know.
+            # Like botocore's parser, drop members that are null or not in the model.
             known = operation_model.output_shape.members
             customized_response_dict[_BODY] = {
                 name: value for name, value in body.items() if value is not None and name in known
@@ -305,7 +307,7 @@ class _Handlers:
             return
         parsed.setdefault("ResponseMetadata", {})["RetryAttempts"] = attempts - 1
         show(call, parsed)
-        # No value that a handler returns says "do not retry"; an exception ends the call.
+        # No return value of a handler means "do not retry"; an exception ends the call.
         raise client.exceptions.from_code(code)(parsed, operation.name)
 
     def end(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
@@ -315,13 +317,13 @@ class _Handlers:
         if _BODY in parsed:
             parsed.update(parsed.pop(_BODY))
         show(call, parsed)
-        # An error is raised as it was parsed, with the item that it may carry.
+        # An error is raised as parsed, with the item that it may contain.
         if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
 
     def give_up(self, exception: Exception, context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
-        # An error that the service answered with was observed where it was read.
+        # Errors that the service returned were observed in ``end`` or ``stop``.
         if call is not None and not isinstance(exception, ClientError):
             show(call, _lost(exception))
 
@@ -331,7 +333,7 @@ def _lost(exception: BaseException | None) -> dict[str, Any]:
 
 
 def _read_leniently(content: bytes) -> Any:
-    """Read what orjson refuses and botocore's parser does not (unpaired surrogates); None: it is no JSON at all."""
+    """Read JSON that orjson refuses and botocore's parser accepts (unpaired surrogates); None if it is not JSON."""
     try:
         return json.loads(content.decode())
     except (RecursionError, ValueError):
@@ -339,12 +341,12 @@ def _read_leniently(content: bytes) -> Any:
 
 
 def _no_answer(operation: str, given: object) -> dict[str, str]:
-    """Give the error of an attempt that brought something else: botocore's parser would make an empty answer of it."""
+    """Return the error for a body that is not an answer; botocore's parser would return an empty answer."""
     shown = repr(given[:_SHOWN_BYTES] if isinstance(given, bytes) else given)
     return {
         "Code": str(_BAD_GATEWAY),
-        "Message": f"HTTP 200, but no answer of DynamoDB to {operation}: {shown:.400}; find out what answers in its "
-        "place at this endpoint (a proxy, a login page, a stub)",
+        "Message": f"HTTP 200, but not a DynamoDB answer to {operation}: {shown:.400}; find out what answers at this "
+        "endpoint (a proxy, a login page, a stub)",
     }
 
 
@@ -353,7 +355,7 @@ _lock = threading.Lock()
 
 
 def prepare(client: Any) -> None:
-    """Register the handlers of shardkit's own calls on a client, once."""
+    """Register the handlers for shardkit's own calls on a client, once."""
     handlers, events = _handlers(client), client.meta.events
     with _lock:
         if not handlers.prepared:
@@ -363,7 +365,7 @@ def prepare(client: Any) -> None:
 
 
 def observe(client: Any, observer: Observer) -> None:
-    """Let an observer see the client's calls from now on."""
+    """Add an observer of the client's calls."""
     handlers, events = _handlers(client), client.meta.events
     with _lock:
         if not any(known is observer for known in handlers.observers):
@@ -378,9 +380,9 @@ def observe(client: Any, observer: Observer) -> None:
 def carried(
     client: Any, call: Call, carry: Callable[[Call], tuple[dict[str, Any] | Exception, list[dict[str, Any]]]]
 ) -> dict[str, Any] | Exception:
-    """Let the client's observers see a call that another process makes for it.
+    """Show a call that another process makes to the client's observers.
 
-    ``carry`` makes it, and gives its answer, and what its attempts met that failed, as error responses.
+    ``carry`` makes the call and returns its answer, and the error responses of its failed attempts.
     """
     call.observers = _handlers(client).observers
     for observer in call.observers:
@@ -401,7 +403,7 @@ def carried(
 
 
 def unobserve(client: Any, observer: Observer) -> None:
-    """Let an observer see no more calls."""
+    """Remove an observer."""
     handlers = _handlers(client)
     with _lock:
         handlers.observers = tuple(known for known in handlers.observers if known is not observer)

@@ -1,4 +1,4 @@
-"""Ctrl-C during a load: held back for the moment in which an answer is taken in, so that none is half taken in."""
+"""Delay Ctrl-C during a load while an answer is processed, so that none is half processed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Interruptions"]
 
 
 class Interruptions:
-    """Holds SIGINT back, as a context manager, but for the times that are spent ``waiting``.
+    """A context manager that delays SIGINT, except while ``waiting``.
 
     Example::
 
@@ -22,10 +22,10 @@ class Interruptions:
             item = take()
             with interruptions.waiting():
                 time.sleep(1)  # Ctrl-C is raised here
-            put(item)          # and not between these two; it is raised where the block ends
+            put(item)          # not here; it is raised at the end of the outer block
 
-    A second one is not held back. What is done about SIGINT in the end is what the program has set. Where that is none
-    of Python's handlers, and in other threads than the main one, which get no signals, this does nothing.
+    A second SIGINT is not delayed. Delayed signals go to the handler that the program has set. In threads other than
+    the main one, which receive no signals, and if the handler is not a Python function, this does nothing.
 
     Cost: 1 µs.
     """
@@ -48,7 +48,7 @@ class Interruptions:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let through what comes, and what was held back."""
+        """Deliver a delayed SIGINT, and any that comes in this block."""
         self._waiting = True
         try:
             self._deliver()

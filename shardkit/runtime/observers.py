@@ -1,4 +1,4 @@
-"""A call of a client as shardkit's own rooms see it: who observes it, and who decides when it goes."""
+"""Calls of a client as meters and budgets see them: observers, and holders that delay calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Call", "Holder", "Observer", "hold", "holders_of", "show"]
 
 @dataclass
 class Call:
-    """One API call, with botocore's own retries inside, and who observes it: from its first event to its last."""
+    """One API call, botocore's retries included, and its observers."""
 
     operation: str
     params: dict[str, Any]
@@ -26,37 +26,37 @@ class Call:
 
 
 class Observer(Protocol):
-    """What sees every call of a client: a meter, for one."""
+    """Sees every call of a client; for example a meter."""
 
     def before(self, call: Call) -> None:
-        """See the request's wire parameters; may add to them."""
+        """See the request's wire parameters; may add parameters."""
 
     def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """See what an attempt met, as an error response; botocore may or may not try again."""
+        """See the error response of a failed attempt; botocore may retry it."""
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """See the wire response (or the error, under ``Error``); may take out what it had asked for."""
+        """See the wire response (or the error, under ``Error``); may remove what it had requested."""
 
 
 class Holder(ABC):
-    """An observer that also decides when a call goes: a budget. botocore's retries inside the call do not ask it."""
+    """An observer that also delays calls, such as a budget. It is not asked about botocore's retries."""
 
     @abstractmethod
     def hold(self, call: Call) -> None:
-        """Let the call wait here until it may go; an exception refuses it."""
+        """Wait until the call may go; raise to refuse it."""
 
     @abstractmethod
     async def hold_async(self, call: Call) -> None:
-        """Let a call of an async client wait."""
+        """Do the same for a call of an async client."""
 
     @abstractmethod
     def release(self, call: Call) -> None:
-        """See that a call does not go, because it was refused or given up while it waited."""
+        """See that a call was not sent, because it was refused or cancelled while it waited."""
 
 
 @contextmanager
 def holders_of(call: Call) -> Iterator[list[Holder]]:
-    """Give those who hold a call; should it not go, all of them let go of it."""
+    """Yield a call's holders; if the block raises, all of them release the call."""
     holders: list[Holder] = [observer for observer in call.observers if isinstance(observer, Holder)]
     try:
         yield holders
@@ -67,7 +67,7 @@ def holders_of(call: Call) -> Iterator[list[Holder]]:
 
 
 def hold(call: Call) -> None:
-    """Let a call wait here for all who hold it, one after another."""
+    """Wait for each of a call's holders in turn."""
     with holders_of(call) as holders:
         for holder in holders:
             holder.hold(call)
@@ -75,6 +75,6 @@ def hold(call: Call) -> None:
 
 def show(call: Call, parsed: dict[str, Any]) -> None:
     """Show a call's response, or its error, to its observers."""
-    # Last in, first out: who asked last takes out first.
+    # In reverse order: the last observer to add parameters is the first to remove its part of the response.
     for observer in reversed(call.observers):
         observer.after(call, parsed)

@@ -1,4 +1,4 @@
-"""What a face runs programs and machines with: a client, how many requests side by side, and threads or tasks."""
+"""Runners: run programs and machines over a client, with threads or tasks."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ _log = logging.getLogger("shardkit")
 
 
 def draw_from(rng: random.Random | None) -> Callable[[], float]:
-    """Give what draws random suffixes and jitter."""
+    """Return the function that draws random suffixes and jitter."""
     if rng is None:
         rng = random.Random()  # noqa: S311 - spreads load, keeps no secret
     if not isinstance(rng, random.Random):
-        raise ConfigurationError(f"rng={rng!r:.100} is no random.Random; give one, or leave it out")
+        raise ConfigurationError(f"rng: must be a random.Random, got {rng!r:.100}")
     return rng.random
 
 
 def log_retry(operation: str, table: str, what: str, code: str, wait: float | None) -> None:
-    """Log what a fan-out asks again, or gives up."""
+    """Log a fan-out's retry, or that it gives up."""
     if wait is None:
         _log.debug("%s on table %s, %s: %s; given up", operation, table, what, code)
     else:
-        _log.debug("%s on table %s, %s: %s; asked again in %.3f s", operation, table, what, code, wait)
+        _log.debug("%s on table %s, %s: %s; retry in %.3f s", operation, table, what, code, wait)
 
 
 class _Thread(threading.local):
-    """How many fan-outs the current thread is in, each in a request of the one before."""
+    """How many nested fan-outs the current thread is in, each started in a request of the one before."""
 
     depth = 0
 
@@ -74,25 +74,25 @@ class _Runner:
         self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
-        """Say how many requests may run at once: what was given, or as many as botocore pools connections."""
+        """Return the number of concurrent requests: as given, or as many as botocore pools connections."""
         if given is None:
             return int(self.client.meta.config.max_pool_connections)
         return check_side_by_side(name, given)
 
 
 class Transport(Protocol):
-    """What a driver's requests go through."""
+    """Sends a driver's requests."""
 
     @property
     def send(self) -> Callable[[Send], Answer]:
-        """Send a request, and give its answer."""
+        """The function that sends a request and returns its answer."""
 
     def executor(self) -> Executor:
-        """Give the threads that do that."""
+        """Return the threads that send."""
 
 
 class Runner(_Runner):
-    """Runs them on the caller's thread and a pool of threads; clock, sleep and pool can be put in their places."""
+    """Runs programs and machines on the caller's thread and a pool of threads."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
@@ -100,15 +100,15 @@ class Runner(_Runner):
     def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
         super().__init__(client, programs, max_concurrency)
         self.send = transport(client, lambda: programs.sharding)
-        # By process: a lock that another thread held when the process was forked stays locked in the child.
+        # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
 
     def executor(self) -> Executor:
-        """Give the pool, made when a fan-out first needs it, and anew after a fork (which takes no threads along).
+        """Return the pool of threads, made on first use, and again after a fork (which does not copy threads).
 
-        A fan-out that an event handler starts in a request of another one has a pool of its own: in the same it would
-        wait for threads that wait for it.
+        A fan-out that an event handler starts in a request of another fan-out uses another pool: in the same one, it
+        would wait for threads that wait for it.
         """
         process, depth = os.getpid(), _thread.depth
         with self._locks.setdefault(process, threading.Lock()):
@@ -128,7 +128,7 @@ class Runner(_Runner):
         through: Transport | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Driver[T]:
-        """Give a driver over the client, or through another transport."""
+        """Return a driver over the client, or over another transport."""
         to, given = through or self, clock_of(self.client)
         return Driver(
             machine,
@@ -143,7 +143,7 @@ class Runner(_Runner):
         """Run a program to its result."""
         try:
             step = next(program)
-            # One request after another is sent from here: only what waits or fans out needs a driver.
+            # Send single requests directly: only waits and fan-outs need a driver.
             while isinstance(step, Send):
                 answer = self.send(step)
                 step = program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
@@ -158,7 +158,7 @@ class Runner(_Runner):
 
 
 class AsyncRunner(_Runner):
-    """Runs them as asyncio tasks; clock and sleep can be put in their places."""
+    """Runs programs and machines as asyncio tasks."""
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
@@ -168,7 +168,7 @@ class AsyncRunner(_Runner):
         self._send = async_transport(client, lambda: programs.sharding)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
-        """Give a driver over the client."""
+        """Return a driver over the client."""
         given = clock_of(self.client)
         return AsyncDriver(
             machine, self._send, clock=given or self.clock, sleep=given.sleep_async if given else self.sleep
@@ -192,41 +192,41 @@ class AsyncRunner(_Runner):
 
 
 class Clock(Protocol):
-    """What gives the time, in seconds, and waits."""
+    """A clock that also waits."""
 
     def __call__(self) -> float:
-        """Give the time."""
+        """Return the time in seconds."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait in a thread."""
 
     async def sleep_async(self, seconds: float) -> None:
         """Wait in a task."""
 
 
-_clocks: WeakKeyDictionary[Any, tuple[Clock, int]] = WeakKeyDictionary()  # and how many hold the client to it
+_clocks: WeakKeyDictionary[Any, tuple[Clock, int]] = WeakKeyDictionary()  # and the number of on_clock() blocks
 _lock = threading.Lock()
 
 
 def clock_of(client: Any) -> Clock | None:
-    """Give the clock that a client was given; None: the machine's."""
+    """Return the clock that a client is on; None: the machine's."""
     clock, _ = _clocks.get(client, (None, 0))
     return clock
 
 
 @contextmanager
 def on_clock(client: Any, clock: Clock) -> Iterator[None]:
-    """Let shardkit's own loops over a client live in a clock's time.
+    """Use a clock for shardkit's waits on a client within the block.
 
     Raises:
-        ConfigurationError: the client is on another clock already.
+        ConfigurationError: The client is on another clock already.
     """
     with _lock:
         before, held = _clocks.get(client, (clock, 0))
         if before is not clock:
             raise ConfigurationError(
-                f"the client is on a clock already ({before!r:.100}), got {clock!r:.100}; give the same clock= to all "
-                "that is simulated on one client"
+                f"clock: the client is already on {before!r:.100}, got {clock!r:.100}; use one clock for a client's "
+                "simulations"
             )
         _clocks[client] = clock, held + 1
     try:
@@ -239,10 +239,10 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
 
 
 def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
-    """Return the runner of a ShardedTable, or one for a boto3 ``Table``, whose keys stay as they are.
+    """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: ``table`` is neither.
     """
     runner = getattr(table, "runner", None)
     return runner if isinstance(runner, Runner) else table_runner(table, Unsharded(), max_concurrency=max_concurrency)
@@ -256,14 +256,14 @@ def table_runner(
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
 ) -> Runner:
-    """Make the runner of a boto3 ``Table`` that a strategy shards.
+    """Return a runner for a boto3 ``Table`` with a strategy.
 
     Raises:
-        ConfigurationError: It is not a boto3 ``Table``, or an argument cannot work.
+        ConfigurationError: ``table`` is not a boto3 ``Table``, or another argument is invalid.
     """
     meta = getattr(table, "meta", None)
     if not hasattr(meta, "client") or not hasattr(table, "name"):
         raise ConfigurationError(
-            f"table is {table!r:.100}, not a boto3 Table; give boto3.resource('dynamodb').Table('…')"
+            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
         )
     return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)

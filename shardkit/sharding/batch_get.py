@@ -1,4 +1,4 @@
-"""Reading many items by key: chunks of 100, what comes back unprocessed asked for again."""
+"""Read many items by key, in chunks of 100; unprocessed keys are requested again."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BATCH_GET_KEYS = 100
 """Keys in one BatchGetItem (API reference)."""
 
 Lookup: TypeAlias = tuple[WireItem, "int | None"]
-"""A logical primary key, and the shard to look in."""
+"""A logical primary key, and the shard to read it from."""
 
 
 class BatchGet:
-    """Reads places; its result is itself, with ``found`` in the order of the places, and ``unprocessed``."""
+    """Reads items; the result is the machine itself, with ``found`` and ``unprocessed``."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BatchGet:
         self.unprocessed: list[Lookup] = []
 
     def next(self, now: float) -> Step[BatchGet]:
-        """Ask, wait, or give the items."""
+        """Request, wait, or end."""
         if self._deadline is None:
             self._deadline = now + (inf if self._fan_out.timeout is None else self._fan_out.timeout)
         if now >= self._deadline and (self._asked or self._chunks):
@@ -101,10 +101,10 @@ class BatchGet:
         self._errors.update((self._stored[self._id(key)][0][1], error) for key in keys)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a chunk's items, and put back what was not processed."""
+        """Take a chunk's items; queue its unprocessed keys again."""
         chunk = self._asked.pop(send, None)
         if chunk is None:
-            return  # it came after the deadline
+            return  # it arrived after the deadline
         if isinstance(answer, Exception):
             if is_transient(answer) and self._tries < ATTEMPTS:
                 self._again(chunk, answer, now)
@@ -116,7 +116,7 @@ class BatchGet:
         if self._asks not in {None, "NONE"}:
             for consumed in answer.get("ConsumedCapacity", ()):
                 self.consumed = add_consumed(self.consumed, consumed)
-        # Keyed by the table's name or its ARN: one table was asked, so all that is there is its.
+        # The answer's key is the table's name or its ARN; only one table was requested.
         items = [item for of_table in answer.get("Responses", {}).values() for item in of_table]
         left = [key for of_table in answer.get("UnprocessedKeys", {}).values() for key in of_table["Keys"]]
         for item in items:
@@ -131,7 +131,7 @@ class BatchGet:
 
     @property
     def found(self) -> list[tuple[Lookup, WireItem]]:
-        """The items that exist, stored form, each with its place, in the order of the places."""
+        """The items that exist, as stored, each with its place, in the order of the places."""
         return [
             (place, {name: value for name, value in self._items[id_].items() if name not in self._hidden})
             for id_, (place, _) in self._stored.items()
@@ -139,12 +139,12 @@ class BatchGet:
         ]
 
     def raise_unprocessed(self) -> None:
-        """Refuse an answer that is not whole."""
+        """Raise if keys were left unprocessed."""
         if self.unprocessed:
             shards = [shard for _, shard in self.unprocessed]
             raise ShardQueryError(
-                f"the service left {len(shards)} keys unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}): "
-                "it is short of read units; try again later, or raise the table's throughput",
+                f"{len(shards)} keys were left unprocessed after {ATTEMPTS} tries (shards {shards!r:.100}); the table "
+                "is short of read units; try again later, or raise its throughput",
                 self._errors,
                 self._partial(),
             )
@@ -153,8 +153,8 @@ class BatchGet:
         if not self._answered and not isinstance(error, TimeoutError):
             return error
         failure = ShardQueryError(
-            f"some of {len(self._stored)} keys could not be read ({error}); partial_items holds what was, errors the "
-            "failed shards; mend the cause and read the others again",
+            f"some of {len(self._stored)} keys could not be read ({error}); partial_items has the items that were, "
+            "errors the failed shards; fix the cause and read the rest again",
             self._errors,
             self._partial(),
         )

@@ -1,4 +1,4 @@
-"""The form in which a face's caller gives and gets attribute values."""
+"""The forms of attribute values that callers pass and receive: Python values or wire values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _as_it_is(given: Any) -> Any:
 
 
 class _PythonValues(Mapping[str, Any]):
-    """A wire item's Python values, each made when it is read: a strategy reads few of them."""
+    """The Python values of a wire item, converted when read: a strategy reads few of them."""
 
     def __init__(self, item: Item) -> None:
         self._item = item
@@ -37,17 +37,16 @@ class _PythonValues(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Form:
-    """How a face's caller writes attribute values.
+    """Converts between the caller's form of attribute values and wire values, which operations work on.
 
-    Operations decide on wire values. What the caller gives is read by ``params`` and ``item``; what the caller gets is
-    made by ``shown`` and ``response``, where an answer comes in: its wire form takes three times the memory.
+    Answers are converted as soon as they arrive, because wire values take three times the memory.
 
     Args:
-        params: Makes wire parameters of a request's.
-        item: Makes a wire item of an item or a key.
-        shown: Makes the caller's form of a wire item or key.
-        response: Makes the caller's form of a wire response.
-        python: Makes Python values of the caller's item or key: what a strategy's ``by`` reads.
+        params: Converts a request's parameters to wire values.
+        item: Converts an item or a key to wire values.
+        shown: Converts a wire item or key to the caller's form.
+        response: Converts a wire response to the caller's form.
+        python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
     """
 
     params: Callable[[Item], dict[str, Any]]
@@ -58,7 +57,7 @@ class Form:
 
 
 PYTHON_VALUES = Form(to_wire_params, to_wire_item, from_wire_item, from_wire_response, _as_it_is)
-"""What a boto3 resource shows: ``"x"``, ``Decimal(1)``."""
+"""The form of a boto3 resource: ``"x"``, ``Decimal(1)``."""
 
 WIRE_VALUES = Form(dict, dict, _as_it_is, dict, _PythonValues)
-"""What a botocore client shows: ``{"S": "x"}``. Nothing is converted."""
+"""The form of a botocore client: ``{"S": "x"}``. Nothing is converted."""

@@ -1,4 +1,4 @@
-"""Single items: where an item is, the request for it there, and what its response shows."""
+"""Operations on one item: find its shard, make the request, convert the response."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _FIND_ATTEMPTS = 3
 def get_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Read one item: one GetItem, or with ``locate`` a BatchGetItem over the shards."""
+    """Read one item with one GetItem, or with ``locate`` a BatchGetItem over the shards."""
     wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
         return {**_shown(sharding, response), "Shard": shard}
     if not sharding.strategy.locate:
-        raise _unknown(sharding, "GetItem without its shard")
+        raise _unknown(sharding, "GetItem")
     key = wire.pop("Key")
     batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw, fan_out)
     yield batch
@@ -63,7 +63,7 @@ def get_item(
 def put_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Write one item. A random suffix is drawn anew: each primary key is written once, a put never replaces."""
+    """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
     wire, place = _request(sharding, "PutItem", params)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
@@ -71,21 +71,21 @@ def put_item(
     if sharding.strategy.locate:
         return (yield from _located(sharding, "PutItem", wire, draw, fan_out))
     if any(wire.get(name) for name in _CONDITIONS):
-        raise _unknown(sharding, "a put with a condition")
+        raise _unknown(sharding, "PutItem with a condition")
     return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], draw())))
 
 
 def update_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Change one item where it is; an update whose item is not found is refused unless its shard is given."""
+    """Update one item. An update that finds no item is refused unless the shard is given."""
     wire, place = _request(sharding, "UpdateItem", params)
     refuse_stored_keys(sharding, wire, *_UPDATES)
     moved = updated_attributes(wire) & (_read_by(sharding, place) - set(sharding.keys.names))
     if moved:
         raise UnsupportedExpressionError(
-            f"the update changes {sorted(moved)}, which the shard of an item of table {sharding.table!r} is calculated "
-            "from: the item would be looked for elsewhere; delete it and put it anew"
+            f"UpdateItem: changes {sorted(moved)}, from which the item's shard in table {sharding.table!r} is "
+            "calculated; later reads would look in another shard; delete the item and put it again"
         )
     shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
     if known:
@@ -96,7 +96,7 @@ def update_item(
 def delete_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Delete one item where it is."""
+    """Delete one item."""
     wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
@@ -113,26 +113,26 @@ OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
 
 
 def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
-    """Give an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
+    """Return an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
     wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
         if source == "Key":
-            raise _unknown(sharding, "a key")
+            raise _unknown(sharding, "physical_key()")
         shard = drawn_shard(sharding, wire[source], draw())
     name = sharding.partition_key
     stored = sharding.stored(wire[source], shard)
-    # The caller's other values stay the objects that they are.
+    # All other values stay the caller's own objects.
     kept = {attribute: value for attribute, value in item.items() if attribute in stored}
     return {**kept, **sharding.form.shown({name: stored[name]})}
 
 
 def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a stored item, in the caller's form, as the application sees it."""
+    """Return a stored item, in the caller's form, with its logical key."""
     name = sharding.partition_key
     if not isinstance(item, Mapping):
         raise InvalidKeyError(
-            f"an item is a mapping of attribute names to values, got {type(item).__name__}: {item!r:.100}"
+            f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {item!r:.100}"
         )
     if name not in item:
         return dict(item)
@@ -142,17 +142,17 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
-    """Give the shard of a key that a draw from [0, 1) falls on."""
+    """Return the shard that a draw from [0, 1) selects for a key."""
     shards = _all_shards(sharding, item)
     return shards[int(draw * len(shards))]
 
 
 def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    """Give the wire parameters, and the Python values that say where the item is."""
+    """Return the wire parameters, and the Python values that the shard is calculated from."""
     source = "Item" if operation == "PutItem" else "Key"
     wire = wire_request(sharding, operation, params)
     if source not in params:
-        raise UnsupportedParameterError(f"{source}: missing; {operation} needs it, so give {source}={{…}}")
+        raise UnsupportedParameterError(f"{source}: missing; {operation} requires it; give {source}={{…}}")
     place = params[source]
     if source == "Key":
         wire["Key"] = primary_key(sharding, wire["Key"])
@@ -162,7 +162,7 @@ def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> t
 
 
 def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
-    """Give a key, checked, without what ``by`` reads beside it; what else is in it is for the service to refuse."""
+    """Return a checked key without the attributes that only ``by`` reads; the service refuses any others."""
     names = sharding.key_of(key, kind="key")
     if callable(getattr(sharding.strategy, "by", None)):
         return names
@@ -171,7 +171,7 @@ def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
 
 
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
-    """Say which shard holds the item, and whether that is known."""
+    """Return the item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
     if given is not None:
         return shard_given(sharding, key[sharding.partition_key], given), True
     shard = sharding.shard_of(key[sharding.partition_key], place)
@@ -181,7 +181,7 @@ def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: i
 def _shard_to_store(
     sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
 ) -> tuple[int | None, bool]:
-    """Do the same for a write that may make the item: it must be where it will be looked for."""
+    """Do the same for a write that may create the item, and check that reads will look in that shard."""
     shard, known = _shard(sharding, place, key, given)
     if given is None:
         return shard, known
@@ -192,16 +192,16 @@ def _shard_to_store(
     if calculated not in {None, shard}:
         raise ConfigurationError(
             f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of table "
-            f"{sharding.table!r}, and get_item() looks only there; leave Shard= out"
+            f"{sharding.table!r}, where get_item() looks for it; omit Shard="
         )
     return shard, known
 
 
 def _read_by(sharding: Sharding, key: Mapping[str, Any]) -> set[str]:
-    """Give the attributes that the shard is calculated from; a function is watched while it reads the key.
+    """Return the attributes that the shard is calculated from.
 
-    What a function makes of a mapping depends on nothing but what it reads of it. If that is all there, it gives the
-    same for the item as for its key.
+    A ``by`` function is called with the key, and its reads are recorded. If it reads only attributes that the key has,
+    its result is the same for the key as for the whole item.
     """
     by = getattr(sharding.strategy, "by", None)
     if not callable(by):
@@ -211,22 +211,21 @@ def _read_by(sharding: Sharding, key: Mapping[str, Any]) -> set[str]:
     try:
         by(watched)
     except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
-        problem, cause = f"ended in {error!r:.200}", error
+        problem, cause = f"raised {error!r:.200}", error
     if missing := sorted(str(name) for name in watched.read - key.keys()):
-        problem = f"reads {missing}, which Key= does not have"
+        problem = f"reads {missing}, which Key= does not contain"
     if watched.whole:
-        problem = "reads all of the item"
+        problem = "reads the whole item"
     if problem:
         raise ShardUnknownError(
-            f"by: given {sorted(map(str, key))}, {shown(by)} {problem}, so that nobody knows whether this update of "
-            f"table {sharding.table!r} changes the item's shard; put the attributes that it reads into Key=, beside "
-            "the key attributes, and let it read no others"
+            f"by: {shown(by)} {problem} (given {sorted(map(str, key))}), so this update may change the item's shard in "
+            f"table {sharding.table!r}; add the attributes that it reads to Key=, and let it read no others"
         ) from cause
     return watched.read
 
 
 class _Watched(Mapping[str, Any]):
-    """A mapping that notes what is read of it, found or not: its names, or that it is the ``whole``."""
+    """A mapping that records which names are ``read``, present or not, and whether the ``whole`` is."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
         self._item = item
@@ -249,7 +248,7 @@ class _Watched(Mapping[str, Any]):
         return repr(dict(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy notes nothing here.
+        # Copies do not record.
         return dict, (dict(self),)
 
 
@@ -273,7 +272,7 @@ def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: i
 
 
 def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireValue:
-    """Give a compared value the suffix of the item's own key; one of another type equals neither form."""
+    """Add the item's suffix to a value that a condition compares the key with, if it is of the key's type."""
     ((letter, _),) = physical.items()
     if letter not in value or letter == "N":
         return value
@@ -286,13 +285,13 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
 def _located(
     sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Find the item, then act on it under the condition that it is still there (or still nowhere)."""
+    """Find the item, then write on the condition that it is still in that shard (or still in none)."""
     if not sharding.strategy.locate:
-        raise _unknown(sharding, f"{operation} without its shard")
+        raise _unknown(sharding, operation)
     legacy = sorted({"Expected", "AttributeUpdates", "ConditionalOperator"} & set(wire))
     if legacy:
         raise UnsupportedExpressionError(
-            f"{operation} with locate=True adds a condition of its own, which {legacy} cannot be combined with; "
+            f"{', '.join(legacy)}: not supported by {operation} with locate=True, which adds a ConditionExpression; "
             "use ConditionExpression and UpdateExpression, or give Shard="
         )
     source = "Item" if operation == "PutItem" else "Key"
@@ -305,8 +304,8 @@ def _located(
         shard = yield from _find(sharding, key, draw, fan_out)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
-                f"no shard holds {from_wire_item(key)!r:.200}, and an update would make it in one that nobody chose; "
-                "put it first, or give Shard="
+                f"Key: no shard holds {from_wire_item(key)!r:.200}, so UpdateItem has no shard to create it in; put "
+                "the item first, or give Shard="
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
         params = and_condition(wire, f"{there}(#shardkit_k)", name, {})
@@ -317,14 +316,15 @@ def _located(
                 )
             )
         except Exception as error:
-            # The item may have come, gone or moved since it was found: look again, and believe the second answer.
+            # The item may have been put, deleted or moved since the search: search again. If the result is the same,
+            # it was the caller's own condition that failed.
             if code_of(error) != "ConditionalCheckFailedException" or shard == before or attempts == _FIND_ATTEMPTS:
                 raise
             before = shard
 
 
 def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Program[int | None]:
-    """Say which shard holds an item, by a consistent read of its keys; None: no shard."""
+    """Return the shard that holds an item (None: no shard), by a consistent read of its keys."""
     names = {f"#k{number}": name for number, name in enumerate(key)}
     options = {
         "ConsistentRead": True,
@@ -352,7 +352,7 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:
-    """Make an error that carries an item (in wire form, as boto3 leaves it) show its logical key."""
+    """Show the logical key in an error that contains an item (in wire form, as boto3 leaves it)."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and isinstance(response.get("Item"), dict):
         error.response = {**response, "Item": sharding.shown(response["Item"])}
@@ -360,14 +360,14 @@ def _show_logical(sharding: Sharding, error: Any) -> None:
 
 def _ambiguous(sharding: Sharding, key: WireItem, shards: list[int | None]) -> AmbiguousItemError:
     return AmbiguousItemError(
-        f"shards {shards} of table {sharding.table!r} each hold an item of {from_wire_item(key)!r:.200}; "
-        "say which with Shard=, and delete the others",
+        f"Key: shards {shards} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
+        "select one with Shard=, and delete the others",
         shards,
     )
 
 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:
     return ShardUnknownError(
-        f"{what} needs to know the shard, which {sharding.strategy!r} of table {sharding.table!r} cannot tell; "
-        "give Shard=, make the strategy with locate=True, or use CalculatedSuffix"
+        f"Shard: missing; {what} requires it, because {sharding.strategy!r} of table {sharding.table!r} cannot "
+        "calculate it; give Shard=, set locate=True in the strategy, or use CalculatedSuffix"
     )

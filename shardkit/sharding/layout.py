@@ -1,4 +1,4 @@
-"""A table's sharding: its strategy, its key schema and its indexes'."""
+"""A table's sharding: its strategy, and the key schemas of the table and its indexes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from shardkit.strategies import Strategy, Unsharded
 __all__ = ["Sharding"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
-# A page's items have one key, a load's few hundred; a key of 2 KB and its parts make this 4 MB at the most.
+# A page has one key, a load a few hundred. Keys of 2 KB, with their parts, take at most 4 MB.
 _KEYS_KEPT = 1000
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
 
 
 @dataclass(frozen=True)
 class Sharding:
-    """What the pure rooms know of a sharded table."""
+    """A sharded table: its name, strategy, key schemas, key types, and the caller's form of values."""
 
     table: str
     strategy: Strategy
@@ -39,10 +39,10 @@ class Sharding:
     def described(
         cls, table: str, strategy: Strategy, description: Mapping[str, Any], form: Form = PYTHON_VALUES
     ) -> Sharding:
-        """Read what DescribeTable answers under ``Table``, or what was given to CreateTable."""
+        """Make it from DescribeTable's ``Table``, or from the arguments of CreateTable."""
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
-                f"the key schema of table {table!r} cannot be read: {description!r:.200}; give what CreateTable takes, "
+                f"key_schema: of table {table!r}: not a key schema: {description!r:.200}; give what CreateTable takes, "
                 '{"KeySchema": […], "AttributeDefinitions": […]}, with its indexes'
             )
         try:
@@ -57,20 +57,19 @@ class Sharding:
             }
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"the attribute definitions or indexes of table {table!r} cannot be read ({error!r}): "
+                f"key_schema: of table {table!r}: invalid attribute definitions or indexes ({error!r}): "
                 f"{description!r:.200}; give them as CreateTable takes them"
             ) from error
         keys = KeySchema.of(description["KeySchema"], f"table {table!r}")
         if types.get(keys.partition_key) == "N" and not isinstance(strategy, Unsharded):
             raise ConfigurationError(
-                f"the partition key {keys.partition_key!r} of table {table!r} is a number (type N) and cannot carry a "
-                "suffix; use a table whose partition key is a string or binary, for example the number's text"
+                f"key_schema: the partition key {keys.partition_key!r} of table {table!r} is a number (type N), which "
+                "cannot have a suffix; use a table with a string or binary partition key, such as the number's text"
             )
         if set(strategy.by_attributes or ()) == {keys.partition_key} and strategy.shards != 1:
             raise ConfigurationError(
-                f"by: {keys.partition_key!r} is the partition key of table {table!r}, so that all items of a key have "
-                "one shard and nothing is spread; calculate the shard from another attribute (the sort key), or use "
-                "RandomSuffix"
+                f"by: {keys.partition_key!r} is the partition key of table {table!r}, so all items of a key would have "
+                "the same shard; use another attribute (the sort key), or RandomSuffix"
             )
         return cls(table, strategy, keys, indexes, types, form)
 
@@ -86,27 +85,27 @@ class Sharding:
 
     @cached_property
     def _texts(self) -> frozenset[str]:
-        """The key attributes that may be texts."""
+        """The key attributes that may be strings."""
         return frozenset(name for name in self.key_names if self.types.get(name, "S") == "S")
 
     def schema(self, index: str | None) -> KeySchema:
-        """Give the key schema of an index, or of the table itself."""
+        """Return the key schema of an index, or of the table for None."""
         if index is None:
             return self.keys
         try:
             return self.indexes[index]
         except KeyError:
             raise ConfigurationError(
-                f"table {self.table!r} has no index {index!r} that is known here (known: {sorted(self.indexes)}); "
-                "check the name, or name the index in key_schema="
+                f"IndexName: {index!r} is not a known index of table {self.table!r} (known: {sorted(self.indexes)}); "
+                "check the name, or add the index to key_schema="
             ) from None
 
     def key_of(self, item: Mapping[str, WireValue], *, kind: str = "item") -> WireItem:
-        """Give the primary key of a wire item, each part checked."""
+        """Return the primary key of a wire item, each part checked."""
         key = {}
         for name in self.key_names:
             value = item.get(name)
-            # The commonest key, on the way of every item that is written, without a call.
+            # Fast path for the most common key, without a call: this runs for every item that is written.
             if value is not None and (text := value.get("S")) and text.isascii() and name in self._texts:
                 key[name] = value
             else:
@@ -114,10 +113,10 @@ class Sharding:
         return key
 
     def checked(self, name: str, value: WireValue | None, kind: str) -> WireValue:
-        """Give a key attribute's wire value if it is one that DynamoDB takes."""
+        """Return a key attribute's wire value if DynamoDB accepts it."""
         if value is None:
             raise InvalidKeyError(
-                f"the {kind} has no {name!r}, a key attribute of table {self.table!r}; give it a value"
+                f"{name}: missing in the {kind}; it is a key attribute of table {self.table!r}; give it a value"
             )
         ((letter, content),) = value.items()
         if letter == "B":
@@ -126,44 +125,44 @@ class Sharding:
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")
             raise InvalidKeyError(
-                f"key attribute {name!r} of table {self.table!r} is of type {letter} ({content!r:.100}), "
-                f"but must be a {expected}"
+                f"{name}: got type {letter} ({content!r:.100}); this key attribute of table {self.table!r} must be a "
+                f"{expected}"
             )
         if letter != "N" and not content:
-            raise InvalidKeyError(f"key attribute {name!r} of table {self.table!r} is empty; DynamoDB refuses that")
+            raise InvalidKeyError(f"{name}: empty; DynamoDB refuses an empty key attribute (table {self.table!r})")
         if letter == "S" and not content.isascii() and _SURROGATE(content):
             raise InvalidKeyError(
-                f"key attribute {name!r} of table {self.table!r} holds {content!r:.100}, an unpaired surrogate, which "
-                "UTF-8 cannot write; mend the text where it was decoded"
+                f"{name}: {content!r:.100} has an unpaired surrogate, which UTF-8 cannot encode, in a key attribute of "
+                f"table {self.table!r}; fix the text where it was decoded"
             )
         return value
 
     def shard_of(self, logical: WireValue, item: Mapping[str, Any]) -> int | None:
-        """Give the shard of an item (in Python values); None: any."""
+        """Return the shard of an item (in Python values); None: any."""
         return self.strategy.shard_of(_plain(logical), item)
 
     def shards(self, logical: WireValue) -> Sequence[int | None]:
-        """Give all shards of a logical key, in order."""
+        """Return all shards of a logical key, in order."""
         return self.strategy.shards_for(_plain(logical))
 
     def physical(self, logical: WireValue, shard: int | None) -> WireValue:
-        """Give the partition key value that is stored."""
+        """Return the stored partition key value."""
         ((letter, content),) = logical.items()
-        # It refuses a shard that the key has not.
+        # physical_key() refuses a shard outside the key's range.
         if letter == "S":
             return {"S": self._physical_key(content, shard)}
         key = self._physical_key(_plain(logical), shard)
         return logical if letter == "N" else _wire(letter, key)
 
     def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
-        """Give the application's partition key value, and the shard where there is one."""
+        """Return the logical partition key value, and the shard (None: no suffix)."""
         (letter,) = physical
         if letter == "N":
             return physical, None
         key, shard = self._split(_plain(physical))
         return _wire(letter, key), shard
 
-    # Typed: a cached shard 1 must not let True or 1.0 through.
+    # Typed caches: otherwise True and 1.0 would hit the entry of shard 1, and not be refused.
 
     @cached_property
     def _physical_key(self) -> Callable[[Any, int | None], Any]:
@@ -177,22 +176,22 @@ class Sharding:
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     def suffix_bytes(self, shard: int | None) -> int:
-        """Give how much longer a key is where it is stored in a shard; a suffix is ASCII."""
+        """Return the bytes that a shard's suffix adds to a key."""
         return 0 if shard is None else len(f"{self.strategy.separator}{shard}")
 
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
-        """Give a logical item or key as it is stored in a shard."""
+        """Return a logical item or key as it is stored in a shard."""
         return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
 
     def shown(self, item: WireItem) -> WireItem:
-        """Give a stored item, key, or part of one, as the application sees it."""
+        """Return a stored item or key, or part of one, with its logical partition key."""
         if self.partition_key not in item:
             return item
         return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
 
 
 def _plain(value: WireValue) -> Any:
-    """Give a key's Python value as strategies take it: binary as bytes."""
+    """Return a key's Python value for a strategy; binary as bytes."""
     ((letter, content),) = value.items()
     return content if letter == "S" else binary(content) if letter == "B" else from_wire(value)
 

@@ -1,4 +1,4 @@
-"""Every operation of DynamoDB, decided: rewritten, forwarded because it carries no key, or refused with the reason."""
+"""What happens to each DynamoDB operation on a sharded table: rewritten, forwarded (no keys in it), or refused."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ _FORWARD = Decision("forward")
 
 _TRANSACTION = Decision(
     "refuse",
-    "a transaction names items of several tables; build its keys and items with physical_key() and physical_item(), "
-    "and make the call on .meta.client",
+    "a transaction may name items of several tables; build its keys and items with physical_key() and "
+    "physical_item(), and call .meta.client",
 )
 _PARTIQL = Decision(
     "refuse",
-    "the keys in a PartiQL statement would be the stored ones; use the item operations, query() or scan()",
+    "a PartiQL statement sees stored keys; use the item operations, query() or scan()",
 )
-_SERVER_SIDE_LOAD = Decision(
-    "refuse", "the service would write the keys of its source as they are, without suffixes; use bulk_load()"
-)
+_SERVER_SIDE_LOAD = Decision("refuse", "the service would write keys without suffixes; use bulk_load()")
 
 DECISIONS: dict[str, Decision] = {
     **dict.fromkeys(
@@ -42,7 +40,7 @@ DECISIONS: dict[str, Decision] = {
     **dict.fromkeys(("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"), _PARTIQL),
     **dict.fromkeys(("ImportTable", "StartBulkPutItems"), _SERVER_SIDE_LOAD),
     "SearchVectors": Decision(
-        "refuse", "its answer is ordered by distance and its keys are the stored ones, which nobody has merged yet"
+        "refuse", "its answer has stored keys in order of distance, which shardkit does not merge"
     ),
     **dict.fromkeys(
         (
@@ -97,13 +95,11 @@ DECISIONS: dict[str, Decision] = {
     ),
 }
 
-_UNDECIDED = Decision(
-    "refuse", "this version of shardkit does not know it, so nobody has decided what it means for a sharded table"
-)
+_UNDECIDED = Decision("refuse", "this version of shardkit does not know the operation")
 
 
 def decide(operation: str) -> Decision:
-    """Say what to do with an operation, by its API name; one that is not known is refused."""
+    """Return what to do with an operation, by its API name; unknown operations are refused."""
     return DECISIONS.get(operation, _UNDECIDED)
 
 
@@ -125,5 +121,5 @@ KEYWORDS: Mapping[str, frozenset[str]] = {
     "Scan": frozenset({*_ALL, *_READ, *_PAGE, "ScanFilter", "Segment", "TotalSegments"}),
     "UpdateItem": frozenset({*_ALL, *_WRITE, "AttributeUpdates", "Key", "UpdateExpression"}),
 }  # fmt: skip
-"""The parameters (API reference) of what is rewritten; ``docs/operations.md`` says what becomes of each. All others are
-refused: they are misspelt, or newer."""
+"""The parameters (API reference) of rewritten operations; ``docs/operations.md`` says what happens to each. Others are
+refused: they are misspelt, or newer than this version."""

@@ -1,4 +1,4 @@
-"""The operations of one sharded table as programs; every face (sync, async) runs these and adds nothing."""
+"""The operations of one sharded table as programs, which the sync and the async table run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ Response = dict[str, Any]
 
 
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
-"""The metadata of a page behind which no shard can hold anything, so that none was asked."""
+"""The metadata of a page for which no request was necessary: no shard can have more items."""
 
 
 class Programs:
-    """Decides every operation on one table. Its key schema is given, or asked for once, when first needed."""
+    """The operations of one table. Its key schema is given, or read by one DescribeTable when first needed."""
 
     def __init__(
         self,
@@ -50,8 +50,7 @@ class Programs:
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
-                f"strategy is {strategy!r:.100}, not a strategy of shardkit; give RandomSuffix(…), CalculatedSuffix(…) "
-                "or Unsharded()"
+                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…) or Unsharded(), got {strategy!r:.100}"
             )
         self.table = table
         self.strategy = strategy
@@ -61,7 +60,7 @@ class Programs:
         self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema, form)
 
     def known(self) -> Program[Sharding]:
-        """Give the table's sharding, after one DescribeTable at the most."""
+        """Return the table's sharding, after at most one DescribeTable."""
         if self.sharding is None:
             try:
                 answer = yield Send("DescribeTable", {"TableName": self.table})
@@ -76,13 +75,13 @@ class Programs:
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
     ) -> Program[Response]:
-        """Run an operation on one item, given by its API name (``"GetItem"``)."""
+        """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
         response = yield from items.OPERATIONS[operation](sharding, params, shard, self.draw, fan_out)
         return response if return_shards else _without("Shard", response)
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
-        """Query: one page."""
+        """Read one page of a Query."""
         plan = yield from self.plan(params, shard)
         page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), draw=self.draw, fan_out=fan_out)
         response: Response = {}
@@ -91,7 +90,7 @@ class Programs:
             if return_shards:
                 response["Shards"] = [plan.shard_shown(entry) for entry in page.items]
         response["Count"] = len(page.items)
-        # Without a filter all that is evaluated is returned; what was read beyond the page is read again with the next.
+        # Without a filter, every evaluated item is returned; items read beyond the page are read again with the next.
         response["ScannedCount"] = page.scanned if plan.filtered else len(page.items)
         if cursor := page.last_evaluated_key:
             response["LastEvaluatedKey"] = cursor
@@ -116,26 +115,26 @@ class Programs:
         return self._sizes.setdefault(plan.index, ItemSizes())
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
-        """Decide a Query."""
+        """Plan a Query."""
         sharding = yield from self.known()
         return Plan.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
-        """Scan: one page."""
+        """Read one page of a Scan."""
         sharding = yield from self.known()
         response: Response = yield from scan(sharding, params)
         return response if return_shards else _without("Shards", response)
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
-        """Decide a Scan of all segments."""
-        check_count("segments", segments, "segments", most=1_000_000, why="Scan takes no more")
+        """Plan a Scan of all segments."""
+        check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out)
 
     def batch_get_items(
         self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut
     ) -> Program[Response]:
-        """BatchGetItem over any number of keys, each looked for where it can be."""
+        """Read any number of items by key, each from every shard where it can be."""
         given = _listed(keys)
         check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
@@ -143,7 +142,7 @@ class Programs:
         places = [place for one in looked for place in one]
         batch = BatchGet(sharding, places, self.form.params(checked_types(params)), self.draw, fan_out)
         yield batch
-        # All places of one given key share its wire form, the very object.
+        # All places of one given key share one wire key object, so its id() identifies the given key.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
         seen: dict[int, list[int | None]] = {}
         for (primary, shard), _ in batch.found:
@@ -152,8 +151,8 @@ class Programs:
             shards.append(shard)
             if located and len(shards) > 1:
                 raise AmbiguousItemError(
-                    f"shards {shards} of table {sharding.table!r} each hold an item of {dict(key)!r:.200}; delete all "
-                    "but one, or read one with get_item(Shard=)",
+                    f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(key)!r:.200}; delete "
+                    "all but one, or read one with get_item(Shard=)",
                     shards,
                 )
         response: Response = {
@@ -163,7 +162,7 @@ class Programs:
         if batch.consumed is not None:
             response["ConsumedCapacity"] = batch.consumed
         response = self.form.response(response)
-        # As they were given, so that they can be asked for again: also with what ``by`` reads beside the key.
+        # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
         left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
         response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
         return response
@@ -176,44 +175,44 @@ class Programs:
             return [(primary, shard)]
         if not sharding.strategy.locate:
             raise ShardUnknownError(
-                f"the shard of {dict(key)!r:.200} cannot be known from its key with {sharding.strategy!r}; make the "
-                "strategy with locate=True, or use CalculatedSuffix"
+                f"keys: the shard of {dict(key)!r:.200} cannot be calculated with {sharding.strategy!r}; set "
+                "locate=True in the strategy, or use CalculatedSuffix"
             )
         return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]
 
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
-        """Give an item (``source="Item"``) or a key (``"Key"``) as it is stored."""
+        """Return an item (``source="Item"``) or a key (``"Key"``) as it is stored."""
         sharding = yield from self.known()
         return items.physical_item(sharding, item, source, self.draw)
 
     def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:
-        """Give a stored item as the application sees it."""
+        """Return a stored item with its logical key."""
         sharding = yield from self.known()
         return items.logical_item(sharding, item)
 
 
 def _listed(keys: Any) -> list[Mapping[str, Any]]:
     if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
-        raise ConfigurationError(f"keys is {keys!r:.100}, not a list of keys; give [{{'Date': …, 'OrderId': …}}, …]")
+        raise ConfigurationError(f"keys: must be a list ([{{'Date': …, 'OrderId': …}}, …]), got {keys!r:.100}")
     listed = list(keys)
     if not listed:
-        raise ConfigurationError("keys is empty: there is nothing to read; give at least one key, or make no call")
+        raise ConfigurationError("keys: empty; give at least one key")
     return listed
 
 
 def _not_described(table: str, error: Exception) -> Exception:
-    """Say what an unanswered DescribeTable means; what may pass by itself stays what it is."""
+    """Return the error for a failed DescribeTable: a transient error unchanged, others with what to do."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and not is_transient(error):
         return TableNotDescribedError(
-            f"the key schema of table {table!r} is not known: DescribeTable answered {error}; check the table's name, "
-            "the client's region and the permission dynamodb:DescribeTable, or give key_schema= (then none is made)",
+            f"key_schema: not given, and DescribeTable of table {table!r} failed: {error}; check the table's name, the "
+            "client's region and the permission dynamodb:DescribeTable, or give key_schema= (no DescribeTable then)",
             response,
         )
     if code_of(error) == "NoCredentialsError":
         return MissingCredentialsError(
-            f"the key schema of table {table!r} is not known, because DescribeTable found no credentials ({error}); "
-            "give the session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
+            f"key_schema: not given, and DescribeTable of table {table!r} found no credentials ({error}); give the "
+            "session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
         )
     return error
 

@@ -1,4 +1,4 @@
-"""Scan: physical segments, logical items."""
+"""Scan a table or its segments, and show logical items."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[dict[str, Any], "int | None"]
 
 
 def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any]]:
-    """Read one page of one segment, as a plain Scan does."""
+    """Read one page of the table or of one segment."""
     request = _Request(sharding, params)
     response = yield request.send({})
     rows = request.rows(response)
@@ -49,8 +49,8 @@ class _Request:
         if given is not None:
             if not is_token(given):
                 raise CursorError(
-                    f"ExclusiveStartKey {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; a Scan goes "
-                    "by stored keys, so pass LastEvaluatedKey as it came"
+                    f"ExclusiveStartKey: {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; pass "
+                    "LastEvaluatedKey unchanged"
                 )
             wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
         self._params, self._hidden = project(wire, (sharding.partition_key,))
@@ -71,26 +71,28 @@ class _Request:
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
     what = f"a Scan of {sharding.table!r}"
     cursor = Cursor.read(given, purpose, what)
-    # Without the index in key_schema=, its own key attributes are not known.
+    # The key attributes of an index that key_schema= omits are unknown.
     known = index is None or index in sharding.indexes
     names = {*sharding.schema(index).names, *sharding.keys.names} if known else {*cursor.key, *sharding.keys.names}
     check_position(sharding, cursor.key, names, what)
     if cursor.shard is not None:
-        raise CursorError(f"the cursor stands on shard {cursor.shard}, which {what} has not; start the read again")
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which {what} does not have; start the read again"
+        )
     return cursor.key
 
 
 class StreamOfSegments:
-    """A whole Scan, its segments side by side; each result is one page's rows, an empty one the end.
+    """A whole Scan, its segments concurrently. Each result is the rows of one page; an empty result is the end.
 
-    The deadline is for each wait for a page: the caller's own time does not count.
+    The timeout applies to each wait for a page; time that the caller spends between pages does not count.
     """
 
     def __init__(self, sharding: Sharding, params: Mapping[str, Any], segments: int, fan_out: FanOut) -> None:
         own = sorted({"Segment", "TotalSegments", "ExclusiveStartKey"} & set(params))
         if own or params.get("Select") == "COUNT":
             raise UnsupportedExpressionError(
-                f"scan_items() goes through all segments and yields items: {own or ['Select']} cannot be given; "
+                f"{', '.join(own) or 'Select'}: not supported by scan_items(), which yields the items of all segments; "
                 "use scan()"
             )
         self._request = _Request(sharding, params)
@@ -106,7 +108,7 @@ class StreamOfSegments:
         self._answered = False
 
     def next(self, now: float) -> Step[list[Row]]:
-        """Hand out a page, ask, or wait."""
+        """Return a page, request one, or wait."""
         if self._pages:
             self._deadline = None
             return Done(self._pages.popleft())
@@ -130,10 +132,10 @@ class StreamOfSegments:
         self._to_ask.clear()
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a segment's page."""
+        """Take a segment's page or error."""
         more = self._asked.pop(send, None)
         if more is None:
-            return  # it came after the deadline
+            return  # it arrived after the deadline
         if isinstance(answer, Exception):
             self._errors[more.get("Segment")] = answer
             return
@@ -145,12 +147,12 @@ class StreamOfSegments:
 
     def _failure(self) -> BaseException:
         first = next(iter(self._errors.values()))
-        # Where no segment answered and all failed alike, shardkit has nothing to add to the service's own error.
+        # If no segment answered and all have the same error, shardkit has nothing to add to the service's error.
         alike = not self._answered and len({code_of(error) for error in self._errors.values()}) == 1
         if not isinstance(first, TimeoutError) and (alike or self._segments == 1):
             return first
         return ShardQueryError(
-            f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the items before this "
-            "error were read; what was left of any segment then, failed or not, was not",
+            f"{len(self._errors)} of {self._segments} segments of the scan failed ({first}); the scan ended here: "
+            "the rest of every segment was not read",
             self._errors,
         )

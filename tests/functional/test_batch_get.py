@@ -205,7 +205,7 @@ def test_an_unsharded_table_is_read_as_it_is(table: Table) -> None:
 @pytest.mark.parametrize("keys", [[], iter(()), key(1), "abc", 5, None])
 def test_no_keys_are_refused(orders: ShardedTable, table: Table, keys: Any) -> None:
     """An empty list is nearly always a mistake, and a single key is not a list of keys."""
-    with recording(table.meta.client) as wire, pytest.raises(ConfigurationError, match="keys is"):
+    with recording(table.meta.client) as wire, pytest.raises(ConfigurationError, match=r"keys: (empty|must be a list)"):
         orders.batch_get_items(keys)
     assert wire.requests == []
 

@@ -102,18 +102,22 @@ def scenario(part: str = "", **entries: Any) -> str:
             for number in ("0", "nan", "LONGEST")
         ),
         *(
-            ((*BY, f"--{option}", number), f"not begun: {option}={meant(number)[:9]}")
+            ((*BY, f"--{option}", number), says)
             for option in ("workers", "processes", "window", "cursors")
             for number in ("HUGE", "100000000", "999999999999")
+            for says in (f"not begun: {option}: must be an integer from 1 to ", f", got {meant(number)[:9]}")
         ),
-        ((*BY, "--workers", "1001"), "give 1 to 1,000: each has a thread and a connection of its own"),
-        ((*BY, "--workers", "2001", "--processes", "2"), "give 1 to 2,000: each has a thread"),
-        ((*BY, "--processes", "257"), "give 1 to 256: each is a Python of its own"),
-        ((*BY, "--window", "10000001"), "give 1 to 10,000,000: they are held in memory"),
-        ((*BY, "--cursors", "1001"), "give 1 to 1,000: each is an open file; or give 'auto'"),
-        ((*BY, "--cursors", "0"), "cursors=0"),
-        ((*BY, "--cursors", "LONGEST"), "cursors='999"),
-        ((*BY, "--cursors", "some"), "cursors='some'"),
+        (
+            (*BY, "--workers", "1001"),
+            "from 1 to 1,000 (concurrent requests; each needs a thread and a connection)",
+        ),
+        ((*BY, "--workers", "2001", "--processes", "2"), "from 1 to 2,000 (concurrent requests; each needs a thread"),
+        ((*BY, "--processes", "257"), "from 1 to 256 (processes; each "),
+        ((*BY, "--window", "10000001"), "from 1 to 10,000,000 (items; they are held in memory), got 10000001"),
+        ((*BY, "--cursors", "1001"), "from 1 to 1,000 (cursors; each is an open file; or give 'auto'), got 1001"),
+        ((*BY, "--cursors", "0"), "cursors: must be an integer from 1 to 1,000"),
+        ((*BY, "--cursors", "LONGEST"), "got '999"),
+        ((*BY, "--cursors", "some"), "got 'some'"),
         *(
             ((*BY, "--write-units", number), "write_units=")
             for number in ("HUGE", "LONGEST", "nan", "-inf", "0", "HUGE%", "nan%")
@@ -147,10 +151,13 @@ def scenario(part: str = "", **entries: Any) -> str:
         ),
         *(((*SHARDS, "--index", f"A:{number}"), "A") for number in ("HUGE", "LONGEST", "0", "5:2", "5:HUGE", "5:0")),
         ((*SHARDS, "--local-index", "A:LONGEST"), "--local-index"),
-        ((*PLANNED[:-1], "HUGE", "--within", "1h"), "items="),
+        ((*PLANNED[:-1], "HUGE", "--within", "1h"), "items: must be an integer"),
         *(((*PLANNED, "--within", number), "within") for number in ("HUGEd", "LONGESTd", "nan", "0", "-1s")),
-        *(((*PLANNED, "--write-units", number), "write_units=") for number in ("HUGE", "inf", "0")),
-        ((*PLANNED, "--within", "1h", "--steady-write-units", "nan"), "steady_write_units="),
+        *(
+            ((*PLANNED, "--write-units", number), "write_units: must be a number > 0")
+            for number in ("HUGE", "inf", "0")
+        ),
+        ((*PLANNED, "--within", "1h", "--steady-write-units", "nan"), "steady_write_units: must be a number"),
     ],
 )
 def test_arguments(arguments: tuple[str, ...], says: str, table: Table) -> None:

@@ -128,7 +128,7 @@ def test_wrap_existing_table_of_any_keys(
             [("Date", "S"), ("OrderId", "S")],
             "Total",
             {"Date": DAY, "OrderId": "A1", "Total": True},
-            "No shard can be calculated from True",
+            "no shard can be calculated from True",
         ),
     ],
     ids=["a number", "a typo", "no value for a suffix"],

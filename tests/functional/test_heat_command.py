@@ -223,12 +223,12 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
         (
             ("orders.jsonl", "--key", "Date", "--write-units", "-3"),
             2,
-            "not begun: --write-units=-3.0 is no number of units a second; give a number above 0",
+            "not begun: --write-units: must be a number > 0 (units a second), got -3.0",
         ),
         (
             ("cut.jsonl.gz", "--key", "k", "--read-units", "nan"),
             2,
-            "not begun: --read-units=nan is no number of units a second",
+            "not begun: --read-units: must be a number > 0 (units a second), got nan",
         ),
         (("orders.jsonl", "--key", "Date", "--by", ""), 2, "is no name"),
         (("-", "--format", "jsonl", "--key", "Date", "--by", "OrderId"), 2, "standard input can be read once"),

@@ -320,7 +320,10 @@ def test_what_was_not_sent_is_not_told_as_failed(table: Table, folder: Path) -> 
     assert lines[0].startswith("101 items: 25 written, 1 failed, 75 not written because it stopped; ")
     assert "it was interrupted" not in result.stdout
     assert [line for line in lines if line.startswith("failed")] == [
-        "failed: orders.csv, line 41: the item has no 'OrderId', a key attribute of table 'Orders'; give it a value"
+        (
+            "failed: orders.csv, line 41: OrderId: missing in the item; "
+            "it is a key attribute of table 'Orders'; give it a value"
+        )
     ]
     assert "all of them are in dead.jsonl" in result.stdout
     assert len((folder / "dead.jsonl").read_text("utf-8").splitlines()) == 1

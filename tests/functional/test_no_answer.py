@@ -1,4 +1,4 @@
-"""HTTP 200 with a body that is no answer of DynamoDB: a failed attempt, never a success and never an empty page."""
+"""HTTP 200 with a body that is not a DynamoDB answer: a failed attempt, never a success and never an empty page."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_what_is_no_json_object_is_a_failed_attempt(mode: str, operation: str, p
         assert len(wire.service.requests) == 3
     assert isinstance(answer, ClientError)
     assert answer.response["ResponseMetadata"]["HTTPStatusCode"] == 502
-    assert f"HTTP 200, but no answer of DynamoDB to {operation}: {body[:100]!r}" in str(answer)
+    assert f"HTTP 200, but not a DynamoDB answer to {operation}: {body[:100]!r}" in str(answer)
     assert seen.attempts == ["502"] * 4
     assert seen.codes == [None, "502"]
 
@@ -142,7 +142,7 @@ def test_where_botocore_reads_the_answer(operation: str) -> None:
         wire.service.answer = lambda *_: (200, HTML)
         answer = wire.send(Send(operation, PARAMS[operation]))
     assert isinstance(answer, ClientError)
-    assert "no answer of DynamoDB" in str(answer)
+    assert "not a DynamoDB answer" in str(answer)
 
 
 # Faces.
@@ -173,14 +173,14 @@ def test_a_bulk_load_of_which_nothing_is_stored(client: Any, service: Service, b
     """Nothing is reported as written, and each batch was tried as often as after server errors."""
     service.answer = lambda *_: (200, body)
     orders, clock = orders_over(client)
-    with pytest.raises(BulkLoadError, match="no answer of DynamoDB") as raised:
+    with pytest.raises(BulkLoadError, match="not a DynamoDB answer") as raised:
         bulk_load(orders, ITEMS)
     report = raised.value.report
     assert report is not None
     assert (report.written, report.failed) == (0, 10)
     assert clock.sleeps
     assert len(service.requests) == 2 * 10
-    with pytest.raises(BulkLoadError, match="no answer of DynamoDB"), orders.batch_writer() as batch:
+    with pytest.raises(BulkLoadError, match="not a DynamoDB answer"), orders.batch_writer() as batch:
         batch.put_item(Item=ITEMS[0])
 
 
@@ -213,7 +213,7 @@ def test_reads_of_many_items(client: Any, service: Service, body: bytes) -> None
         "located put": lambda: located.put_item(Item=KEY),
     }
     for name, call in calls.items():
-        with pytest.raises(ClientError, match="no answer of DynamoDB"):
+        with pytest.raises(ClientError, match="not a DynamoDB answer"):
             pytest.fail(f"{name}: {call()}")
 
 
@@ -228,7 +228,7 @@ def test_one_shard_without_an_answer(client: Any, service: Service) -> None:
 
     service.answer = answer
     orders, _ = orders_over(client)
-    with pytest.raises(ShardQueryError, match="no answer of DynamoDB") as raised:
+    with pytest.raises(ShardQueryError, match="not a DynamoDB answer") as raised:
         orders.query(**DAY)
     assert raised.value.errors.keys() == {2}
     page = orders.with_options(on_shard_error="partial").query(**DAY)
@@ -249,7 +249,7 @@ def test_single_items(client: Any, service: Service, body: bytes) -> None:
         lambda: orders.delete_item(Key=KEY),
     ]
     for call in calls:
-        with pytest.raises(ClientError, match="no answer of DynamoDB"):
+        with pytest.raises(ClientError, match="not a DynamoDB answer"):
             call()
 
 
@@ -258,7 +258,7 @@ def test_the_key_schema(client: Any, service: Service, body: bytes) -> None:
     """DescribeTable is one of shardkit's own calls too."""
     service.answer = lambda *_: (200, body)
     orders = ShardedTable(client.Table("Orders"), CalculatedSuffix("OrderId", 3))
-    with pytest.raises(ClientError, match="no answer of DynamoDB to DescribeTable"):
+    with pytest.raises(ClientError, match="not a DynamoDB answer to DescribeTable"):
         orders.get_item(Key=KEY)
     assert service.operations == ["DescribeTable"] * 2
 
@@ -287,15 +287,15 @@ def test_async(service: Service, mode: Any, body: bytes) -> None:
 
             orders.runner.clock, orders.runner.sleep = clock, sleep
             service.answer = lambda *_: (200, body)
-            with pytest.raises(BulkLoadError, match="no answer of DynamoDB") as raised:
+            with pytest.raises(BulkLoadError, match="not a DynamoDB answer") as raised:
                 await aio.bulk_load(orders, ITEMS)
             assert raised.value.report is not None
             assert raised.value.report.written == 0
-            with pytest.raises(ClientError, match="no answer of DynamoDB"):
+            with pytest.raises(ClientError, match="not a DynamoDB answer"):
                 await orders.query(**DAY)
             service.answer = lambda *_: (200, HTML)
             for call in (orders.get_item(Key=KEY), orders.put_item(Item=KEY)):
-                with pytest.raises(ClientError, match="no answer of DynamoDB"):
+                with pytest.raises(ClientError, match="not a DynamoDB answer"):
                     await call
             service.answer = in_turn(body, {"UnprocessedItems": {}})
             assert (await aio.bulk_load(orders, ITEMS)).written == 10

@@ -90,11 +90,14 @@ def test_shards_with_all_options() -> None:
     [
         (LOAD, "not planned: within=None and write_units=None: a load is planned by one of them; give one"),
         ((*LOAD, "--within", "soon"), "--within 'soon' is no time; give seconds, minutes, hours or days: 90s, 30m"),
-        ((*LOAD, "--within", "0s"), "within=0.0 is no number of seconds; give a number above 0"),
+        ((*LOAD, "--within", "0s"), "within: must be a number > 0 (seconds), got 0.0"),
         ((*SHARDS, "--index", "ByUser"), "--index 'ByUser' is not NAME:BYTES or NAME:BYTES:SHARE; give one"),
         ((*SHARDS, "--index", "ByUser:9:2"), "hottest_share=2.0 of index 'ByUser' is no part of its writes"),
         ((*SHARDS, "--local-index", "L:9:0.5"), "--local-index 'L:9:0.5' is not NAME:BYTES; give one"),
-        ((*SHARDS, "--headroom", "1"), "headroom=1.0 is no part of a partition's throughput"),
+        (
+            (*SHARDS, "--headroom", "1"),
+            "headroom: must be a number >= 0 and < 1 (a share of a partition's",
+        ),
     ],
 )
 def test_wrong_use(args: tuple[str, ...], message: str) -> None:

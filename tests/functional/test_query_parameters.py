@@ -113,7 +113,7 @@ REFUSALS = [
     Refusal("QueryFilter", {**LEGACY, "QueryFilter": equals(pk="day")}, UnsupportedExpressionError, "'pk'"),
     Refusal("ExclusiveStartKey", {**OBJECTS, "ExclusiveStartKey": {"pk": "day"}}, CursorError, "LastEvaluatedKey"),
     Refusal("ExclusiveStartKey", {**OBJECTS, "ExclusiveStartKey": {"pk": "other", "sk": 1}}, CursorError, "is not of"),
-    Refusal("Limit", {**OBJECTS, "Limit": 0}, ConfigurationError, "give 1 or more"),
+    Refusal("Limit", {**OBJECTS, "Limit": 0}, ConfigurationError, "must be an integer >= 1"),
     Refusal("IndexName", {"IndexName": "city-pk", "KeyConditionExpression": CITY}, UnsupportedExpressionError, "order"),
     Refusal("KeyConditionExpression", {"KeyConditionExpression": Key("sk").eq(1)}, UnsupportedExpressionError, "'pk'"),
     Refusal("NotYetInvented", {**OBJECTS, "NotYetInvented": True}, UnsupportedParameterError, "does not know"),

@@ -60,7 +60,7 @@ class Timed:
         self._simulator = Simulator(self._take, latency=lambda _, __: self._seconds)
 
     def run(self, machine: Machine[Any]) -> Any:
-        """Carry on until the machine is done; a machine that streams can be run again."""
+        """Run the machine to its next result; a machine that streams can be run again."""
         self._simulator.now = self.now
         try:
             return self._simulator.run(machine)

@@ -1,11 +1,11 @@
-"""The cursor of a merged read: one checked ASCII token, the same through a Table, a client and JSON.
+"""The cursor of a merged read: an ASCII token, the same through a Table, a client and JSON.
 
-The token is base64url over a four-byte check sum and JSON: version, what it was made for (a digest of table, index and
-key), shard, and the key of the last item read there, without what the shard tells. Its length is bounded by the key's
-(DynamoDB: 2,048 and 1,024 bytes), whatever the number of shards.
+The token is the base64url of a four-byte checksum and a JSON list: version, purpose (a digest of table, index and key),
+shard, and the key of the last item read there, without the parts that the shard determines. Its length is bounded by
+the length of keys (DynamoDB: 2,048 and 1,024 bytes), not by the number of shards.
 
-The check sum keeps accidents out, not people: a token may say anything. So its length is looked at first, then every
-part of what it says, and all that is wrong is a CursorError.
+The checksum detects damage, not forgery: a token may contain anything. So its length is checked first, then every part;
+any error is a CursorError.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _VERSION = 1
 
 # An index and its table have at most ten key attributes, five for partitions and five to sort by, of at most 2,048 and
 # 1,024 bytes, with names of at most 255 characters. JSON writes a character in up to six bytes, base64 three bytes in
-# four characters; the rest of the token has a thousand.
+# four characters; 1,000 bytes are for the rest of the token.
 _LONGEST = (6 * (5 * 2048 + 5 * 1024 + 10 * 255) + 1000) * 4 // 3
 
-# What DynamoDB takes for a number, with an exponent or written out: 38 digits, from 1E-130 to below 1E+126.
+# The numbers that DynamoDB accepts, with an exponent or written in full: 38 digits, from 1E-130 to below 1E+126.
 _NUMBER = re.compile(r"[-+.0-9Ee]{1,300}").fullmatch
 _DIGITS = Context(prec=38, traps=[Inexact, InvalidOperation])
 _EXPONENTS = range(-130, 126)
@@ -44,33 +44,36 @@ _EXPONENTS = range(-130, 126)
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the order (sort key, shard, order within the shard)."""
+    """A position in the order (sort key, shard, order within the shard)."""
 
     shard: int | None
     key: WireItem
 
     def token(self, purpose: str) -> dict[str, str]:
-        """Write it as ``{"shardkit": token}``."""
+        """Return ``{"shardkit": token}``."""
         key = {name: _packed(value) for name, value in self.key.items()}
         payload = orjson.dumps([_VERSION, purpose, self.shard, key])
         return {_NAME: _text(_check(payload) + payload)}
 
     @classmethod
     def read(cls, given: Mapping[str, Any], purpose: str, what: str) -> Cursor:
-        """Read ``{"shardkit": token}`` (the token also as ``{"S": token}``) made for the same purpose."""
+        """Read ``{"shardkit": token}``, or the token as ``{"S": token}``; the purpose must be the same."""
         token = given[_NAME]
         if isinstance(token, Mapping):
             token = token.get("S")
         if len(given) != 1 or not isinstance(token, str):
-            raise CursorError(f"this is not a cursor of shardkit: {given!r:.200}; pass LastEvaluatedKey as it came")
-        damaged = f"the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey as it came"
+            raise CursorError(
+                f"ExclusiveStartKey: {given!r:.200} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
+            )
+        damaged = f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey unchanged"
         contents = _contents(token)
         if contents is None:
             raise CursorError(damaged)
         version, *rest = contents
         if version != _VERSION:
             raise CursorError(
-                f"the cursor is of version {version!r:.20}, this shardkit reads {_VERSION}; start the read again"
+                f"ExclusiveStartKey: the cursor has version {version!r:.20}, this shardkit reads version {_VERSION}; "
+                "start the read again"
             )
         try:
             made, shard, packed = rest
@@ -81,23 +84,24 @@ class Cursor:
             raise CursorError(damaged)
         if made != purpose:
             raise CursorError(
-                f"the cursor was made for another key, Shard=, table or index than {what}; start the read again"
+                f"ExclusiveStartKey: the cursor is of another key, Shard=, table or index than {what}; start the read "
+                "again"
             )
         return cls(shard, key)
 
 
 def is_token(given: Any) -> bool:
-    """Say whether an ExclusiveStartKey claims to be a cursor of shardkit."""
+    """Return whether an ExclusiveStartKey has the form of a shardkit cursor."""
     return isinstance(given, Mapping) and _NAME in given
 
 
 def made_for(*parts: Any) -> str:
-    """Give a short digest of what a cursor is made for (names, wire keys)."""
+    """Return a cursor's purpose: a short digest of names and wire keys."""
     try:
         text = orjson.dumps([_packed_part(part) for part in parts], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
         raise InvalidValueError(
-            f"{parts!r:.200} cannot be written as UTF-8; mend the text where it was decoded"
+            f"{parts!r:.200} cannot be encoded as UTF-8; fix the text where it was decoded"
         ) from error
     return base64.urlsafe_b64encode(hashlib.sha256(text).digest()[:12]).decode("ascii")
 
@@ -114,7 +118,7 @@ def _contents(token: str) -> list[Any] | None:
         contents = orjson.loads(raw[4:])
     except ValueError:
         return None
-    # Written again it must be the same: base64 has bits in its last character that say nothing.
+    # Encoding the bytes again must give the same token: base64 ignores some bits of its last character.
     intact = _check(raw[4:]) == raw[:4] and _text(raw) == token
     return contents if intact and isinstance(contents, list) and contents else None
 
@@ -134,7 +138,7 @@ def _unpacked(letter: Any, content: Any) -> dict[str, Any]:
     if letter == "B":
         return {"B": binary_text(binary(content))}
     if letter == "N" and (not _NUMBER(content) or _DIGITS.create_decimal(content).adjusted() not in _EXPONENTS):
-        raise ValueError("not a number that DynamoDB can hold")
+        raise ValueError("not a number that DynamoDB accepts")
     return {letter: content}
 
 

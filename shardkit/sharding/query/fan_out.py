@@ -1,12 +1,13 @@
-"""The fan-out of a Query: asking the shards and taking their answers. What becomes of them, a page and a stream decide.
+"""The fan-out of a Query: query the shards and collect their answers, for a page or a stream.
 
-1. Every shard is asked at once, as many side by side as there are connections.
-2. A throttled shard is asked again after a growing wait, it alone if its own key range is hot, and all of them wait if
-   the table is short of throughput. The account's limit is not waited for.
-3. When a shard fails, nothing more is asked; the failure is raised when all answers are in, with the others' items.
-   Where no shard answered and all failed alike, the service's own error is raised. With ``on_shard_error="partial"``
-   the others are read on without it.
-4. When the deadline is over, what has not answered has failed; of a partial answer only what holds everything back.
+1. All shards are queried at once, with at most as many concurrent requests as there are connections.
+2. A throttled shard is queried again after a growing wait. If only its key range is hot, only it waits; if the table
+   is short of throughput, all shards wait. A throttle by the account's limit is not retried.
+3. When a shard fails, no more requests start. The error is raised when all answers are in, with the items of the other
+   shards. If no shard answered and all have the same error, the service's own error is raised. With
+   ``on_shard_error="partial"``, the other shards are read to the end.
+4. At the timeout, shards that have not answered have failed. With ``on_shard_error="partial"``, only those that hold
+   back the items of others have.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["Gather", "ShardPage"]
 
 
 class Gather:
-    """What a page and a stream share."""
+    """The fan-out that a page and a stream share."""
 
     def __init__(self, plan: Plan, *, sizes: ItemSizes, draw: Callable[[], float], fan_out: FanOut) -> None:
         self.plan = plan
@@ -41,14 +42,14 @@ class Gather:
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
         self.errors: dict[int | None, Exception] = {}
-        """By shard: why it failed."""
+        """The error of each failed shard."""
         self._sizes = sizes
         self._fan_out = fan_out
         self._draw = draw
         self._to_ask = deque(range(len(plan.shards)))
         self._asked: dict[Send, int] = {}
         self._busy = set(self._to_ask)
-        """To be asked, asked, or put off."""
+        """Shards to query, in flight, or waiting to be retried."""
         self._answers = [0] * len(plan.shards)
         self._read_to: dict[int, dict[str, Any]] = {}
         self._tries = [0] * len(plan.shards)
@@ -58,10 +59,10 @@ class Gather:
         self._late = False
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        """Take a shard's page, or its failure."""
+        """Take a shard's page or error."""
         number = self._asked.pop(send, None)
         if number is None:
-            return  # it came after the deadline
+            return  # it arrived after the deadline
         if isinstance(answer, Exception):
             self._refused(number, answer, now)
             return
@@ -103,7 +104,7 @@ class Gather:
         self.merge.add(number, (), None)
 
     def _ask(self, limit: Callable[[int], int | None], now: float) -> Send | None:
-        """Ask the next shard whose turn has come for a page of the size that ``limit`` says (0: not now)."""
+        """Return the request for the next shard, with the page size from ``limit`` (0: not now)."""
         if self._delayed:
             for number in [number for number, until in self._delayed.items() if until <= now]:
                 del self._delayed[number]
@@ -130,7 +131,7 @@ class Gather:
         self._busy.add(number)
 
     def _wait(self, now: float) -> Wait | None:
-        """Wait for what is under way or put off; None: nothing is, and all that was asked for is there."""
+        """Return how long to wait for answers and retries; None if there is nothing to wait for."""
         if self._deadline is None and self._fan_out.timeout is not None:
             self._deadline = now + self._fan_out.timeout
         put_off = not self._gave_up and (bool(self._delayed) or bool(self._to_ask))
@@ -154,13 +155,13 @@ class Gather:
             if asked is not None:
                 del self._asked[asked]
             self._delayed.pop(number, None)
-            what = "was not asked" if asked is None and not self._tries[number] else "did not answer"
+            what = "was not queried" if asked is None and not self._tries[number] else "did not answer"
             shard, seconds = self.plan.shards[number], self._fan_out.timeout
             self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
         self._to_ask = deque(number for number in self._to_ask if number in self._busy)
 
     def _holding_back(self) -> list[int]:
-        """Give the shards before whose answers nothing more can be handed out."""
+        """Return the shards whose missing answers keep all other items from being released."""
         raise NotImplementedError
 
     @property
@@ -168,7 +169,7 @@ class Gather:
         return bool(self.errors) and self._fan_out.on_shard_error == "raise"
 
     def _raise_failure(self) -> None:
-        """Raise what failed, unless the caller takes the others' items without it."""
+        """Raise the error, unless the caller accepts the other shards' items without it."""
         if not self._gave_up and len(self.errors) < len(self.plan.shards):
             return
         answered = any(self._answers)
@@ -178,8 +179,8 @@ class Gather:
             raise first
         reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in self.errors.items())
         raise ShardQueryError(
-            f"{len(self.errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); "
-            "partial_items holds what the others brought",
+            f"{len(self.errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); partial_items has the "
+            "items of the others",
             self.errors,
             [self.plan.shown(entry) for entry in self._partial()],
         ) from first
@@ -193,23 +194,23 @@ _SAMPLES = 4
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
-    """What the machine keeps of an answer, in a third of its wire form's memory."""
+    """The parts of an answer that the machine keeps, in a third of the wire form's memory."""
 
     entries: list[Entry]
     frontier: Place | None
-    """How far the shard was read; None: it has ended."""
+    """The place up to which the shard was read; None: it has ended."""
     read_to: WireItem
     scanned: int
     wire_bytes: int
-    """Bytes that came over the wire."""
+    """The length of the response body."""
     sizes: list[int]
-    """The sizes of some of the items, in bytes; none, where they are not whole."""
+    """The sizes of some items, in bytes; empty if a projection shortens them."""
     consumed: dict[str, Any] | None
     metadata: dict[str, Any]
 
     @classmethod
     def of(cls, plan: Plan, number: int, answer: Response) -> ShardPage:
-        """Read a shard's answer."""
+        """Convert a shard's answer."""
         items: list[WireItem] = answer.get("Items", [])
         last = answer.get("LastEvaluatedKey")
         goes_on = last is not None and not plan.ends_at(last)

@@ -1,10 +1,11 @@
 """One page of a merged Query.
 
-1. A page with ``Limit`` and no filter asks each shard for its share, hands out what is in order, and asks again only
-   the shards that hold the page back, for what they will probably bring, until the page is full or all have ended.
-2. Any other page is one round: with a filter (where a shard's items evaluated cannot be counted against ``Limit``), or
-   without ``Limit`` (a shard's page ends at 1 MB). It ends at the bound, the earliest place to which a shard that goes
-   on was read; should that be before the cursor, the shards that are behind it are asked again.
+1. A page with ``Limit`` and no filter requests from each shard its share of the items and releases those in order. It
+   then requests more only from the shards that hold the page back, as many items as they will probably contribute,
+   until the page is full or all shards have ended.
+2. Any other page is one round of requests: with a filter (evaluated items of a shard cannot be counted against
+   ``Limit``), or without ``Limit`` (a shard's page ends at 1 MB). The page ends at the bound of the merge. If that is
+   before the cursor, the shards that were not read up to the cursor are queried again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PageOfShards(Gather):
         self._wanted: dict[int, float] = {}
 
     def next(self, now: float) -> Step[PageOfShards]:
-        """Ask, wait, or give the page."""
+        """Request, wait, or end."""
         while True:
             if step := self._ask(self._page_size, now) or self._wait(now):
                 return step
@@ -48,7 +49,7 @@ class PageOfShards(Gather):
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor where the page ended; None: everything has been read."""
+        """The cursor at the end of the page; None: everything has been read."""
         bound = self.merge.bound()
         if self.items and len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
             return self.plan.behind(self.items[-1])
@@ -62,8 +63,8 @@ class PageOfShards(Gather):
             return None
         fair = limit / len(self.plan.shards)
         if self.plan.filtered:
-            # ``Limit`` counts what is evaluated, and the page is one round; but the rest of a block is free, and a page
-            # that ends at the first of so many places would hardly advance with fewer.
+            # ``Limit`` counts evaluated items, and the page is one round. Still request whole blocks: the rest of a
+            # block is free, and with fewer items the page, which ends at the earliest frontier, would hardly advance.
             return first_share(fair, self._sizes)
         if number in self._wanted:
             share = refill_share(self._wanted[number], self._sizes)
@@ -72,7 +73,7 @@ class PageOfShards(Gather):
         return min(limit - len(self.items), share)
 
     def _behind(self) -> list[int]:
-        """Say which shards must be read further before the page may end."""
+        """Return the shards that must be read further before the page can end."""
         bound = self.merge.bound()
         limit = self.plan.limit
         if bound is None or self._late or len(self.items) == limit:

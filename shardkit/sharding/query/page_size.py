@@ -1,8 +1,18 @@
-"""How many items to ask of each shard.
+"""How many items to request from each shard.
 
 A read is charged in blocks of 4 KB, half a read unit each (eventually consistent; the guide, "Capacity Unit
-Consumption for Reads"): the rest of a block is free to ask for, and asking again from its end costs nothing more. So a
-shard is asked for what it will probably bring, in whole blocks, and what turns out to be missing is asked for later.
+Consumption for Reads"). The rest of a block is free, and a second request that starts at the end of a block costs no
+more than a longer first one. So each shard is asked for the items that it will probably contribute, rounded up to whole
+blocks; missing items are requested later.
+
+The *first share* is the page divided by the shards, plus half a standard deviation. A shard's part of a page of ``n``
+items over ``s`` shards varies like a Poisson number with mean ``n / s``, so its deviation is ``sqrt(n / s)``. A small
+margin is right here: too few items from the busiest shards cost one more round of requests and no read units, too many
+from all shards cost read units on every page. Before any item size is known, at least 8 items are requested, because
+smaller pages save nothing.
+
+The *refill share* is for shards that hold the page back after that. Their number is small and the reader is waiting, so
+the margin is two standard deviations, to make a further round unlikely.
 """
 
 from __future__ import annotations
@@ -22,7 +32,7 @@ _REFILL_MARGIN = 2.0
 
 
 class ItemSizes:
-    """The sizes of a table's or an index's items, in bytes, learnt from the answers that came so far."""
+    """Mean and variance of the item sizes of a table or an index, in bytes, learnt from answers."""
 
     def __init__(self) -> None:
         self.mean: float | None = None
@@ -30,7 +40,7 @@ class ItemSizes:
         self._seen = 0
 
     def learn(self, sizes: Sequence[int]) -> None:
-        """Take note of the sizes of some items."""
+        """Add the sizes of some items."""
         mean, variance = self.mean, self._variance
         for size in sizes:
             self._seen = min(self._seen + 1, _MEMORY)
@@ -40,13 +50,13 @@ class ItemSizes:
         self.mean, self._variance = mean, variance
 
     def most(self, items: float) -> float:
-        """Give the bytes that so many items will hardly exceed."""
+        """Return the bytes that ``items`` items are unlikely to exceed (mean plus one standard deviation)."""
         assert self.mean is not None
         return items * self.mean + sqrt(items * self._variance)
 
 
 def whole_blocks(items: float, sizes: ItemSizes) -> int:
-    """Give a number of items, at least ``items``, that leaves nothing of its last block unasked."""
+    """Round a number of items up to the most that still fit into the same blocks."""
     least = ceil(items)
     if not sizes.mean:
         return least
@@ -58,27 +68,29 @@ def whole_blocks(items: float, sizes: ItemSizes) -> int:
 
 
 def first_share(fair: float, sizes: ItemSizes) -> int:
-    """Give the items to ask of a shard first, if it brings ``fair`` on average."""
-    # What the busiest shards bring more costs no more if it is asked for later, but one more round of requests.
+    """Return the items to request first from a shard whose average part is ``fair``."""
     return max(_with_margin(fair, _FIRST_MARGIN, sizes), 0 if sizes.mean else _BLIND_LEAST)
 
 
 def refill_share(missing: float, sizes: ItemSizes) -> int:
-    """Give the items to ask of a shard again that will probably bring ``missing`` more."""
+    """Return the items to request again from a shard that will probably contribute ``missing`` more."""
     return _with_margin(missing, _REFILL_MARGIN, sizes)
 
 
 def _with_margin(items: float, deviations: float, sizes: ItemSizes) -> int:
-    # What a shard brings is spread like a Poisson distribution.
     return whole_blocks(max(1.0, items + deviations * sqrt(items)), sizes)
 
 
 def refills(merge: Merge, missing: int, handed_out: Sequence[int]) -> dict[int, float]:
-    """Say how many more items the shards must probably bring before ``missing`` more can be handed out.
+    """Return how many more items each shard must probably contribute before ``missing`` more can be released.
 
-    ``handed_out``: by shard, up to the bound. What lies between the bound and a shard's frontier is known of the shards
-    that were read as far; those that were not go on as they began.
+    ``handed_out``: the items released so far, by shard, all up to the bound.
     """
+    # For each frontier, in order, this estimates how many items of all shards lie between the bound and the frontier.
+    # The shards read at least that far have those items in the buffer (``known``). The shards behind were not read that
+    # far: they are assumed to continue with the share of items that they had up to the bound, so ``known`` is divided
+    # by the share of the shards that were read. If fewer than ``missing`` items are expected up to the frontier, the
+    # shard must be read further, in proportion to its own part of the items up to the frontier.
     done = sum(handed_out)
     frontiers = merge.frontiers
     wanted: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""One logical Query: what is asked of each shard, and what an answer means."""
+"""Plan a logical Query: the request for each shard, and the meaning of its answer."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from shardkit.strategies import Unsharded
 __all__ = ["Plan", "check_position", "read_start"]
 
 _MOST_ITEMS = 2**20
-"""More do not fit into a page of 1 MB; the service takes no more than 32 bits."""
+"""More items do not fit into a page of 1 MB; the service accepts only 32-bit limits."""
 
 _FILTERS = ("FilterExpression", "QueryFilter")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A logical Query, decided: its shards in order, and the parameters that all of them share."""
+    """A planned Query: its shards in order, and the parameters that all requests share."""
 
     sharding: Sharding
     params: Mapping[str, Any]
@@ -63,14 +63,14 @@ class Plan:
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
-        """Decide a Query."""
+        """Plan a Query."""
         wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
         for name in schema.partition:
             if name not in condition.equals:
                 raise UnsupportedExpressionError(
-                    f"a Query needs '=' on the partition key {name!r}, but its key condition has "
+                    f"KeyConditionExpression: must have '=' on the partition key {name!r}, got "
                     f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
                 )
         refuse_stored_keys(sharding, wire, *_FILTERS)
@@ -81,11 +81,11 @@ class Plan:
             shards = tuple(sharding.shards(sharding.checked(key, condition.equals[key], "key condition")))
         if shard is not None:
             if not fanned:
-                raise ConfigurationError("Shard= was given, but a Query on this index is not fanned out; leave it out")
+                raise ConfigurationError("Shard: not supported for this index, whose Query is not fanned out; omit it")
             shards = (shard_given(sharding, condition.equals[key], shard),)
         limit = wire.pop("Limit", None)
         if limit is not None:
-            check_count("Limit", limit, "items evaluated a page", most=sys.maxsize)
+            check_count("Limit", limit, "items per page", most=sys.maxsize)
         given = wire.pop("ExclusiveStartKey", None)
         plan = cls(
             sharding=sharding,
@@ -104,8 +104,8 @@ class Plan:
         )
         counting = wire.get("Select") == "COUNT" and not {"ProjectionExpression", "AttributesToGet"} & wire.keys()
         if counting:
-            # A count has no positions: the keys are asked for (at the same cost) and counted here.
-            names = plan.key_names or (key,)  # a projection cannot be empty
+            # A count has no positions to make a cursor from: request the keys (at the same cost) and count them here.
+            names = plan.key_names or (key,)  # a projection must not be empty
             plan = replace(plan, params=keys_only(wire, names), counting=True, hidden=frozenset(names))
         else:
             projected, hidden = project(wire, plan.key_names)
@@ -114,13 +114,13 @@ class Plan:
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The key attributes that place an item, without the one that its shard tells."""
+        """The key attributes that determine an item's position within its shard."""
         names = dict.fromkeys(self.schema.names + self.sharding.keys.names)
         return tuple(name for name in names if not (self.fanned and name == self.sharding.partition_key))
 
     @property
     def index(self) -> str | None:
-        """The index that is read; None: the table."""
+        """The name of the index; None: the table."""
         return self.params.get("IndexName")
 
     @property
@@ -135,21 +135,21 @@ class Plan:
 
     @property
     def whole(self) -> bool:
-        """Whether items come back with all that they are stored with."""
+        """Whether items are returned with all their attributes."""
         return not self.counting and not self.params.keys() & {"ProjectionExpression", "AttributesToGet"}
 
     @cached_property
     def start_place(self) -> Place | None:
-        """Where the cursor stands in the order."""
+        """The place of the cursor in the order."""
         return None if self.start is None else self.place(self.start.key, self.shards.index(self.start.shard))
 
     def place(self, key: Mapping[str, Any], number: int) -> Place:
-        """Say where a key of a shard stands in the order."""
+        """Return the place of a shard's key in the order."""
         return self._order(key), number
 
     @cached_property
     def _order(self) -> Callable[[Mapping[str, Any]], Any]:
-        """What a key is ordered by: its sort key; nothing, where there is none."""
+        """Returns what keys are ordered by: their sort key, or an empty tuple without one."""
         if len(self.sort) != 1:
             names = self.sort
             return lambda key: tuple(comparable(key[name]) for name in names)
@@ -161,7 +161,7 @@ class Plan:
     def request(
         self, number: int, after: WireItem | None, limit: int | None, read: Callable[[int, Response], Any]
     ) -> Send | None:
-        """Give the request for a shard's next page; None: no more of its items can match."""
+        """Return the request for a shard's next page; None if no more of its items can match."""
         shard = self.shards[number]
         condition = self.condition
         if after is None and self.start is not None:
@@ -177,12 +177,12 @@ class Plan:
         return Send("Query", params, paced=True, read=partial(read, number))
 
     def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
-        """Give the parameters with a key condition on one shard."""
+        """Return the parameters with the key condition of one shard."""
         if not self.fanned:
             return dict(self.params)
         name = self.sharding.partition_key
         physical = self.sharding.physical(self.condition.equals[name], shard)
-        # Of a condition only the physical key differs from shard to shard: the rest is written once.
+        # Only the physical key differs between shards: write the rest of the condition once.
         template = self._templates.get(id(condition))
         if template is None:
             place: WireItem = {}
@@ -207,10 +207,10 @@ class Plan:
         return {}
 
     def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
-        """Give a page's items in the caller's form (what is hidden: as it came), without those up to the cursor."""
+        """Return the items of a page after the cursor, in the caller's form (hidden attributes in wire form)."""
         if self.start is not None and self.start.shard != self.shards[number]:
             items = [item for item in items if self._comes(item, number)]
-        # Here, and not when they are handed out: the wire form is three times as large.
+        # Convert now, not when the items are released: wire values take three times the memory.
         order = self._order
         form = self.sharding.form
         read = self._read_shown if self.hidden else form.shown
@@ -220,16 +220,16 @@ class Plan:
             logical = form.shown({name: self.condition.equals[name]})[name]
             for _, _, item in entries:
                 if name in item:
-                    item[name] = logical  # every item that was asked for has this very key
+                    item[name] = logical  # the same key for every item of the Query
         return entries
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
-        # Services print 1E100 with 101 digits, and boto3 refuses more than 38: what is not shown stays as it came.
+        # Services print 1E100 with 101 digits, and boto3 refuses more than 38: do not convert hidden attributes.
         shown = self.sharding.form.shown({name: value for name, value in item.items() if name not in self.hidden})
         return {**item, **shown}
 
     def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
-        """Give attributes of an entry's item in wire form."""
+        """Return attributes of an entry's item in wire form."""
         return {
             name: item[name] if name in self.hidden else self.sharding.form.item({name: item[name]})[name]
             for name in names
@@ -237,24 +237,25 @@ class Plan:
         }
 
     def ends_at(self, key: WireItem) -> bool:
-        """Say whether nothing behind a key can match (a narrowed condition lets in the excluded end of ``< b``)."""
+        """Return whether the key condition can match nothing after ``key``."""
+        # A narrowed condition uses BETWEEN, which includes the end that ``<`` excludes.
         return self._single or not self.within(key)
 
     def rest(self, key: WireItem) -> WireItem:
-        """Give a key without what its shard tells."""
+        """Return the attributes of a key that a cursor contains."""
         return {name: key[name] for name in self.key_names if name in key}
 
     def token(self, shard: int | None, key: WireItem) -> dict[str, str]:
-        """Write the cursor that stands on a key of a shard."""
+        """Return the cursor at a key of a shard."""
         return Cursor(shard, self.rest(key)).token(self.purpose)
 
     def behind(self, entry: Entry) -> dict[str, str]:
-        """Write the cursor that stands on an item."""
+        """Return the cursor at an item."""
         _, number, item = entry
         return self.token(self.shards[number], self._written(item, self.key_names))
 
     def shown(self, entry: Entry) -> dict[str, Any]:
-        """Give an item as the application sees it."""
+        """Return an item with its logical key, without hidden attributes."""
         item = entry[2]
         if self.hidden:
             item = {name: value for name, value in item.items() if name not in self.hidden}
@@ -265,7 +266,7 @@ class Plan:
         return {**item, **self.sharding.form.shown({name: logical})}
 
     def shard_shown(self, entry: Entry) -> int | None:
-        """Give the shard that holds an item."""
+        """Return the shard that holds an item."""
         _, number, item = entry
         if self.fanned:
             return self.shards[number]
@@ -283,7 +284,7 @@ class Plan:
 
     @cached_property
     def _single(self) -> bool:
-        """Whether a shard can hold one item at the most: the key condition gives its whole primary key."""
+        """Whether a shard can have at most one item: the key condition gives the whole primary key."""
         return self.fanned and set(self.key_names) <= set(self.condition.equals)
 
     @property
@@ -296,29 +297,41 @@ class Plan:
         return None if value is None else SortCondition("=", (value,))
 
     def within(self, key: WireItem) -> bool:
-        """Say whether a key meets the sort key's condition."""
+        """Return whether a key meets the condition on the sort key."""
         condition = self._sort_condition
         return condition is None or matches(condition, key[self.sort[0]])
 
     def _resume(self, number: int) -> tuple[WireItem | None, KeyCondition] | None:
-        """Say where a shard goes on behind the cursor: after a key, or with a narrower key condition."""
+        """Return how a shard resumes: ExclusiveStartKey and key condition; None if nothing is left to read."""
+        # The cursor is (sort key, shard, key). Each shard must return exactly its items after that place in the order
+        # (sort key, shard, order within the shard):
+        #
+        # 1. The cursor's own shard resumes after the cursor's key, as a plain Query does.
+        # 2. Of the items with the cursor's sort key, those of earlier shards (in reading direction) have been read,
+        #    those of later shards have not. So earlier shards resume after that sort key, later shards at it.
+        # 3. Other shards do not have the cursor's item. If sort keys are unique within a shard (a table, not an index),
+        #    an earlier shard can still use the cursor's key, with its own suffix, as ExclusiveStartKey: the service
+        #    accepts keys of items that do not exist. It must satisfy the key condition; if it is the last key that
+        #    does, DynamoDB Local refuses it, and nothing is left to read anyway.
+        # 4. Otherwise the key condition is narrowed: from the sort key on, with it (later shards) or without it
+        #    (earlier shards). Combined with an upper bound this is a BETWEEN, which includes both ends; ``entries``
+        #    drops what the end lets in.
+        # 5. With several sort attributes, one condition cannot express the place: the shard is read from the start, and
+        #    ``entries`` drops the items up to the cursor.
         start = self.start
         assert start is not None and self.start_place is not None
         at = self.start_place[1]
-        # In a table sort keys are unique in a shard, and the key of an item that does not exist will do; but it must
-        # satisfy the key condition, and where it is the last that does, DynamoDB Local refuses it.
         unique = len(self.sort) == 1 and set(self.key_names) == set(self.sort)
         at_the_end = self._single or (unique and self._narrowed[True] is None)
         if number == at:
             return None if at_the_end else (start.key, self.condition)
-        # Of equal sort keys, the shards that come before the cursor's have been read, those behind it have not.
         read = number > at if self.descending else number < at
         if not self.sort or self._single:
             return None if read else (None, self.condition)
         if read and unique:
             return None if at_the_end else (start.key, self.condition)
         if len(self.sort) > 1:
-            return None, self.condition  # one condition cannot say it: read again, drop what was handed out
+            return None, self.condition
         condition = self._sort_condition
         if condition is not None and condition.op == "=":
             return None if read else (None, self.condition)
@@ -327,7 +340,7 @@ class Plan:
 
     @cached_property
     def _narrowed(self) -> tuple[KeyCondition | None, KeyCondition | None]:
-        """The key condition from the cursor's sort key on, and without that sort key; None: nothing is left."""
+        """The key condition from the cursor's sort key on, with and without that sort key; None: nothing is left."""
         assert self.start is not None
         (name,) = self.sort
 
@@ -346,7 +359,7 @@ class Plan:
 
 
 def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
-    """Say whether a Query is fanned out, and which attributes order its answer."""
+    """Return whether a Query is fanned out, and the attributes that order its items."""
     key = sharding.partition_key
     if key in schema.partition:
         return True, schema.sort
@@ -357,13 +370,13 @@ def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tu
     if isinstance(sharding.strategy, Unsharded):
         return False, schema.sort
     raise UnsupportedExpressionError(
-        f"the sort key {key!r} of this index carries the suffixes of table {sharding.table!r}, which change its order: "
-        f"only Key({key!r}).eq(…) can be asked of it; for ranges and ordered reads give the index another sort key"
+        f"KeyConditionExpression: the sort key {key!r} of this index has the suffixes of {sharding.table!r} and "
+        f"so another order; only Key({key!r}).eq(…) is supported; for ranges and ordered reads use another sort key"
     )
 
 
 def read_start(plan: Plan, given: Any) -> Cursor:
-    """Read a cursor, or a primary key made by hand."""
+    """Read a cursor, or a hand-made primary key."""
     what = f"{plan.sharding.table!r}" + (f", index {plan.index!r}" if plan.index else "") + ", key "
     what += repr(from_wire_item(plan.condition.equals))
     cursor = Cursor.read(given, plan.purpose, what) if is_token(given) else _by_hand(plan, given, what)
@@ -371,36 +384,40 @@ def read_start(plan: Plan, given: Any) -> Cursor:
     _check_equals(plan, cursor.key, what)
     if cursor.shard not in plan.shards:
         raise CursorError(
-            f"the cursor stands on shard {cursor.shard}, which is not among those of {what}; start the read again"
+            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {what}; start the read again"
         )
     if not plan.within(cursor.key):
-        raise CursorError(f"the cursor stands outside the key condition of this Query on {what}")
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor is outside the key condition of this Query on {what}; start the read again"
+        )
     return cursor
 
 
 def check_position(sharding: Sharding, key: WireItem, names: Collection[str], what: str) -> None:
-    """Refuse the key of a cursor that is no key of what is read: not of these attributes, or not of their types."""
+    """Refuse a cursor whose key has other attributes than ``names``, or other types."""
     if set(key) != set(names):
-        raise CursorError(f"the cursor is damaged: it does not stand on a key of {what}; start the read again")
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor is damaged, its key is not a key of {what}; start the read again"
+        )
     try:
         for name, value in key.items():
             sharding.checked(name, value, "cursor")
     except InvalidKeyError as error:
-        raise CursorError(f"the cursor is damaged: {error}; start the read again") from error
+        raise CursorError(f"ExclusiveStartKey: the cursor is damaged ({error}); start the read again") from error
 
 
 def _check_equals(plan: Plan, key: WireItem, what: str) -> None:
     for name, value in plan.condition.equals.items():
         if name in key and comparable(key[name]) != comparable(value):
-            raise CursorError(f"ExclusiveStartKey is not of {what}; start the read again")
+            raise CursorError(f"ExclusiveStartKey: not a key of {what}; start the read again")
 
 
 def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
     names = tuple(dict.fromkeys(plan.schema.names + plan.sharding.keys.names))
     if not isinstance(given, Mapping) or set(given) != set(names):
         raise CursorError(
-            f"ExclusiveStartKey {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
-            "pass LastEvaluatedKey as it came"
+            f"ExclusiveStartKey: {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
+            "pass LastEvaluatedKey unchanged"
         )
     key: WireItem = {name: plan.sharding.checked(name, given[name], "cursor") for name in names}
     _check_equals(plan, key, what)
@@ -411,8 +428,8 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
         shard, known = None, False
     if not known:
         raise CursorError(
-            f"ExclusiveStartKey {from_wire_item(key)!r:.200} was made by hand, and the shard of an item cannot be "
-            "calculated from its key here; pass LastEvaluatedKey as it came"
+            f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
+            "LastEvaluatedKey unchanged"
         )
     if plan.fanned:
         return Cursor(shard, plan.rest(key))

@@ -1,11 +1,12 @@
-"""A whole merged Query, page by page: each result is some more items in order, an empty one the end.
+"""A whole merged Query as a stream: each result is some more items in order, an empty result the end.
 
 1. Nothing is read twice. Pages start small and grow, in whole 4 KB blocks.
-2. A shard that holds less than half a page is asked for its next one while the caller works on what was handed out; a
-   shard that ran dry comes first.
-3. What is held, was handed out last, and is under way stays below the byte budget, as bytes of memory. One item of
-   every shard is needed to go on: so much is held whatever the budget.
-4. With ``max_items`` nothing is read ahead; without a filter shards are asked for their share of what is missing.
+2. When less than half a page of a shard is buffered, its next page is requested while the caller works on released
+   items. Shards with an empty buffer go first.
+3. The buffered items, the items released last and the answers in flight together stay within the memory budget. But
+   one item of every shard is needed to make progress, and is held whatever the budget.
+4. With ``max_items``, nothing is read ahead. Without a filter, each shard is asked for its share of the
+   missing items.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ _FIRST_PAGE_BYTES = 64 * 1024
 _UNKNOWN_ITEM_BYTES = 1024
 _GROWTH = 4
 _PAGE_BYTES = 2**20
-# What a byte over the wire takes in memory (measured: 2.7 and 9, items of ten attributes and 350 bytes).
+# Bytes of memory per byte of response (measured: 2.7 and 9, for items of ten attributes and 350 bytes).
 _HELD = 3
-_UNDER_WAY = 10  # while a page is read: its text, its wire form, and what is made of it
+_UNDER_WAY = 10  # while a page is converted: its text, its wire values, and the caller's form
 
 
 class StreamOfShards(Gather):
-    """A whole merged Query; each result is some more entries in order, an empty one the end."""
+    """A whole merged Query; each result is some more entries in order, an empty result the end."""
 
     def __init__(self, *args: Any, max_items: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         if self.plan.counting:
-            raise UnsupportedExpressionError("query_items() yields items: Select='COUNT' cannot be given; use query()")
+            raise UnsupportedExpressionError(
+                "Select: 'COUNT' is not supported by query_items(), which yields items; use query()"
+            )
         shards = len(self.plan.shards)
         self._missing = max_items
         self._shared = max_items is not None and not self.plan.filtered
@@ -53,12 +56,12 @@ class StreamOfShards(Gather):
         self._ahead: deque[int] = deque()
         self._reserved: dict[Send, float] = {}
         self._wire_bytes = self._items = self._evaluated = 0
-        # All shards may hold a page and a half, and as many as there are connections be on their way.
+        # Each shard may buffer a page and a half, and each connection may have a page in flight.
         side_by_side = min(shards, self._fan_out.concurrency)
         self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
 
     def next(self, now: float) -> Step[list[Entry]]:
-        """Hand out, ask, or wait."""
+        """Return entries, request a page, or wait."""
         if self._gave_up:
             if step := self._wait(now):
                 return step
@@ -76,14 +79,14 @@ class StreamOfShards(Gather):
             if step := self._wait(now):
                 return step
             self._raise_failure()
-            self._release()  # the deadline may have ended what held the others back
+            self._release()  # shards that the timeout ended no longer hold the others back
         ready, self._ready = self._ready, []
         self._with_caller = len(ready)
-        self._deadline = None  # the caller's own time does not count
+        self._deadline = None  # time that the caller spends between results does not count
         return Done(ready)
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        """Take a shard's page, or its failure."""
+        """Take a shard's page or error."""
         self._reserved.pop(send, None)
         if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
             self._wire_bytes += answer.wire_bytes
@@ -94,7 +97,7 @@ class StreamOfShards(Gather):
         super().receive(send, answer, now)
 
     def _release(self) -> None:
-        """Take what is in order, the end of what ``max_items`` asks for included."""
+        """Move the items that are in order from the merge to ``_ready``, at most ``max_items`` in all."""
         released = self.merge.release(self._missing)
         if not released:
             return
@@ -106,9 +109,9 @@ class StreamOfShards(Gather):
                 self._handed_out[entry[1]] += 1
 
     def _line_up(self) -> None:
-        """Say which shards are to be asked next, and which may be."""
+        """Queue the shards that must be read next, and those that may be read ahead."""
         if self._missing == 0:
-            # What was lined up for more, or put off by a throttle, is not needed any more.
+            # ``max_items`` is reached: queued requests and retries are not needed any more.
             self._to_ask.clear()
             self._delayed.clear()
             return
@@ -128,7 +131,7 @@ class StreamOfShards(Gather):
                 self._must_ask(number)
 
     def _read_ahead(self) -> bool:
-        """Say whether a shard that still holds items is to be asked now, and line it up."""
+        """Queue a shard to read ahead if connections and memory allow; return whether any is queued."""
         while self._ahead and not self._to_ask and len(self._asked) < self._fan_out.concurrency:
             number = self._ahead[0]
             if number not in self._busy and self.merge.goes_on(number):
@@ -139,14 +142,14 @@ class StreamOfShards(Gather):
         return bool(self._to_ask)
 
     def _page_size(self, number: int) -> int | None:
-        """Give a page's items; 0: not now, None: as many as the service gives."""
+        """Return the number of items of a shard's next page; 0: not now, None: as many as fit into 1 MB."""
         wanted = self._wanted_items(number)
         room = self._room
         if _UNDER_WAY * self._bytes_of_page(wanted) <= room:
             return wanted
         if self._asked and self._answers[number]:
             return 0
-        # Without it nothing goes on, whatever it takes.
+        # This page is needed to make progress, whatever memory it takes.
         return max(1, int(room / (_UNDER_WAY * self._bytes_an_item)))
 
     def _wanted_items(self, number: int) -> int | None:
@@ -174,20 +177,20 @@ class StreamOfShards(Gather):
 
     @property
     def _bytes_an_item(self) -> float:
-        """What an item that is evaluated brings over the wire."""
+        """The mean response bytes per evaluated item."""
         if not self._evaluated:
             return self._sizes.mean or _UNKNOWN_ITEM_BYTES
         return max(1.0, self._wire_bytes / self._evaluated)
 
     @property
     def _room(self) -> float:
-        """Bytes of the budget that nothing takes."""
+        """The bytes of the budget that are free."""
         items = self.merge.count + len(self._ready) + self._with_caller
         held = _HELD * items * self._wire_bytes / self._items if self._items else 0.0
         return self._fan_out.max_buffer_bytes - held - sum(self._reserved.values())
 
     def _holding_back(self) -> list[int]:
-        # Also one that is not asked: with ``max_items`` it may have to wait until the others have answered.
+        # Shards without a request in flight too: with ``max_items``, they may wait for the others to answer.
         return [
             number
             for number in range(len(self.plan.shards))
@@ -199,7 +202,7 @@ class StreamOfShards(Gather):
 
 
 class Rows:
-    """Takes entries in order and gives them out as items, or as ``(item, shard)``."""
+    """Yields the entries of a stream as items, or as ``(item, shard)``."""
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
@@ -215,22 +218,22 @@ class Rows:
 
     @property
     def wanting(self) -> bool:
-        """Whether entries must be added before the next can be taken."""
+        """Whether more entries must be added before the next ``take``."""
         return not (self._entries or self._complete or self._ended)
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """Take more entries; none at all is the end."""
+        """Add entries; an empty sequence is the end."""
         self._entries.extend(entries)
         self._complete = not entries
 
     def take(self) -> Any:
-        """Give out the next item; StopIteration where there is none."""
+        """Return the next item; raise StopIteration at the end."""
         entries = self._entries
         if self._ended or not entries:
             raise StopIteration
         assert self.plan is not None
         entry = entries.popleft()
-        # A copy: the item is the caller's from now on.
+        # Copied, because the caller may change the item.
         self._last = entry[0], entry[1], {name: entry[2].get(name) for name in self.plan.key_names}
         if self._left is not None:
             self._left -= 1
@@ -239,13 +242,13 @@ class Rows:
         return (item, self.plan.shard_shown(entry)) if self._return_shards else item
 
     def end(self) -> None:
-        """Give out no more; another thread may just be taking one."""
+        """End the iteration; another thread may be in ``take``."""
         self._ended = True
         self._entries = deque()
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor behind the last item given out; None: before the first, and when all has been given out."""
+        """The cursor after the last item returned; None before the first item and after the end."""
         if self._last is None or self.plan is None or (self._complete and not self._entries):
             return None
         return self.plan.behind(self._last)

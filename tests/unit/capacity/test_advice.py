@@ -169,5 +169,5 @@ def test_what_is_advised_is_what_the_busiest_second_needs(units: list[float], he
 
 @pytest.mark.parametrize("headroom", [-0.1, 1, float("nan"), True, "0.2"])
 def test_the_headroom_is_checked(metered: Metered, headroom: Any) -> None:
-    with pytest.raises(ConfigurationError, match="headroom="):
+    with pytest.raises(ConfigurationError, match="headroom: must be"):
         metered[1].advise(headroom=headroom)

@@ -124,5 +124,5 @@ def test_the_batches_of_a_load_are_one_request_each() -> None:
 
 
 def test_a_window_of_no_time_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="window=0 is no number of seconds; give a number above 0"):
+    with pytest.raises(ConfigurationError, match=r"window: must be a number > 0 \(seconds\), got 0"):
         CapacityMeter(window=0)

@@ -147,7 +147,7 @@ def test_the_hottest(used: Scope) -> None:
 @pytest.mark.parametrize("number", [-1, True, 1.5, "5", None, float("inf")])
 def test_how_many_of_the_hottest(used: Scope, number: Any) -> None:
     for read in (used.hottest, lambda n: used.to_dict(hottest=n), lambda n: used.to_json(hottest=n)):
-        with pytest.raises(ConfigurationError, match=f"={number!r} is no whole number of keys; give 0 or more"):
+        with pytest.raises(ConfigurationError, match=rf": must be an integer >= 0 \(keys\), got {number!r}"):
             read(number)
 
 
@@ -157,7 +157,7 @@ def test_the_key_whose_skew_is_asked_for(used: Scope) -> None:
     assert used.skew(Decimal("1.5"), table="T").hottest == Decimal("1.5")
     wrong: list[Any] = [None, True, 1.5, {"S": "a"}, ["a"]]
     for given in wrong:
-        with pytest.raises(ConfigurationError, match="is no partition key's value"):
+        with pytest.raises(ConfigurationError, match=r"^key: must be a str, bytes or a number"):
             used.skew(given, table="T")
 
 

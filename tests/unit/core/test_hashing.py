@@ -72,7 +72,7 @@ def test_code_point_product() -> None:
     assert code_point_product("é") == 233
     assert code_point_product("") == 1
     for wrong in (5, b"A17", None):
-        with pytest.raises(InvalidKeyError, match="no code points"):
+        with pytest.raises(InvalidKeyError, match="must be a str, got"):
             code_point_product(wrong)
 
 
@@ -95,7 +95,7 @@ REFUSED += [Decimal("1E+1000"), Decimal("1E-1000"), HUGE, object()]
 @pytest.mark.parametrize("function", [stable_hash, length_of])
 def test_values_without_a_hash_are_refused(value: Any, function: Any) -> None:
     for by in ("a", ("a", "a"), lambda item: item["a"]):
-        with pytest.raises(InvalidKeyError, match="Use text, bytes, an int or a Decimal"):
+        with pytest.raises(InvalidKeyError, match="use text, bytes, an int or a Decimal"):
             CalculatedSuffix(by, 2, hash=function).shard_of("k", {"a": value})
     for wrong in (value, (value,), ("a", value)):
         with pytest.raises(InvalidKeyError):

@@ -29,7 +29,7 @@ def test_nothing_is_released_before_every_shard_has_answered() -> None:
     merge = Merge(2)
     merge.add(0, [entry(1, 0)], None)
     assert merge.release() == []
-    assert (merge.going_on, merge.count) == (1, 1)
+    assert (merge.silent, merge.count) == (True, 1)
     merge.add(1, [], None)
     assert names(merge.release()) == ["1/0"]
     assert merge.count == 0

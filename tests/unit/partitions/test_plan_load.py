@@ -157,11 +157,11 @@ def test_one_of_time_and_rate_is_given(given_: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"items": 0}, "items=0 is no whole number of items; give 1 or more"),
-        ({"items": 1.5}, "items=1.5 is no whole number of items; give 1 or more"),
-        ({"item_size": 409_601}, "item_size=409601 is no whole number of bytes; give 1 to 409,600"),
-        ({"write_units": 0}, "write_units=0 is no number of write units a second; give a number above 0"),
-        ({"steady_write_units": -1}, "give a number of 0 or more"),
+        ({"items": 0}, "items: must be an integer >= 1 (items), got 0"),
+        ({"items": 1.5}, "items: must be an integer >= 1 (items), got 1.5"),
+        ({"item_size": 409_601}, "item_size: must be an integer from 1 to 409,600 (bytes), got 409601"),
+        ({"write_units": 0}, "write_units: must be a number > 0 (write units a second), got 0"),
+        ({"steady_write_units": -1}, "steady_write_units: must be a number >= 0"),
     ],
 )
 def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> None:
@@ -172,18 +172,18 @@ def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> N
 
 @pytest.mark.parametrize("within", [0, -1, timedelta(0), math.nan, True])
 def test_what_is_no_time_is_refused(within: Any) -> None:
-    with pytest.raises(ConfigurationError, match="is no number of seconds; give a number above 0"):
+    with pytest.raises(ConfigurationError, match=r"must be a number > 0 \(seconds\), got"):
         plan_bulk_load(1, 1, within=within)
 
 
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"entry_size": 0}, "entry_size of index 'X'=0 is no whole number of bytes"),
+        ({"entry_size": 0}, "entry_size of index 'X': must be an integer from 1 to 409,600 (bytes), got 0"),
         ({"share": 0}, "share=0 of index 'X' is no part of its writes"),
         ({"hottest_share": 1.1}, "hottest_share=1.1 of index 'X' is no part of its writes"),
         ({"local": True, "hottest_share": 0.5}, "is local, so its partition key is the table's"),
-        ({"partitions": 0}, "partitions of index 'X'=0 is no whole number of partitions"),
+        ({"partitions": 0}, "partitions of index 'X': must be an integer >= 1 (partitions), got 0"),
     ],
 )
 def test_what_is_no_index_is_refused(given_: dict[str, Any], message: str) -> None:

@@ -285,14 +285,14 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
-        ({"item_size": 0}, "item_size=0 is no whole number of bytes; give 1 to 409,600"),
-        ({"writes_per_second": -1}, "writes_per_second=-1 is no number of writes a second; give a number of 0 or more"),
-        ({"reads_per_second": "5"}, "reads_per_second='5' is no number of reads a second"),
-        ({"queries_per_second": True}, "queries_per_second=True is no number of queries a second"),
-        ({"items_per_query": -1}, "items_per_query=-1 is no whole number of items; give 0 or more"),
-        ({"partitions": 0}, "partitions=0 is no whole number of partitions; give 1 or more"),
-        ({"headroom": 1}, "headroom=1 is no part of a partition's throughput; give a number from 0 to below 1"),
-        ({"headroom": "0.2"}, "headroom='0.2' is no part of a partition's throughput"),
+        ({"item_size": 0}, "item_size: must be an integer from 1 to 409,600 (bytes), got 0"),
+        ({"writes_per_second": -1}, "writes_per_second: must be a number >= 0 (writes a second), got -1"),
+        ({"reads_per_second": "5"}, "reads_per_second: must be a number >= 0 (reads a second), got '5'"),
+        ({"queries_per_second": True}, "queries_per_second: must be a number >= 0 (queries a second), got True"),
+        ({"items_per_query": -1}, "items_per_query: must be an integer >= 0 (items), got -1"),
+        ({"partitions": 0}, "partitions: must be an integer >= 1 (partitions), got 0"),
+        ({"headroom": 1}, "headroom: must be a number >= 0 and < 1 (a share of a partition's throughput), got 1"),
+        ({"headroom": "0.2"}, "headroom: must be a number >= 0 and < 1 (a share"),
         ({"probability": 1}, "probability=1 cannot be planned for; give a number between 0 and 1"),
     ],
 )

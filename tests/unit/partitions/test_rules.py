@@ -205,15 +205,15 @@ def test_text() -> None:
 
 @pytest.mark.parametrize("rate", [-1, math.inf, math.nan, True, "5", None])
 def test_what_is_no_rate_is_refused(rate: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"read_units=.* is no number of read units a second; give a number"):
+    with pytest.raises(ConfigurationError, match=r"read_units: must be a number >= 0 \(read units a second\), got"):
         initial_partitions(read_units=rate, write_units=0)
-    with pytest.raises(ConfigurationError, match="write_units="):
+    with pytest.raises(ConfigurationError, match=r"^write_units: must be a number"):
         created(read_units=0, write_units=0).set_throughput(write_units=rate if rate is not None else -1)
-    with pytest.raises(ConfigurationError, match="size="):
+    with pytest.raises(ConfigurationError, match=r"^size: must be a number"):
         partitions_for_size(rate)
 
 
 @pytest.mark.parametrize("count", [0, 3, True, 1.0])
 def test_only_partitions_that_are_there_can_be_split(count: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"count=.* is no whole number of partitions to split; give 1 to 2"):
+    with pytest.raises(ConfigurationError, match=r"count: must be an integer from 1 to 2 \(partitions to split\), got"):
         created(read_units=0, write_units=2000).split(count)

@@ -247,10 +247,10 @@ def test_a_load_wants_a_table() -> None:
     ("arguments", "says"),
     [
         *(
-            ({"latency": wrong}, "latency=")
+            ({"latency": wrong}, "latency[=:]")
             for wrong in (None, 0.005, (1,), (1, 2, 3), (2, 1), (-1, 1), "ab", ("a", "b"))
         ),
-        *(({"now": wrong}, "now=") for wrong in (None, "soon", float("nan"))),
+        *(({"now": wrong}, "now: must be a number >= 0") for wrong in (None, "soon", float("nan"))),
     ],
 )
 def test_arguments_that_cannot_work(arguments: dict[str, Any], says: str) -> None:

@@ -26,7 +26,7 @@ def test_a_client_stays_on_its_clock_until_the_last_one_leaves_in_any_order() ->
 
 def test_another_clock_is_refused_while_the_client_is_on_one() -> None:
     client = Client()
-    with on_clock(client, VirtualClock()) as _, pytest.raises(ConfigurationError, match="on a clock already"):
+    with on_clock(client, VirtualClock()) as _, pytest.raises(ConfigurationError, match="the client is already on"):
         on_clock(client, VirtualClock()).__enter__()
     with on_clock(client, VirtualClock()):
         assert clock_of(client) is not None

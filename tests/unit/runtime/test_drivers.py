@@ -130,7 +130,7 @@ def test_a_wait_beside_a_request_is_no_sleep() -> None:
 
 def test_a_machine_that_waits_for_nothing_is_an_error() -> None:
     """It must not turn for ever."""
-    with pytest.raises(AssertionError, match="no request is under way"):
+    with pytest.raises(AssertionError, match="no request is in flight"):
         driver(WaitsForNothing()).run()
 
 

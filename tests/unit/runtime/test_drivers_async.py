@@ -218,5 +218,5 @@ def test_a_machine_that_waits_for_nothing_is_an_error() -> None:
     async def run() -> None:
         await AsyncDriver(WaitsForNothing(), async_answer).run()
 
-    with pytest.raises(AssertionError, match="no request is under way"):
+    with pytest.raises(AssertionError, match="no request is in flight"):
         asyncio.run(run())

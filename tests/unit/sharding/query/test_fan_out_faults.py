@@ -208,7 +208,7 @@ class TestLate:
         service = Service(lambda *_: (60.0, ValueError()))
         with pytest.raises(ShardQueryError) as caught:
             service.run(page_machine(plan(), timeout=0.5, concurrency=2))
-        said = ["was not asked" in str(error) for _, error in sorted(caught.value.errors.items())]
+        said = ["was not queried" in str(error) for _, error in sorted(caught.value.errors.items())]
         assert said == [False, False, True, True]
 
 
