@@ -239,7 +239,7 @@ def _check_files(options: LoadOptions) -> None:
         if not text or "\0" in os.fsdecode(text):
             raise ConfigurationError(f"{name}: {brief(path)} is not a path; give the path of a file")
     if len(paths) == 2 and len({os.path.realpath(path) for path in paths.values()}) == 1:  # noqa: PLR2004
-        journal, dead_letters = map(os.fspath, paths.values())
+        journal, dead_letters = (os.fspath(path) for path in paths.values())
         raise ConfigurationError(
             f"journal: {journal!r} and dead_letters={dead_letters!r} are the same file; give two different files"
         )

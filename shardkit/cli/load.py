@@ -1,7 +1,7 @@
-"""``shardkit load``: files into a table, spread, mixed and resumable.
+"""``shardkit load``: load files into a table, spread, mixed and resumable.
 
-Exit codes: 0 all is written · 1 some items failed, the others are written · 2 wrong use, nothing is written ·
-3 stopped before its end (Ctrl-C, no access, throttles without end), the same command with --journal goes on.
+Exit codes: 0 all items are written · 1 some items failed, the others are written · 2 wrong use, nothing is written ·
+3 stopped before its end (Ctrl-C, no access, endless throttles); with --journal, the same command resumes.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 
 def load(
     source: SourceArgument,
-    table: Annotated[str, typer.Option(help="The table to load into.")],
+    table: Annotated[str, typer.Option(help="Table to load into.")],
     shards: Annotated[
         int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(rich_help_panel=SPREAD, help="Attributes (A or A,B) that the shard is calculated from."),
+        typer.Option(rich_help_panel=SPREAD, help="Attributes (A or A,B) to calculate the shard from."),
     ] = None,
     strategy: Annotated[
         str | None,
@@ -83,28 +83,28 @@ def load(
     absent: AbsentOption = None,
     empty_strings: EmptyStringsOption = False,
     cursors: Annotated[
-        str, typer.Option(rich_help_panel=SOURCE, help="At how many places the source is read in turn.")
+        str, typer.Option(rich_help_panel=SOURCE, help="At how many positions the source is read in turn.")
     ] = "auto",
     write_units: Annotated[
-        str | None, typer.Option(rich_help_panel=PACE, help="Write units a second, or a share: 500, 80%.")
+        str | None, typer.Option(rich_help_panel=PACE, help="Write units per second, or a share: 500, 80%.")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(rich_help_panel=PACE, min=1, help="Batches on their way at once; 10 (a process) if not given."),
+        typer.Option(rich_help_panel=PACE, min=1, help="Batches in flight at once; default: 10 (per process)."),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Processes that send them, to use all cores.")
+        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Processes that send requests, to use all cores.")
     ] = None,
     window: Annotated[
         int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
     ] = WINDOW,
     max_failures: Annotated[
         int | None,
-        typer.Option(rich_help_panel=SAFETY, min=0, help="End the load when more items fail; 0: at the first."),
+        typer.Option(rich_help_panel=SAFETY, min=0, help="Stop when more items fail; 0: at the first."),
     ] = None,
     duplicates: Annotated[
         Literal["last", "first", "error"],
-        typer.Option(rich_help_panel=SAFETY, help="Which of the writes of one key stays."),
+        typer.Option(rich_help_panel=SAFETY, help="Which write of one key to keep."),
     ] = "last",
     journal: Annotated[
         str | None, typer.Option(rich_help_panel=SAFETY, help="A file that makes the load resumable.")
@@ -116,12 +116,12 @@ def load(
     profile: ProfileOption = None,
     endpoint_url: EndpointOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Say what would be written; write nothing.")
+        bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Show what would be written; write nothing.")
     ] = False,
     as_json: JsonOption = False,
     progress: ProgressOption = True,
 ) -> None:
-    """Load files into a table: every partition busy, nothing lost, nothing twice.
+    """Load files into a table: every partition busy, no item lost or written twice.
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
@@ -182,7 +182,7 @@ def load(
     else:
         show_report(Console(highlight=False), report, dead_letters, complete=problem is None)
     if code == STOPPED:
-        again = f"the same command goes on from {journal}" if journal else "with --journal it could be resumed"
+        again = f"the same command resumes from {journal}" if journal else "with --journal it could be resumed"
         told.print(f"stopped before its end: {again}", markup=False, soft_wrap=True)
     raise typer.Exit(code)
 
@@ -190,7 +190,7 @@ def load(
 def _load(
     table: ShardedTable, source: SectionedSource, told: Console | None, **options: Any
 ) -> tuple[int, BulkReport, Exception | None]:
-    """Load, until the end or Ctrl-C; the exit code, the report, and what stopped it."""
+    """Load until the end or Ctrl-C; return the exit code, the report, and the error that stopped it."""
     with Progress(told, source) as shown, _interrupted(told):
         try:
             report = bulk_load(table, source, on_error="collect", progress=shown.update, **options)
@@ -209,14 +209,14 @@ def _load(
 
 @contextmanager
 def _interrupted(told: Console | None) -> Iterator[None]:
-    """Say at the first Ctrl-C what is done about it; the second is an interrupt as ever."""
+    """Print a message at the first Ctrl-C; the second one interrupts as usual."""
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
         if told is not None:
-            # It may have come in the midst of a line that is being written.
+            # The signal may arrive while another line is being written.
             with suppress(RuntimeError):
-                told.print("stopping: what is in flight is being finished; Ctrl-C once more stops now")
+                told.print("stopping: finishing what is in flight; press Ctrl-C again to stop now")
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, stop)
@@ -229,15 +229,17 @@ def _interrupted(told: Console | None) -> Iterator[None]:
 def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
     if form is not None:
         if shards is not None or by is not None:
-            raise ConfigurationError("give --strategy, or --shards and --by, not both")
+            raise ConfigurationError(
+                "--strategy: is not supported together with --shards and --by; give one or the other"
+            )
         try:
             parsed = json.loads(form)
         except (RecursionError, ValueError) as error:
-            raise ConfigurationError(f"--strategy {form!r:.200} is no JSON that can be read: {error}") from error
+            raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
         return Strategy.from_dict(parsed)
     if (shards is None) != (by is None):
         raise ConfigurationError(
-            "give both --shards and --by, or neither; a random suffix is "
+            "--shards, --by: give both or neither; for a random suffix, give "
             '--strategy \'{"type": "RandomSuffix", "shards": 10}\''
         )
     if shards is None or by is None:
@@ -246,14 +248,14 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
 
 
 def _cursors(text: str) -> int | Literal["auto"]:
-    # A number that Python does not read (of thousands of digits) is refused as the text that it is.
+    # Thousands of digits, which int() refuses, are refused later as text.
     with suppress(ValueError):
         return int(text)
     return cast("Literal['auto']", text)
 
 
 def _units(text: str | None) -> float | str | None:
-    """Give a number as one; a share, and what is neither, is read by the load itself."""
+    """Return a number as a float; the load parses everything else."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -278,9 +280,9 @@ _SMOOTH_SECONDS = 5.0
 
 
 class Progress:
-    """Shows how far a load is: a live display on a terminal, else a line every ten seconds; nothing without a console.
+    """Shows a load's progress: live on a terminal, else a line every ten seconds; nothing without a console.
 
-    ``report`` is the last that it was given.
+    ``report`` is the last report.
     """
 
     def __init__(
@@ -305,7 +307,7 @@ class Progress:
         self._opened.close()
 
     def update(self, report: BulkReport) -> None:
-        """Take a report, and show it if the last is old enough."""
+        """Keep a report, and show it if the last one shown is old enough."""
         self.report = report
         now = self._clock()
         if self._console is None or now - self._shown < (LINE_SECONDS if self._live is None else LIVE_SECONDS):
@@ -328,7 +330,7 @@ class Progress:
             self._live.update(self._display(report, ", ".join(written), now), refresh=True)
 
     def _share(self) -> float | None:
-        """How much of the source has its result; what waits was read, and counts for nothing yet."""
+        """Return the share of the source that has results; items that wait do not count."""
         report, source = self.report, self._source
         settled = _settled(report) + report.resumed
         if source.total:
@@ -340,7 +342,7 @@ class Progress:
         share, report = self._share(), self.report
         if not share:
             return []
-        # What a resumed load passes over was not done at its rate, nor in the time since its first request.
+        # Items that a resumed load skips say nothing about its rate.
         here = share * _settled(report) / (_settled(report) + report.resumed)
         left = [f"about {duration(report.seconds * (1 - share) / here)} left"] if here and report.seconds else []
         return [f"{share:.0%}", *left]
@@ -369,7 +371,7 @@ def _troubles(report: BulkReport) -> list[str]:
 
 
 def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
-    """A bar for each shard, the hottest ones if there are many."""
+    """Return one bar per shard, only the hottest if there are many."""
     grid = Grid(box=None, padding=(0, 2, 0, 0))
     for heading in ("shard", "items", "write units", ""):
         grid.add_column(heading, justify="right" if heading else "left", no_wrap=True)
@@ -385,7 +387,7 @@ def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
 
 
 def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
-    """Say what will be read how, and written where."""
+    """Print what will be read, how, and where it is written."""
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     console.print(
@@ -402,7 +404,7 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
 
 
 def show_report(console: Console, report: BulkReport, dead_letters: str | None, *, complete: bool = True) -> None:
-    """Say what became of it; the dead letters are not ``complete`` where their disk was full."""
+    """Print a report; ``complete``: whether the dead letters have all failed items (the disk was not full)."""
     console.print(str(report), markup=False, soft_wrap=True)
     if report.per_shard:
         console.print(_heat(report.per_shard, console.encoding))
@@ -417,13 +419,13 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
         console.print(f"hot key: {key}, throttled {count:,} times", markup=False, soft_wrap=True)
     for advice in report.advice:
         console.print(f"advice: {advice}", markup=False, soft_wrap=True)
-    # What failed because the load stopped came last, and for one reason, which is told elsewhere.
+    # Items that failed because the load stopped are last; their reason is printed elsewhere.
     failed = report.failed - report.stopped
     shown = report.failures[: min(failed, MOST_FAILURES)]
     _show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
     if failed:
-        which = "all of them" if complete else "those that were kept"
-        kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are kept in a file"
+        which = "all of them" if complete else "those that could be written"
+        kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are written to a file"
         console.print(kept, markup=False, soft_wrap=True)
 
 
@@ -435,7 +437,7 @@ def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int
 
 
 def show_estimate(console: Console, guess: Estimate) -> None:
-    """Say what would be written where, and what that takes."""
+    """Print what would be written where, and what it consumes."""
     good = guess.items - guess.failed
     console.print(f"{guess.items:,} items: {good:,} would be written, {guess.failed:,} would fail")
     console.print(f"{size(guess.bytes)}, {guess.units.total:,.0f} write units: {guess.units.table:,.0f} of the table")
@@ -445,13 +447,13 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     if guess.seconds is not None:
         index = guess.slowest[0]
         slowest = f", for which index {index} takes longest" if index else ""
-        rate = f"at {guess.rate:,.0f} write units a second{slowest}: {duration(guess.seconds)}"
+        rate = f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}"
         console.print(rate, markup=False, soft_wrap=True)
     if guess.hottest is not None:
         key, units = guess.hottest
         console.print(
-            f"hottest key: {key}, {units:,} write units: {duration(units / PARTITION_WRITE_UNITS)} at the least, for a "
-            f"key takes {PARTITION_WRITE_UNITS:,} a second",
+            f"hottest key: {key}, {units:,} write units: at least {duration(units / PARTITION_WRITE_UNITS)}, because "
+            f"one key accepts {PARTITION_WRITE_UNITS:,} per second",
             markup=False,
             soft_wrap=True,
         )
@@ -463,7 +465,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
 
 
 def to_json(report: BulkReport, code: int) -> dict[str, Any]:
-    """Give a report for machines: at most a hundred failures, the dead letters have them all."""
+    """Return a report as JSON, with at most 100 failures; the dead letters have all of them."""
     plain = (
         "items",
         "written",

@@ -1,4 +1,4 @@
-"""What a load would write where: every record read, checked and counted, nothing sent."""
+"""Estimate what a load would write where: read, check and count every record, and send nothing."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SHOWN = 20
 
 @dataclass
 class Estimate:
-    """What would be written: puts of new items.
+    """What a load would write, if all items are new.
 
     Attributes:
-        rate: Write units a second of the table; None: as many as it can.
-        one_shard: What says whether the items of a partition key are spread.
-        worth: How many of these a unit of each global index counts as (``bulk.pacing``).
-        units: Write units, of the table and of each index.
+        rate: Write units of the table per second; None for no limit.
+        one_shard: Counts the items of each partition key on one shard, for advice.
+        worth: How many of the rate's units one unit of each global index counts as (``bulk.pacing``).
+        units: Write units of the table and of each index.
     """
 
     rate: float | None
@@ -50,13 +50,13 @@ class Estimate:
 
     @property
     def per_shard(self) -> dict[int | None, ShardTally]:
-        """What each shard would take."""
+        """What would be written to each shard."""
         shards = sorted(self.shard_items, key=lambda shard: -1 if shard is None else shard)
         return {shard: ShardTally(self.shard_items[shard], self.shard_units[shard]) for shard in shards}
 
     @property
     def slowest(self) -> tuple[str | None, float]:
-        """The global index that takes longest, or None for the table with its local ones; and its units at the rate."""
+        """The global index that takes longest (None for the table and its local indexes), and its units at the rate."""
         units: dict[str | None, float] = {None: self.units.table + sum(self.units.local_indexes.values())}
         for name, taken in self.units.global_indexes.items():
             units[name] = taken * self.worth.get(name, 1.0)
@@ -65,21 +65,21 @@ class Estimate:
 
     @property
     def seconds(self) -> float | None:
-        """At the given rate, until the slowest has all; None: there is none."""
+        """Seconds until the slowest has everything at the given rate; None without a rate."""
         return None if self.rate is None else self.slowest[1] / self.rate
 
     @property
     def advice(self) -> list[str]:
-        """What would make the load better."""
+        """What would improve the load."""
         return list(self.one_shard.advice())
 
     @property
     def hottest(self) -> tuple[Any, int] | None:
-        """The stored partition key that would take the most write units."""
+        """The stored partition key with the most write units, and these."""
         return next(iter(self.key_units.most_common(1)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it for machines."""
+        """Return it as JSON."""
         hottest = self.hottest
         return {
             "items": self.items,
@@ -103,10 +103,10 @@ class Estimate:
 
 
 def estimate(source: Source, table: ShardedTable, write_units: float | str | None) -> Estimate:
-    """Read a source to its end and count; random suffixes are drawn, but are others than the load's.
+    """Read a source to its end and count; random suffixes differ from those of the load.
 
     Raises:
-        ConfigurationError: ``write_units`` is no rate, or a share of a throughput that DescribeTable does not say.
+        ConfigurationError: ``write_units`` is invalid, or a share of a throughput that DescribeTable does not return.
         ClientError: The table cannot be described.
     """
     sharding = table.runner.run(table.runner.programs.known())
@@ -120,12 +120,12 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         guess.items += 1
         try:
             if isinstance(record, BadRecord):
-                raise record.error  # noqa: TRY301 - told in one place
+                raise record.error  # noqa: TRY301 - reported in one place
             write = writes.put(record, place)
             wire, size = sized_to_wire_item(record)
             for name in index_keys & wire.keys():
                 sharding.checked(name, wire[name], "item")
-        except Exception as error:  # noqa: BLE001 - of whatever kind: the item could not be written
+        except Exception as error:  # noqa: BLE001 - whatever the error, the item could not be written
             guess.failed += 1
             if len(guess.failures) < _SHOWN:
                 guess.failures.append((source.where(place), str(error)))
@@ -136,13 +136,13 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         guess.shard_units[write.shard] += write.units
         guess.key_units[write.identity[0]] += write.units
         guess.one_shard.add(write.identity[0], write.shard)
-        if len(guess.key_units) > _MOST_KEYS:  # the hottest is among those that have taken most so far
+        if len(guess.key_units) > _MOST_KEYS:  # the hottest key is among those with most units so far
             guess.key_units = Counter(dict(guess.key_units.most_common(_MOST_KEYS // 2)))
     return guess
 
 
 def _at(write_units: float | str | None, description: Mapping[str, Any], one_shard: OneShard) -> Estimate:
-    """Begin an estimate at the rate that a load would take."""
+    """Return an empty estimate with the rate of the load."""
     pace = TablePace(write_units, lambda: 0.0)
     error = None if pace.share is None else pace.described(description, 0.0)
     if error is not None:

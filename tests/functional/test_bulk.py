@@ -302,7 +302,7 @@ async def async_source() -> Any:
         ({"workers": True}, "workers: must be an integer from 1 to 1,000 .*, got True"),
         ({"window": -1}, "window: must be an integer .*, got -1"),
         ({"window": 2.5}, r"window: must be an integer .*, got 2\.5"),
-        ({"on_error": "ignore"}, "on_error='ignore'"),
+        ({"on_error": "ignore"}, "on_error: must be one of 'raise', 'collect', got 'ignore'"),
         ({"journal": 5}, "journal: 5 is not a path"),
         ({"journal": b"x"}, "journal: b'x' is not a path"),
         ({"dead_letters": ""}, "dead_letters: '' is not a path"),

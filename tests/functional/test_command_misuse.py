@@ -119,12 +119,12 @@ def scenario(part: str = "", **entries: Any) -> str:
         ((*BY, "--cursors", "LONGEST"), "got '999"),
         ((*BY, "--cursors", "some"), "got 'some'"),
         *(
-            ((*BY, "--write-units", number), "write_units=")
+            ((*BY, "--write-units", number), "write_units: must be a number of write units")
             for number in ("HUGE", "LONGEST", "nan", "-inf", "0", "HUGE%", "nan%")
         ),
         *(((*BY, "--max-failures", number), "--max-failures") for number in ("-1", "LONGEST", "inf")),
         *(((*LOAD, "--by", "OrderId", "--shards", number), "shards") for number in ("0", "HUGE", "LONGEST", "1000001")),
-        ((*LOAD, "--strategy", "DEEP"), "--strategy '[[["),
+        ((*LOAD, "--strategy", "DEEP"), "--strategy: '[[["),
         ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": LONGEST}'), "Exceeds the limit"),
         ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": HUGE}'), "shards=<int of 1329 bits>"),
         ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": 2, "first": -HUGE}'), "first="),
@@ -132,9 +132,9 @@ def scenario(part: str = "", **entries: Any) -> str:
             (*LOAD, "--strategy", '{"type": "CalculatedSuffix", "shards": 2, "by": LISTS}'),
             "by=(",
         ),
-        ((*BY, "--journal", "LONG"), "not begun: journal="),
+        ((*BY, "--journal", "LONG"), "not begun: journal: "),
         ((*BY, "--journal", "a\0b"), "not begun: journal: 'a\\x00b' is not a path"),
-        ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters="),
+        ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters: "),
         ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url 'http://localhost:99999999'"),
         ((*BY, "--endpoint-url", "http://["), "--endpoint-url 'http://['"),
         *(
@@ -320,7 +320,7 @@ def test_closed_streams_take_nothing(folder: Path) -> None:
         ["sh", "-c", f"{sys.executable} -c '{read}' <&-"], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert "not begun: standard input is closed" in done.stderr
+    assert "not begun: source: standard input is closed" in done.stderr
 
 
 def test_what_an_encoding_lacks_is_escaped() -> None:

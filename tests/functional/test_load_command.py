@@ -236,9 +236,9 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
     [
         (("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"), "Nowhere"),
         (("missing.csv", *SHARDED), "there is no file"),
-        (("orders.csv", "--table", "Orders", "--shards", "4"), "both --shards and --by"),
-        (("orders.csv", *SHARDED, "--strategy", "{}"), "not both"),
-        (("orders.csv", "--table", "Orders", "--strategy", "{"), "no JSON"),
+        (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
+        (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
+        (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
         (("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'), "no known type"),
         (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column 'Totla' (did you mean Total?)"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
@@ -295,8 +295,8 @@ def test_ctrl_c(table: Table, folder: Path, again: int) -> None:
     with interrupted(again):
         result = invoke("orders.csv", *options)
     assert result.exit_code == 3, result.output
-    assert "stopping: what is in flight is being finished" in result.stderr
-    assert "the same command goes on from journal" in result.stderr
+    assert "stopping: finishing what is in flight" in result.stderr
+    assert "the same command resumes from journal" in result.stderr
     assert signal.getsignal(signal.SIGINT) is before
     first = json.loads(result.stdout)
     assert first["written"] == len(stored(table)) == 25
@@ -357,7 +357,7 @@ def test_dry_run_says_what_a_load_does(table: Table, folder: Path) -> None:
     ]
     shown = invoke("orders.csv", *SHARDED, "--dry-run", "--write-units", "20").stdout
     assert "52 items: 51 would be written, 1 would fail" in shown
-    assert "at 20 write units a second: 2.6 s" in shown
+    assert "at 20 write units per second: 2.6 s" in shown
     assert "hottest key: 2014-07-" in shown
 
 
@@ -433,7 +433,7 @@ def test_dry_run_counts_indexes(resource: DynamoDBServiceResource, folder: Path)
     assert "265 write units: 220 of the table" in shown
     assert "20 of the local index by-total" in shown
     assert "25 of the global index by-customer" in shown
-    assert "at 50 write units a second, for which index by-customer takes longest: 5.0 s" in shown
+    assert "at 50 write units per second, for which index by-customer takes longest: 5.0 s" in shown
     assert "'Customer'" in shown
     assert resource.Table("Orders").scan()["Count"] == 0
 
@@ -448,7 +448,10 @@ def test_a_share_of_what_is_not_known(
     monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
     result = invoke("orders.csv", *SHARDED, *dry_run, "--write-units", "50%")
     assert result.exit_code == 2
-    assert "DescribeTable says none for 'Orders'; give write_units as a number" in result.stderr.replace("\n", " ")
+    assert (
+        "table 'Orders' is unknown, because DescribeTable returns none; give write_units as a number"
+        in result.stderr.replace("\n", " ")
+    )
     assert table.scan()["Count"] == 0
 
 

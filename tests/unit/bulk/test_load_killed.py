@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Strategy, Unsharded
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load import Loading, LoadOptions
+from shardkit.bulk.load import Loading
 from shardkit.bulk.load_machine import Duplicates
 from shardkit.core.machine import Done, Send, Wait
 from tests.support.fakes import Fault, Service, sharding
@@ -69,9 +69,12 @@ class World:
             record(journal, places, **failed)
             self.moment()
 
-        files = LoadOptions(
-            journal=self.folder / "journal", dead_letters=self.folder / "dead", on_error="collect", **options
-        )
+        files: Any = {
+            "journal": self.folder / "journal",
+            "dead_letters": self.folder / "dead",
+            "on_error": "collect",
+            **options,
+        }
         under_way: list[Send] = []
         with Loading(sharding(strategy), items, files, workers=workers, draw=self.rng.random) as loading:
             try:
