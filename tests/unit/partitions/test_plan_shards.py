@@ -293,7 +293,7 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
         ({"partitions": 0}, "partitions=0 is no whole number of partitions; give 1 or more"),
         ({"headroom": 1}, "headroom=1 is no part of a partition's throughput; give a number from 0 to below 1"),
         ({"headroom": "0.2"}, "headroom='0.2' is no part of a partition's throughput"),
-        ({"probability": 1}, "probability=1 cannot be planned for; give a number between 0 and 1"),
+        ({"probability": 1}, "probability: must be above 0 and below 1, got 1"),
     ],
 )
 def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> None:
