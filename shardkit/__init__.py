@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
     from shardkit.table import ShardedTable
+    from shardkit.version import __version__
 
 logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
 
@@ -60,6 +61,7 @@ __all__ = [
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
     "UnsupportedParameterError",
+    "__version__",
     "bulk_load",
     "code_point_product",
     "open_source",
@@ -96,5 +98,6 @@ if not TYPE_CHECKING:
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
             "shardkit.table": ("ShardedTable",),
+            "shardkit.version": ("__version__",),
         },
     )

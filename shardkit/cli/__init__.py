@@ -1,7 +1,7 @@
-"""The command line: ``shardkit …``. One file a command; this one only puts them together.
+"""The command line ``shardkit …``: one file per command, assembled here.
 
-Importing this module needs nothing but the standard library: the command line's own dependencies are
-in the ``demo`` and ``load`` extras, and are looked for when a command is run.
+Importing this module needs only the standard library. The dependencies of the command line are in the extras
+``demo`` and ``load``, and are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["build_app", "install_hint", "main"]
 
 
 def install_hint(missing: str | None, command: str | None) -> str:
-    """What to tell a user who lacks a package that a command needs: ``demo`` has an extra of its own."""
+    """Return the message for a user without a package that a command needs."""
     extra = "demo" if command == "demo" else "load"
     return (
         f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
@@ -31,7 +31,7 @@ def install_hint(missing: str | None, command: str | None) -> str:
 
 
 def build_app() -> typer.Typer:
-    """The typer application with every command; needs typer and rich."""
+    """Return the typer application with every command; needs typer and rich."""
     import typer
 
     from shardkit.cli.demo import demo
@@ -50,8 +50,9 @@ def build_app() -> typer.Typer:
     )
 
     @app.callback()
-    def commands() -> None:
-        # With a callback, typer keeps the name of a command even where there is only one.
+    def commands(
+        version: bool = typer.Option(False, "--version", callback=_show_version, help="Print the version and exit."),
+    ) -> None:
         pass
 
     app.command()(demo)
@@ -64,7 +65,7 @@ def build_app() -> typer.Typer:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """The console script."""
+    """Run the console script."""
     given = sys.argv[1:] if args is None else list(args)
     try:
         app = build_app()
@@ -77,16 +78,26 @@ def main(args: Sequence[str] | None = None) -> None:
         app(args=None if args is None else given)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        import typer
+
+        import shardkit
+
+        print(f"shardkit {shardkit.__version__}")
+        raise typer.Exit
+
+
 @contextmanager
 def _output() -> Iterator[None]:
-    """Let a command write where it can: what a stream's encoding lacks is escaped, and a closed stream takes nothing.
+    """Escape characters that the output's encoding lacks, and write nothing to a closed stream.
 
-    Where the output cannot be written (a full disk), that is said, and the exit code is 1.
+    If the output cannot be written (a full disk), report that and exit with 1.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - to the end
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until exit
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -95,10 +106,10 @@ def _output() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # who reads the output has seen enough
+        if not isinstance(error, BrokenPipeError):  # the reader of the output has closed it: end silently
             with suppress(OSError):
                 sys.stderr.write(f"the output cannot be written: {error}\n")
-        # Python writes what is left once more when it ends.
+        # Python flushes the stream again at exit: let that go to the null device.
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None

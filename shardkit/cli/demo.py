@@ -1,4 +1,4 @@
-"""``shardkit demo``: real flights, loaded into a sharded and a plain table, read back and checked.
+"""``shardkit demo``: load real flights into a sharded and a plain table, read them back and check them.
 
 The first half does the work and returns plain records; the second half shows them.
 """
@@ -29,6 +29,7 @@ from rich.table import Table as Grid
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load
 from shardkit.cli import install_hint
 from shardkit.cli.flights import TOTAL_FLIGHTS, flights_zip, fresh_table, read_flights
+from shardkit.cli.screen import bar
 from shardkit.errors import ShardkitError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from shardkit.bulk.report import BulkReport
 
-TWO_WEEKS = 12_208  # rows: what moto, which scans its whole table for every Query, does in half a minute
+TWO_WEEKS = 12_208  # rows: moto takes half a minute for them, because it scans its whole table for every Query
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 MOST_BARS = 20
 DUMMY = "demo"
@@ -51,7 +52,7 @@ Item = dict[str, Any]
 
 @dataclass(frozen=True)
 class Load:
-    """One table's load, and its busiest day."""
+    """The load of one table, and its busiest day."""
 
     seconds: float
     written: int
@@ -63,7 +64,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Check:
-    """What was read back, beside what the source has."""
+    """How the items read back compare with the source."""
 
     seconds: float
     read_units: float
@@ -73,13 +74,13 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether all is as in the source."""
+        """Whether all items are as in the source."""
         return self.equal == self.expected and not self.mismatches
 
 
 @contextmanager
 def mocked_dynamodb() -> Iterator[DynamoDBServiceResource]:
-    """DynamoDB within this process; the user's profile, credentials and endpoints are out of its reach."""
+    """Yield a mocked DynamoDB in this process, which cannot see the user's profile, credentials and endpoints."""
     from moto import mock_aws
 
     before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("AWS_")}
@@ -94,7 +95,7 @@ def mocked_dynamodb() -> Iterator[DynamoDBServiceResource]:
 
 
 def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
-    """The service at a URL, with the environment's credentials, or with dummies for one on this machine."""
+    """Connect to an endpoint with the environment's credentials; on this machine dummies do, if there are none."""
     config = Config(max_pool_connections=50)
     session = Session()
     if urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
@@ -106,28 +107,28 @@ def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
 
 
 def load(table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress: Callable[[BulkReport], None]) -> Load:
-    """Loads the first rows of the flights."""
+    """Load the first rows of the flights."""
     days: Counter[str] = Counter()
     began = time.perf_counter()
     with meter.attach(table), meter.scope("load") as used:
         report = bulk_load(table, counted(read_flights(rows), days), progress=progress)
     seconds = time.perf_counter() - began
     ((day, items),) = days.most_common(1)
-    # What a batch consumed is reported per table; the meter apportions it to the batch's keys, as estimates.
+    # DynamoDB reports a batch's units per table; the meter apportions them to keys, as estimates.
     of_day = used.by_key[table.name, day]
     units = of_day.write_units + of_day.estimated_write_units
     return Load(seconds, report.written, used.write_units, day, items, units)
 
 
 def counted(items: Iterable[Item], days: Counter[str]) -> Iterator[Item]:
-    """Count the days of the items that pass."""
+    """Yield the items, and count them by day."""
     for item in items:
         days[item["Date"]] += 1
         yield item
 
 
 def stream_day(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> tuple[Check, Counter[int | None]]:
-    """Streams one day in sort-key order, and compares with the source; with how many items each shard had."""
+    """Read one day in sort-key order and compare it with the source; return also the items of each shard."""
     day = Key("Date").eq(source[0]["Date"])
     with meter.attach(table), meter.scope("query") as used:
         began = time.perf_counter()
@@ -138,7 +139,7 @@ def stream_day(table: ShardedTable, source: list[Item], meter: CapacityMeter) ->
 
 
 def get_flights(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> Check:
-    """Reads single flights, one GetItem each."""
+    """Read single flights, one GetItem each."""
     with meter.attach(table), meter.scope("get") as used:
         began = time.perf_counter()
         items = [table.get_item(Key={name: item[name] for name in ("Date", "Flight")}).get("Item") for item in source]
@@ -147,7 +148,7 @@ def get_flights(table: ShardedTable, source: list[Item], meter: CapacityMeter) -
 
 
 def compare(source: list[Item], items: list[Any], seconds: float, read_units: float) -> Check:
-    """Row by row: the same items, in the same order, and no more of them."""
+    """Compare row by row: the same items in the same order, and no others."""
     pairs = list(zip_longest(source, items))
     wrong = tuple(f"row {row}: expected {want}, got {got}" for row, (want, got) in enumerate(pairs) if want != got)
     return Check(seconds, read_units, len(source), len(pairs) - len(wrong), wrong)
@@ -157,7 +158,7 @@ def compare(source: list[Item], items: list[Any], seconds: float, read_units: fl
 
 
 def show_headline(console: Console, place: str, rows: int, shards: int) -> None:
-    """Say what is going to happen."""
+    """Print what the demo will do."""
     console.rule("shardkit demo")
     console.print(
         f"Loading {rows:,} flights that left New York in 2013 into {place}, twice: with the partition key Date "
@@ -167,32 +168,26 @@ def show_headline(console: Console, place: str, rows: int, shards: int) -> None:
 
 @contextmanager
 def progress_bar(console: Console, title: str, rows: int) -> Iterator[Callable[[BulkReport], None]]:
-    """Show a load's progress; what is yielded is called with each report."""
+    """Show a load's progress; yield the function to call with each report."""
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(f"{title:<8}", total=rows)
         yield lambda report: progress.update(task, completed=report.written + report.failed)
 
 
-def bar_of(console: Console, share: float) -> str:
-    """Draw a bar of a share of the width; never nothing for something."""
-    block = "█" if console.encoding.startswith("utf") else "#"
-    width = max(10, min(50, console.width - 44))
-    return block * max(1 if share > 0 else 0, round(share * width))
-
-
 def show_keys(console: Console, keys: dict[str, int], sharded: Load, plain: Load, star: str) -> None:
-    """A bar for every physical key of the busiest day, the plain table's one below them, all to one scale."""
+    """Print a bar for every physical key of the busiest day, and one for the plain table's key, to one scale."""
+    width = max(10, min(50, console.width - 44))
     grid = Grid(title=f"\nThe busiest day, {sharded.day}: what each partition key took", title_justify="left", box=None)
     for heading in ("partition key", "items", f"write units{star}", ""):
         grid.add_column(heading, justify="left" if heading in {"partition key", ""} else "right", no_wrap=True)
     shown = keys.items() if len(keys) <= MOST_BARS else sorted(keys.items(), key=lambda entry: -entry[1])[:MOST_BARS]
     for key, items in shown:
         units = sharded.day_units * items / sharded.day_items
-        grid.add_row(key, f"{items:,}", f"{units:,.0f}", bar_of(console, items / plain.day_items))
+        grid.add_row(key, f"{items:,}", f"{units:,.0f}", bar(items / plain.day_items, console.encoding, width=width))
     if len(keys) > MOST_BARS:
         grid.add_row(f"and {len(keys) - MOST_BARS} cooler keys")
-    whole = bar_of(console, 1.0)
+    whole = bar(1.0, console.encoding, width=width)
     grid.add_row(f"{plain.day} (plain)", f"{plain.day_items:,}", f"{plain.day_units:,.0f}", whole, style="yellow")
     console.print(grid)
     hottest = max(keys.values()) / sharded.day_items
@@ -203,7 +198,7 @@ def show_keys(console: Console, keys: dict[str, int], sharded: Load, plain: Load
 
 
 def show_check(console: Console, what: str, check: Check) -> None:
-    """Say how many items were equal, and name the first that were not."""
+    """Print how many items were equal, and the first that were not."""
     verdict = "" if check.ok else " [bold red]NOT EQUAL[/]"
     console.print(f"{what}: {check.equal:,} of {check.expected:,} items equal to the source{verdict}")
     for mismatch in check.mismatches[:5]:
@@ -211,7 +206,7 @@ def show_check(console: Console, what: str, check: Check) -> None:
 
 
 def show_totals(console: Console, parts: dict[str, Load | Check], star: str) -> None:
-    """Show each part's time and capacity units."""
+    """Print each part's time and capacity units."""
     grid = Grid(title="\nWhat it took", title_justify="left", box=None)
     grid.add_column("part")
     for heading in ("items", "seconds", f"write units{star}", f"read units{star}"):
@@ -223,14 +218,14 @@ def show_totals(console: Console, parts: dict[str, Load | Check], star: str) -> 
             grid.add_row(name, f"{part.equal:,}", f"{part.seconds:.2f}", "", f"{part.read_units:,.1f}")
     console.print(grid)
     if star:
-        console.print(f"{star} moto makes its capacity units up; with --endpoint-url they are what the endpoint says.")
+        console.print(f"{star} moto makes its capacity units up; with --endpoint-url you see those of the endpoint.")
 
 
 # -- command ---------------------------------------------------------------------------------------------------------
 
 
 def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: int, mocked: bool) -> bool:
-    """The whole demo on one service; whether all that was read is what was written."""
+    """Run the demo on one service; return whether everything read back is what was written."""
     name = f"shardkit-demo-{uuid.uuid4().hex[:12]}"
     strategy = CalculatedSuffix("Flight", shards=shards)
     meter = CapacityMeter()
@@ -258,9 +253,9 @@ def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: 
 
 def demo(
     endpoint_url: Annotated[
-        str | None, typer.Option(help="A DynamoDB to use; without it, moto within this process.", show_default=False)
+        str | None, typer.Option(help="The DynamoDB to use; if not given, moto in this process.", show_default=False)
     ] = None,
-    shards: Annotated[int, typer.Option(min=1, max=1000, help="Over how many shards a day is spread.")] = 10,
+    shards: Annotated[int, typer.Option(min=1, max=1000, help="The shards of a day.")] = 10,
     rows: Annotated[
         int | None,
         typer.Option(min=1, help=f"How many flights; {TWO_WEEKS:,} in moto, all at an endpoint.", show_default=False),
@@ -269,9 +264,9 @@ def demo(
 ) -> None:
     """Load real flights into a sharded and a plain table, compare their hottest keys, read back and check."""
     if rows is not None and everything:
-        raise typer.BadParameter("give --rows or --all, not both")
+        raise typer.BadParameter("--rows: given with --all; give one of them")
     if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
-        raise typer.BadParameter(f"--endpoint-url is a URL such as http://localhost:8000, got {endpoint_url!r}")
+        raise typer.BadParameter(f"--endpoint-url: must be a URL such as http://localhost:8000, got {endpoint_url!r}")
     default = TWO_WEEKS if endpoint_url is None and not everything else TOTAL_FLIGHTS
     rows = min(rows or default, TOTAL_FLIGHTS)
     console = Console(highlight=False)
@@ -280,7 +275,7 @@ def demo(
         flights_zip()
         with ExitStack() as stack:
             resource = dynamodb_at(endpoint_url) if endpoint_url else stack.enter_context(mocked_dynamodb())
-            show_headline(console, endpoint_url or "moto, within this process", rows, shards)
+            show_headline(console, endpoint_url or "moto, in this process", rows, shards)
             same = run(console, resource, shards, rows, mocked=endpoint_url is None)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shardkit"):
@@ -290,7 +285,7 @@ def demo(
     except (BotoCoreError, ClientError, ShardkitError) as error:
         sys.stderr.write(f"The demo stopped: {error}\n")
         raise typer.Exit(2) from None
-    console.print(f"All of it: {time.perf_counter() - began:.1f} seconds.")
+    console.print(f"Total: {time.perf_counter() - began:.1f} seconds.")
     if not same:
         console.print("[bold red]What was read is not what was written.[/] Please report this as a bug of shardkit.")
         raise typer.Exit(1)

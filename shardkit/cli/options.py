@@ -1,4 +1,4 @@
-"""What the commands that read files have in common: options, progress, and records that are no items."""
+"""What several commands share: their options, and how they read sources, report errors and exit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.console import Console
 from shardkit.bulk.sources.base import BadRecord, Place, Record
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.screen import CommandProgress, size
+from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.strategies import CalculatedSuffix
@@ -52,20 +52,20 @@ __all__ = [
     "text_source",
 ]
 
+
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
-
-SOURCE, OUTPUT = "Source", "Output"  # how --help groups the options
+SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
 _COLUMNS = {"csv", "tsv", "parquet"}
-
 SourceArgument = Annotated[
     str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")
 ]
+Format = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 FormatOption = Annotated[
-    Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"] | None,
-    typer.Option(rich_help_panel=SOURCE, help="What the files hold; by their names if not given."),
+    Format | None,
+    typer.Option(rich_help_panel=SOURCE, help="The format of the files; by their names if not given."),
 ]
 TypesOption = Annotated[
     str | None, typer.Option(rich_help_panel=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B.")
@@ -73,29 +73,33 @@ TypesOption = Annotated[
 ColumnsOption = Annotated[
     str | None, typer.Option(rich_help_panel=SOURCE, help="Columns of a CSV file without a header: Date,OrderId.")
 ]
-DelimiterOption = Annotated[str | None, typer.Option(rich_help_panel=SOURCE, help="What stands between two cells.")]
+DelimiterOption = Annotated[str | None, typer.Option(rich_help_panel=SOURCE, help="The character between two cells.")]
 AbsentOption = Annotated[
-    list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, as NA; repeatable.")
+    list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, such as NA; repeatable.")
 ]
 EmptyStringsOption = Annotated[
     bool, typer.Option("--empty-strings", rich_help_panel=SOURCE, help="Keep empty cells as empty strings.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the report as JSON.")]
-ProgressOption = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Show how far it is, on standard error.")]
+ProgressOption = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Show the progress on standard error.")]
+RegionOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The AWS region.")]
+ProfileOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The profile of the AWS configuration.")]
+EndpointOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="Another endpoint than the region's.")]
 
 
 def text_source(
     where: str,
-    *,
-    types: str | None,
-    columns: str | None,
-    delimiter: str | None,
-    absent: Sequence[str] | None,
+    format: Format | None = None,  # noqa: A002
+    types: str | None = None,
+    columns: str | None = None,
+    delimiter: str | None = None,
+    absent: Sequence[str] | None = None,
     **options: Any,
 ) -> SectionedSource:
-    """Open what a command was given, with its options as they were typed; ``options`` are ``open_source``'s."""
+    """Open a command's source, with its options as they were typed; ``options`` are :func:`open_source`'s others."""
     return open_source(
         where,
+        format=format,
         types=types,
         columns=columns.split(",") if columns else None,
         delimiter=delimiter,
@@ -105,25 +109,24 @@ def text_source(
 
 
 def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:
-    """Make the strategy of ``--by``: by an attribute (A), or by several (A,B)."""
+    """Return the strategy of ``--by``, an attribute (A) or several (A,B)."""
     names = tuple(name.strip() for name in by.split(","))
     return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
 
 
-def out() -> Console:
-    """Give standard output: as wide as the terminal, or wide enough for whole lines where it is none."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
-
-
 def check_attributes(option: str, names: Iterable[str], source: SectionedSource, *, rare: bool = False) -> None:
-    """Refuse, before it is read, what no record of a source seems to have.
+    """Check, before a source is read, that its records have some attributes.
 
-    Where the source has no columns, a sample of it is looked at, at most 16,000 records. ``rare``: few records need to
-    have the attributes, so that one which is not in the sample is refused only if it looks like a typo.
+    Without columns, a sample of at most 16,000 records is checked.
+
+    Args:
+        option: the option that names the attributes.
+        names: the attributes.
+        source: the source.
+        rare: few records need to have them: one that the sample lacks is refused only if it looks like a typo.
 
     Raises:
-        ConfigurationError: an attribute is not there.
+        ConfigurationError: an attribute is missing.
     """
     known = source.attributes
     columns = source.format in _COLUMNS
@@ -131,31 +134,49 @@ def check_attributes(option: str, names: Iterable[str], source: SectionedSource,
         near = did_you_mean(name, known)
         if not known or name in known or (rare and not near and not columns):
             continue
-        lacking = (
-            f"there is no column {name!r}" if columns else f"none of the items looked at has an attribute {name!r}"
-        )
+        lacking = f"there is no column {name!r}" if columns else f"no item in the sample has an attribute {name!r}"
         have = f"{'the columns are' if columns else 'they have'} {', '.join(known):.500}"
         raise ConfigurationError(f"{option}: {lacking}{near}; {have}")
 
 
+def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, connections: int = 10) -> Any:
+    """Return a DynamoDB resource for these options.
+
+    Raises:
+        ConfigurationError: the endpoint or the region is invalid.
+    """
+    session = Session(profile_name=profile, region_name=region)
+    try:
+        _ = urlsplit(endpoint_url or "").port  # botocore checks it only when it sends
+        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
+    except ValueError as error:
+        raise ConfigurationError(f"--endpoint-url: {endpoint_url!r} or the region is invalid: {error}") from error
+
+
+def out() -> Console:
+    """Return the console for standard output: a file gets lines of up to 200 characters."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
+
+
 @contextmanager
 def refusing(told: Console, code: int, what: str) -> Iterator[None]:
-    """Say what went wrong, and exit; after Ctrl-C as where a source broke off."""
+    """Report an error as ``what``, and exit with a code; after Ctrl-C with that of a command that stopped."""
     try:
         yield
     except KeyboardInterrupt:
-        told.print("stopped before its end: it was interrupted")
+        told.print("stopped before its end: interrupted")
         raise typer.Exit(STOPPED) from None
-    except BrokenPipeError:  # who reads the output has seen enough: the command line ends without a word
+    except BrokenPipeError:  # the reader of the output has closed it: end silently
         raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        told.print(f"{what}: {error}", markup=False, soft_wrap=True)
+        say(told, f"{what}: {error}")
         raise typer.Exit(code) from None
 
 
 @dataclass
 class BadRecords:
-    """Records that are no items, or none that DynamoDB can hold: how many, and the first with place and reason."""
+    """The records that are not valid items: how many, and the first ones with their place and reason."""
 
     count: int = 0
     first: list[tuple[str, str]] = field(default_factory=list)
@@ -167,14 +188,14 @@ class BadRecords:
             self.first.append((place, str(error)))
 
     def show(self, console: Console) -> None:
-        """Print the first, and how many there are."""
+        """Print the first ones, and how many there are."""
         for place, reason in self.first:
-            console.print(f"bad record: {place}: {reason}", markup=False, soft_wrap=True)
+            say(console, f"bad record: {place}: {reason}")
         if self.count > len(self.first):
             console.print(f"and {self.count - len(self.first):,} more bad records")
 
     def to_dict(self) -> dict[str, Any]:
-        """Give them for machines."""
+        """Return them for ``--json``."""
         first = [{"place": place, "reason": reason} for place, reason in self.first]
         return {"bad_records": self.count, "first_bad_records": first}
 
@@ -182,10 +203,10 @@ class BadRecords:
 def read_all(
     source: SectionedSource, take: Callable[[Mapping[str, Any]], object], console: Console | None
 ) -> BadRecords:
-    """Hand every item of a source to ``take``; what is none, and what it refuses with an error of ours, is bad.
+    """Hand every item of a source to ``take``; collect records that are not items, and items that it refuses.
 
     Raises:
-        ShardkitError: The source broke off.
+        ShardkitError: The source could not be read to its end.
     """
     bad = BadRecords()
     with ReadProgress(console, source) as progress:
@@ -202,15 +223,15 @@ def read_all(
 
 
 def _unbroken(source: SectionedSource) -> Iterator[tuple[Place, Record]]:
-    """Read a source; whatever ends it early (a cut file, a lost connection) is an error of ours."""
     try:
         yield from source.read()
     except Exception as error:
+        # A cut file or a lost connection raises whatever its reader raises.
         raise ShardkitError(f"the source broke off ({str(error) or type(error).__name__})") from error
 
 
 class ReadProgress(CommandProgress):
-    """Shows how far the reading of a source is."""
+    """Show how much of a source has been read."""
 
     def __init__(
         self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
@@ -219,30 +240,9 @@ class ReadProgress(CommandProgress):
         self._source = source
 
     def update(self, items: int) -> None:
-        """Take how many records were read, and show it if the last is old enough."""
+        """Set the number of records read; show it from time to time."""
         if items % 256 or not self.due:
             return
         read, whole = self._source.bytes_read, self._source.bytes_total
         of = f", {size(read)} of {size(whole)}" if whole else ""
         self.show(read, f"{items:,} records read, {items / self.seconds:,.0f}/s", of)
-
-
-_AWS = "AWS"  # how --help groups the options
-
-RegionOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The AWS region.")]
-ProfileOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The profile of the AWS configuration.")]
-EndpointOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="Another DynamoDB than the region's.")]
-
-
-def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, connections: int = 10) -> Any:
-    """Make a DynamoDB resource of these options.
-
-    Raises:
-        ConfigurationError: the endpoint or the region cannot be used.
-    """
-    session = Session(profile_name=profile, region_name=region)
-    try:
-        _ = urlsplit(endpoint_url or "").port  # which botocore looks at only when it sends
-        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
-    except ValueError as error:
-        raise ConfigurationError(f"--endpoint-url {endpoint_url!r} or the region cannot be used: {error}") from error

@@ -1,4 +1,4 @@
-"""``shardkit plan``: what a load needs, how many shards a key needs, how many partitions a table has.
+"""``shardkit plan``: the throughput for a load, the shards for a key, the partitions of a table.
 
 Exit codes: 0 planned · 2 wrong use, or the table cannot be described.
 """
@@ -33,7 +33,7 @@ LOAD, INDEXES, TABLE = "Load", "Indexes", "Table"  # how --help groups the optio
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 plan = typer.Typer(
-    help="Plan before there is a bill: throughput of a load, shards of a key, partitions of a table.",
+    help="Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table.",
     no_args_is_help=True,
 )
 
@@ -42,17 +42,15 @@ IndexOption = Annotated[
     list[str] | None,
     typer.Option(
         rich_help_panel=INDEXES,
-        help="A global index: NAME:BYTES of its entry, or NAME:BYTES:SHARE of its hottest key, of its own; repeatable.",
+        help="A global index, repeatable: NAME:BYTES of an entry; :SHARE of its hottest key if it has its own.",
     ),
 ]
 LocalIndexOption = Annotated[
-    list[str] | None, typer.Option(rich_help_panel=INDEXES, help="A local index: NAME:BYTES of its entry; repeatable.")
+    list[str] | None, typer.Option(rich_help_panel=INDEXES, help="A local index, repeatable: NAME:BYTES of an entry.")
 ]
 
 
 class _Plan(Protocol):
-    """What all of them give."""
-
     def to_dict(self) -> dict[str, Any]: ...
 
 
@@ -61,7 +59,7 @@ def load(
     items: Annotated[int, typer.Option(rich_help_panel=LOAD, help="How many items.")],
     item_size: ItemSizeOption,
     within: Annotated[
-        str | None, typer.Option(rich_help_panel=LOAD, help="The time that it may take: 90s, 30m, 3h.")
+        str | None, typer.Option(rich_help_panel=LOAD, help="The time that the load may take: 90s, 30m, 3h.")
     ] = None,
     write_units: Annotated[
         float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second, instead of --within.")
@@ -98,7 +96,7 @@ def shards(
     queries_per_second: Annotated[
         float, typer.Option(rich_help_panel=LOAD, help="Queries of the whole key a second.")
     ] = 0.0,
-    items_per_query: Annotated[int, typer.Option(rich_help_panel=LOAD, help="Items that each evaluates.")] = 0,
+    items_per_query: Annotated[int, typer.Option(rich_help_panel=LOAD, help="Items that each query evaluates.")] = 0,
     consistent: Annotated[
         bool, typer.Option("--consistent", rich_help_panel=LOAD, help="Reads are strongly consistent.")
     ] = False,
@@ -108,14 +106,14 @@ def shards(
         int | None,
         typer.Option(
             rich_help_panel=TABLE,
-            help="Partitions of the table (shardkit plan table); assumed for twice the load if not given.",
+            help="Partitions of the table (shardkit plan table); if not given, as many as twice the load takes.",
         ),
     ] = None,
     headroom: Annotated[
         float, typer.Option(rich_help_panel=OUTPUT, help="The part of a partition's throughput to leave free.")
     ] = 0.2,
     probability: Annotated[
-        float, typer.Option(rich_help_panel=OUTPUT, help="With which no partition may be asked for more.")
+        float, typer.Option(rich_help_panel=OUTPUT, help="The probability that no partition gets more than it serves.")
     ] = 0.99,
     as_json: JsonOption = False,
 ) -> None:
@@ -169,7 +167,7 @@ def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
     if found is None:
         raise ConfigurationError(
-            f"--within {text!r} is no time; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
+            f"--within: {text!r} is not a duration; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
         )
     return float(found[1]) * _SECONDS[found[2]]
 
@@ -186,6 +184,6 @@ def _index(text: str, option: str, *, shares: bool) -> IndexWrites:
     found = re.fullmatch(form, text)
     if found is None:
         forms = "NAME:BYTES or NAME:BYTES:SHARE" if shares else "NAME:BYTES"
-        raise ConfigurationError(f"{option} {text!r} is not {forms}; give one, as ByCustomer:200")
+        raise ConfigurationError(f"{option}: {text!r} is not {forms}; give for example ByCustomer:200")
     share = float(found["share"]) if found["share"] else None
     return IndexWrites(found["name"], int(found["size"]), local=not shares, hottest_share=share)

@@ -1,4 +1,4 @@
-"""How the commands write figures: sizes, durations, shares, bars."""
+"""What the commands print and draw with: figures, tables, progress, pictures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich import box
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from shardkit.errors import ConfigurationError
 
@@ -31,16 +32,19 @@ __all__ = [
     "duration",
     "percent",
     "picture",
+    "say",
     "show_table",
     "size",
 ]
 
+
 _KILO = 1000
+
 _LARGE_SHARE = 0.1
 
 
 def size(count: float) -> str:
-    """Write bytes: ``350 bytes``, ``1.2 MB``."""
+    """Return a number of bytes as text: ``350 bytes``, ``1.2 MB``."""
     if count < _KILO:
         return f"{count:,.0f} bytes"
     power = min(4, int(math.log(count, _KILO)))
@@ -48,31 +52,39 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration: ``2.6 s``, ``1:05 min``, ``1:00:00``."""
+    """Return a duration as text: ``2.6 s``, ``1:05 min``, ``1:00:00``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min" if minutes else f"{seconds:.1f} s"
 
 
 def percent(share: float) -> str:
-    """Write a share of the whole: ``17%``, ``0.17%``."""
+    """Return a share of the whole as text: ``17%``, ``0.17%``."""
     return f"{share:.0%}" if share >= _LARGE_SHARE or not share else f"{share:.2%}"
 
 
 def bar(share: float, encoding: str, *, width: int = 30) -> str:
-    """Draw a share of the longest bar, in characters that the encoding has; what is not nothing has one at least."""
+    """Return a bar of ``share`` of ``width``, in characters that the encoding has; at least one for a share above 0."""
     block = "█" if encoding.lower().startswith("utf") else "#"
     return block * max(1 if share > 0 else 0, round(width * share))
 
 
 def clipped(text: str, longest: int = 60) -> str:
-    """Write a name or a key on one line, cut short."""
+    """Return a name or a key on one line, shortened to ``longest`` characters."""
     plain = text if text.isprintable() else repr(text)
     return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
 
 
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print a line as it is: no markup, no wrapping."""
+    console.print(Text(text, style), soft_wrap=True)
+
+
 def columns(console: Console, *headings: str) -> Table:
-    """Begin a table: text in the first column and under no heading, else figures; with lines on a terminal only."""
+    """Return an empty table: the first column and those without a heading hold text, the others figures.
+
+    Only a terminal gets lines around it.
+    """
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place and heading else "left", no_wrap=True)
@@ -80,7 +92,7 @@ def columns(console: Console, *headings: str) -> Table:
 
 
 def show_table(console: Console, table: Table) -> None:
-    """Print a table after a blank line; where it is no terminal, without the spaces that lines end in."""
+    """Print a blank line and a table; in a file, without trailing spaces."""
     console.print()
     if console.is_terminal:
         console.print(table)
@@ -88,20 +100,21 @@ def show_table(console: Console, table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
-        console.print(line.rstrip(), markup=False, soft_wrap=True)
+        say(console, line.rstrip())
 
 
 LINE_SECONDS = 10.0
+
 LIVE_SECONDS = 0.25
 
 
 class CommandProgress:
-    """Shows how far a command is: a bar on a terminal, else a line every ten seconds; nothing without a console.
+    """Show a command's progress: a bar on a terminal, else a line every ten seconds.
 
     Args:
-        console: where it is shown.
-        total: what is to be completed; None: that is not known.
-        clock: gives the time in seconds.
+        console: where to show it; None: nowhere.
+        total: the value of ``completed`` at the end; None: unknown.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -129,67 +142,67 @@ class CommandProgress:
 
     @property
     def seconds(self) -> float:
-        """For how long it has been shown."""
+        """Seconds since the start."""
         return self._clock() - self._began
 
     @property
     def due(self) -> bool:
-        """Whether it is to be shown again: what was shown last is old enough."""
+        """Whether enough time has passed to show it again."""
         if self._console is None:
             return False
         return self._clock() - self._shown >= (LINE_SECONDS if self._bar is None else LIVE_SECONDS)
 
-    def show(self, completed: float, said: str, more: str = "") -> None:
-        """Show it: what is completed, and what is said of it; in a line without a bar, more."""
+    def show(self, completed: float, text: str, more: str = "") -> None:
+        """Show how much is completed, with a text; ``more`` is added where there is no bar."""
         self._shown = self._clock()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=completed, description=said, refresh=True)
+            self._bar.update(self._bar.task_ids[0], completed=completed, description=text, refresh=True)
         elif self._console is not None:
-            self._console.print(f"{said}{more}", markup=False, soft_wrap=True)
+            say(self._console, f"{text}{more}")
 
 
 T = TypeVar("T")
 
+
 _WIDTH = 8.0  # inches
+
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "shardkit", "font.size": 9.0}
 
 
-def drawing(path: str | None, plot: Callable[[], Callable[[T, str], None]]) -> Callable[[T], None]:
-    """Give what draws the picture, and refuse at once what cannot be drawn.
+def drawing(path: str | None, draw: Callable[[T, str], None]) -> Callable[[T], None]:
+    """Check a ``--plot`` before the work begins, and return the function that draws it.
 
     Args:
-        path: the file; None: no picture is wanted.
-        plot: imports what draws it, and gives that.
+        path: the file; None: do not draw.
+        draw: draws into the file at a path, with :func:`picture`.
 
     Raises:
-        ConfigurationError: matplotlib is not installed; no such format, or no such folder.
+        ConfigurationError: matplotlib is not installed, or does not know the format; or the folder does not exist.
     """
     if path is None:
-        return lambda _shown: None
+        return lambda _drawn: None
     try:
         from matplotlib import figure
-
-        draw = plot()
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f'--plot needs the package {error.name!r}, which is not installed: pip install "shardkit[plot]"'
+            f'--plot: the package {error.name!r} is not installed; run pip install "shardkit[plot]"'
         ) from error
     known = figure.Figure().canvas.get_supported_filetypes()
     if (ending := Path(path).suffix.removeprefix(".").lower()) not in known:
-        raise ConfigurationError(f"--plot {path}: {ending!r} is no format of a picture; give one of {', '.join(known)}")
+        raise ConfigurationError(f"--plot: {path} has the ending {ending!r}; give one of {', '.join(known)}")
     if not Path(path).resolve().parent.is_dir():
-        raise ConfigurationError(f"--plot {path}: there is no folder {Path(path).resolve().parent}; make it first")
-    return lambda shown: draw(shown, path)
+        raise ConfigurationError(f"--plot: the folder {Path(path).resolve().parent} does not exist; create it first")
+    return lambda drawn: draw(drawn, path)
 
 
 @contextmanager
 def picture(path: str, height: float) -> Iterator[Any]:
-    """Give a figure to draw on, so many inches high, and save it: the same data give the same picture."""
+    """Yield a figure of ``height`` inches to draw on, and save it: the same data make the same file."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(_STYLE):
         figure = Figure((_WIDTH, height), layout="constrained")
         yield figure
-        # Without the day of drawing.
+        # Without today's date in the file.
         figure.savefig(path, metadata={"Date": None} if path.lower().endswith("svg") else None, dpi=150)

@@ -1,13 +1,10 @@
-"""``shardkit simulate``: a table's partitions under a load, by a scenario file, in virtual time.
-
-Exit codes: 0 all was written and read · 1 in some way not all of it · 2 wrong use · 3 stopped before its end.
-"""
+"""``shardkit simulate``: a table's partitions under a load, by a scenario file, in virtual time."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +29,7 @@ from shardkit.cli.options import (
     read_all,
     refusing,
 )
-from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, show_table
+from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
@@ -46,7 +43,7 @@ from shardkit.partitions.simulator import draws
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["pictures", "plot", "reasons", "scales", "show", "simulate"]
+__all__ = ["simulate"]
 
 
 _MOST_BYTES = 1_000_000
@@ -63,12 +60,12 @@ def simulate(
 ) -> None:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
 
-    Exit codes: 0 all was written and read, 1 in some way not all of it, 2 wrong use, 3 stopped before its end.
+    Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
     told = Console(stderr=True, highlight=False)
     with refusing(told, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
-        draw = drawing(plot, _plot)
+        draw = drawing(plot, _draw)
         source = None if asked.items.source is None else _opened(scenario, asked.items.source)
         if source is not None:
             check_attributes("[table]", asked.keys.names, source)
@@ -95,16 +92,16 @@ def simulate(
 def _parsed(path: str) -> dict[str, Any]:
     file = Path(path)
     if file.exists() and not (file.is_file() and file.stat().st_size <= _MOST_BYTES):
-        raise ConfigurationError(f"scenario: {path} is no file of at most {_MOST_BYTES:,} bytes; give a TOML file")
+        raise ConfigurationError(f"scenario: {path} is not a file of at most {_MOST_BYTES:,} bytes; give a TOML file")
     try:
         parsed: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (RecursionError, ValueError) as error:  # a ValueError for integers of thousands of digits too
-        raise ConfigurationError(f"scenario: {path} is no TOML: {error}") from error
+    except (RecursionError, ValueError) as error:  # ValueError: also for an integer of thousands of digits
+        raise ConfigurationError(f"scenario: {path} is not TOML: {error}") from error
     return parsed
 
 
 def _opened(scenario: str, source: Source) -> SectionedSource:
-    """Open the data file; a path that is not absolute is looked for beside the scenario."""
+    """Open the data file; a relative path starts at the scenario's folder."""
     where = source.path if "://" in source.path else str(Path(scenario).parent / source.path)
     return open_source(where, **source.options)
 
@@ -120,25 +117,16 @@ def _generated(asked: Scenario) -> Items:
     )
 
 
-def _plot() -> Callable[[Sequence[Outcome], str], None]:
-
-    return plot
-
-
 def _update(shown: CommandProgress, way: str, share: float) -> None:
-    """Show how far a way is, if the last is old enough."""
     if shown.due:
         shown.show(share, clipped(way), f": {percent(share)}")
 
 
-_ROWS, _COLUMNS = 22, 60
-_LONGEST_NAME, _WIDE = 40, 1000
 _KINDS: tuple[Kind, ...] = ("write", "read")
-_SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
 def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
-    """Give the heat maps that are worth a look: of the table (None) and indexes, for the units that they took."""
+    """Return which heat maps to show: of the table (None) and each index, for the kinds of units that they took."""
     return [
         (index, kind)
         for index, heat in outcome.heat.items()
@@ -148,9 +136,10 @@ def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
 
 
 def scales(outcomes: Sequence[Outcome], columns: int) -> dict[tuple[str | None, Kind], float]:
-    """Give the units a second that a picture is scaled to, so that ways can be compared: the most that any way has.
+    """Return the units a second of the darkest shade, the same for all ways: the most that any partition took.
 
-    At the most what a partition serves: a partition begins with a second's units, and may serve more in its first.
+    It is at most what a partition serves. A partition starts with one second's units, so it may serve more in its
+    first second.
     """
     most: dict[tuple[str | None, Kind], float] = {}
     for outcome in outcomes:
@@ -160,13 +149,13 @@ def scales(outcomes: Sequence[Outcome], columns: int) -> dict[tuple[str | None, 
     return most
 
 
-def reasons(outcome: Outcome) -> str:
-    """Write how many requests were throttled, and why."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in outcome.throttled.items()) or "none"
+_ROWS, _COLUMNS = 22, 60
+_LONGEST_NAME, _WIDE = 40, 1000
+_SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
 def show(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """Print the comparison, and then the heat of each way."""
+    """Print the comparison of all ways, then the heat map of each."""
     rows = [_row(outcome) for outcome in outcomes]
     way, *others = rows[0]
     shown: list[str] = []
@@ -208,9 +197,7 @@ def _grid(console: Console, rows: Sequence[Mapping[str, str]], names: Sequence[s
 
 
 def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None, Kind], float]) -> None:
-    def line(text: str, style: str = "") -> None:
-        console.print(Text(text, style), soft_wrap=True)
-
+    line = partial(say, console)
     console.print()
     line(clipped(outcome.way.name, _WIDE), "bold")
     if outcome.way.load is not None:
@@ -225,14 +212,14 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
             f"  units/s and shares are over {duration(outcome.counted_seconds)}: partitions begin with a second's units"
         )
     if outcome.stopped is not None:
-        line(f"  not all was written: {outcome.stopped}", "bold red")
+        line(f"  stopped before all was written: {outcome.stopped}", "bold red")
     for index, kind in pictures(outcome):
         for text in _heat(console, outcome, index, kind, most[index, kind]):
             console.print(text, soft_wrap=True)
 
 
 def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, most: float) -> list[Text]:
-    """Draw partitions × time; red on a terminal where something was throttled."""
+    """Return the lines of a heat map, partitions × time; red where a partition throttled."""
     shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
     taken = HeatMap.of(outcome.heat[index], kind, _COLUMNS)
     refused = HeatMap.of(outcome.heat[index], kind, _COLUMNS, throttled=True)
@@ -258,21 +245,21 @@ def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, mos
 
 _PANEL, _ROW = 1.1, 0.12  # inches
 _MOST_ROWS, _PLOT_COLUMNS = 60, 400
-_MINUTES = 300.0  # from how many seconds on the axis has minutes
+_MINUTES = 300.0  # a longer axis is in minutes; in seconds
 
 
-def plot(outcomes: Sequence[Outcome], path: str) -> None:
-    """Draw a heat map for each way, and for each of its indexes and kinds of units that took any."""
+def _draw(outcomes: Sequence[Outcome], path: str) -> None:
+    """Draw a heat map for the table and each index of each way, and each kind of units."""
     panels = [(outcome, *one) for outcome in outcomes for one in pictures(outcome)]
     heights = [_PANEL + _ROW * min(_MOST_ROWS, max(4, len(one.heat[index].partitions))) for one, index, _ in panels]
     most = scales(outcomes, _PLOT_COLUMNS)
     with picture(path, sum(heights)) as figure:
         drawn = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
         for axes, panel in zip(drawn[:, 0], panels, strict=True):
-            _draw(figure, axes, *panel, most[panel[1:]])
+            _draw_panel(figure, axes, *panel, most[panel[1:]])
 
 
-def _draw(figure: Any, axes: Any, outcome: Outcome, index: str | None, kind: Kind, most: float) -> None:
+def _draw_panel(figure: Any, axes: Any, outcome: Outcome, index: str | None, kind: Kind, most: float) -> None:
     taken = HeatMap.of(outcome.heat[index], kind, _PLOT_COLUMNS)
     rows = taken.rows
     unit, seconds = ("minutes", 60.0) if taken.seconds * len(rows[0]) >= _MINUTES else ("seconds", 1.0)
@@ -294,3 +281,8 @@ def _title(outcome: Outcome) -> str:
     return (
         f"{clipped(outcome.way.name)}: {duration(outcome.seconds)}, {percent(outcome.share)} of the throughput{ceiling}"
     )
+
+
+def reasons(outcome: Outcome) -> str:
+    """Return how many requests were throttled, and why, as text."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in outcome.throttled.items()) or "none"

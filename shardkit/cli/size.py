@@ -1,12 +1,10 @@
-"""``shardkit size``: how large the items of a data file are, what they cost, and which attributes make them so.
-
-Exit codes: 0 every record was read · 1 some records are no items · 2 wrong use · 3 stopped before its end.
-"""
+"""``shardkit size``: the sizes of a data file's items, what they cost, and which attributes take most."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -45,15 +43,11 @@ _OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
 _MOST_ATTRIBUTES = 20
 
 
-def _strong_read_units(count: int) -> float:
-    return read_units(count, consistent=True)
-
-
-# By the name that --json gives it.
+# By their name in --json.
 _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
     "write_units": ("write units", write_units),
     "read_units": ("read units", read_units),
-    "consistent_read_units": ("read units, strongly consistent", _strong_read_units),
+    "consistent_read_units": ("read units, strongly consistent", partial(read_units, consistent=True)),
 }
 
 
@@ -70,19 +64,11 @@ def measure(
 ) -> None:
     """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
 
-    Exit codes: 0 every record was read, 1 some records are no items, 2 wrong use, 3 stopped before its end.
+    Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
     told = Console(stderr=True, highlight=False)
     with refusing(told, WRONG_USE, "not begun"):
-        opened = text_source(
-            source,
-            format=format,
-            types=types,
-            columns=columns,
-            delimiter=delimiter,
-            absent=absent,
-            empty_strings=empty_strings,
-        )
+        opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
     profile = SizeProfile()
     with refusing(told, STOPPED, "stopped before its end"):
         bad = read_all(opened, profile.add, told if progress else None)
@@ -97,7 +83,7 @@ def measure(
 
 
 def to_json(profile: SizeProfile) -> dict[str, Any]:
-    """Give it for machines."""
+    """Return a profile for ``--json``."""
     return {
         "items": profile.items,
         "bytes": profile.bytes,
@@ -121,7 +107,7 @@ def _figures(found: Distribution) -> dict[str, float]:
 
 
 def show(console: Console, profile: SizeProfile) -> None:
-    """Print it."""
+    """Print a profile."""
     sizes = profile.sizes()
     console.print(
         f"{profile.items:,} items, {size(profile.bytes)}; {size(profile.storage_bytes)} of storage, "

@@ -1,6 +1,6 @@
-"""Whether the partitions of a table and of its global indexes take a request now: all of it, or nothing of it.
+"""Decide whether the partitions of a table and its global indexes serve a request: all of it, or nothing.
 
-An index that is short of throughput throttles the writes to its table (back-pressure).
+An index without enough throughput throttles the writes to its table (back-pressure).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Admission", "Demand"]
 
 
 class Demand(NamedTuple):
-    """Units that a request takes of one key's partition, of the table or of an index."""
+    """The units that a request takes of the partition of one key, of the table or of an index."""
 
     partitions: Partitions
     hashed: int
@@ -30,15 +30,15 @@ class Demand(NamedTuple):
 
 
 class Admission:
-    """The partitions of one table: its own, and those of its global indexes. What a local index takes is the table's.
+    """Admits requests to the partitions of one table and of its global indexes. Local indexes use the table's.
 
     Args:
         description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
-        partitions: the table's.
-        indexes: those of each global index, by its name.
+        partitions: the partitions of the table.
+        indexes: the partitions of each global index, by its name.
 
     Raises:
-        ConfigurationError: the description cannot be read, or a global index has no partitions.
+        ConfigurationError: the description is invalid, or a global index has no partitions.
     """
 
     def __init__(
@@ -49,27 +49,27 @@ class Admission:
         self.partitions = partitions
         self.index_partitions = dict(indexes or {})
         self.indexes = {index.name: index for index in indexes_of(description, self.keys)}
-        of_their_own = {index.name for index in self.indexes.values() if not index.local}
-        if of_their_own != self.index_partitions.keys():
+        global_indexes = {index.name for index in self.indexes.values() if not index.local}
+        if global_indexes != self.index_partitions.keys():
             raise ConfigurationError(
-                f"partitions were given for the indexes {sorted(self.index_partitions)}, and the global indexes of the "
-                f"table are {sorted(of_their_own)}; give each of them its own"
+                f"indexes: got partitions for {sorted(self.index_partitions)}; the table's global indexes are "
+                f"{sorted(global_indexes)}; give partitions for each of them"
             )
 
     def units_of(self, change: ItemChange, *, transactional: bool = False) -> TableUnits:
-        """Give the units that a write takes."""
+        """Return the units that a write takes."""
         changes = (change,)
         if transactional:
             return self.estimator.transact_write_items(changes)
         return self.estimator.batch_write_item(changes)
 
     def of_write(self, key: Mapping[str, WireValue], change: ItemChange, units: TableUnits) -> Iterator[Demand]:
-        """Say where a write takes its units: the table's key's partition, and that of each index entry's key.
+        """Yield the demands of a write: on the partition of its key, and of the key of each index entry.
 
         Args:
-            key: the primary key (and more, which is not looked at): of no item before and after, it is a write too.
-            change: the item before and after it.
-            units: what it takes.
+            key: the primary key, also for a write without an item before and after; other attributes are ignored.
+            change: the item before and after the write.
+            units: the units that the write takes.
         """
         before, after = (None if image is None else sized(image) for image in change)
         table = units.table + sum(units.local_indexes.values())
@@ -77,17 +77,17 @@ class Admission:
         for name, taken in units.global_indexes.items():
             index, partitions = self.indexes[name], self.index_partitions[name]
             entries = {_hash_of(index, entry): entry for entry in map(index.entry, (before, after)) if entry}
-            # An entry that moves to another key is deleted in one place and put in another.
+            # If the write changes an entry's key, it deletes one entry and puts another.
             for hashed, entry in entries.items():
                 yield Demand(partitions, hashed, "write", taken if len(entries) == 1 else write_units(entry.size))
 
     def of_read(self, index: str | None, key: Mapping[str, WireValue], units: float) -> Demand:
-        """Say where a read takes its units: of a table's item or item collection, or of an index's.
+        """Return the demand of a read of an item or item collection.
 
         Args:
-            index: the index that is read; None: the table.
-            key: the partition key (and more, which is not looked at).
-            units: what it takes; 0 where that is not known before it is answered.
+            index: the index to read; None: the table.
+            key: the partition key; other attributes are ignored.
+            units: the units that the read takes; 0 if unknown until it is answered.
         """
         if index is None or self.indexes[index].local:
             return Demand(self.partitions, self.hash_of(key), "read", units)
@@ -95,11 +95,11 @@ class Admission:
         return Demand(self.index_partitions[index], hash_of(*[key[name] for name in names]), "read", units)
 
     def hash_of(self, key: Mapping[str, WireValue]) -> int:
-        """Give the hash of the table's partition key, of an item or a key."""
+        """Return the hash of the table's partition key in an item or a key."""
         return hash_of(key[self.keys.partition_key])
 
     def store(self, change: ItemChange, now: float) -> None:
-        """Let the table's data grow by a write, and that of its indexes."""
+        """Add what a write stores to the data of the table and its indexes."""
         images = [None if image is None else sized(image) for image in change]
         for image, sign in zip(images, (-1, 1), strict=True):
             if image is None:
@@ -114,7 +114,7 @@ class Admission:
 
     @staticmethod
     def take(demands: Iterable[Demand], now: float) -> Throttle | None:
-        """Take all of what is wanted, or nothing and say why not."""
+        """Take all units and return None, or take nothing and return the throttle."""
         wanted = list(demands)
         for partitions, hashed, kind, units in _by_partition(wanted) if len(wanted) > 1 else wanted:
             throttle = partitions.throttle(hashed, kind, now, units=units)
@@ -127,7 +127,6 @@ class Admission:
 
 
 def _by_partition(demands: Iterable[Demand]) -> Iterator[Demand]:
-    """Add up what is wanted of one partition."""
     sums: dict[tuple[int, int, Kind], Demand] = {}
     for demand in demands:
         partitions, hashed, kind, units = demand

@@ -1,4 +1,4 @@
-"""How many partitions a live table has at the least, from what DescribeTable says of it."""
+"""Estimate the least number of partitions of a live table, from its description."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ThroughputEstimate:
     Args:
         index: the global index's name; None: the table.
         billing_mode: ``"PROVISIONED"`` or ``"PAY_PER_REQUEST"`` (on-demand).
-        read_units: provisioned read units a second, or, on-demand, warm ones; None: not said.
-        write_units: provisioned write units a second, or, on-demand, warm ones; None: not said.
-        max_read_units: the most read units a second that an on-demand table is let take; None: no such limit.
-        max_write_units: the most write units a second, likewise.
-        items: how many there are; the service counts them every six hours or so.
+        read_units: provisioned read units a second; of an on-demand table, warm ones; None: not in the description.
+        write_units: provisioned write units a second, likewise.
+        max_read_units: the maximum read units a second of an on-demand table; None: no maximum.
+        max_write_units: the maximum write units a second, likewise.
+        items: the number of items, which the service counts about every six hours.
         size: bytes of storage, of a table with its local indexes.
-        partitions: how many partitions there are at least.
+        partitions: the least number of partitions.
         reasoning: the rules and models that the figures come from.
     """
 
@@ -53,16 +53,16 @@ class ThroughputEstimate:
 
     @property
     def partition_read_units(self) -> float | None:
-        """Read units a second that each partition has, if there are no more."""
+        """Read units a second of each partition, if there are no more partitions."""
         return None if self.read_units is None else self.read_units / self.partitions
 
     @property
     def partition_write_units(self) -> float | None:
-        """Write units a second that each partition has, if there are no more."""
+        """Write units a second of each partition, if there are no more partitions."""
         return None if self.write_units is None else self.write_units / self.partitions
 
     def __str__(self) -> str:
-        """Give the figures, and why."""
+        """Return the figures and the reasoning, as text."""
         name = "table" if self.index is None else f"index {self.index}"
         figures = [f"{self.items:,} items, {number(self.size / 1000**3)} GB"]
         kind = "provisioned" if self.billing_mode == "PROVISIONED" else "on-demand, warm for"
@@ -73,14 +73,14 @@ class ThroughputEstimate:
                 "partition, less if there are more"
             )
         else:
-            figures.append("on-demand; what it is warm for is not said")
+            figures.append("on-demand; the description has no warm throughput")
         for most, units in ((self.max_read_units, "read units"), (self.max_write_units, "write units")):
             if most is not None:
                 figures.append(f"at most {number(most)} {units} a second")
         return show(f"{name}: at least {counted(self.partitions, 'partition')}", figures, self.reasoning, ())
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the estimate as plain values."""
         return {
             **asdict(self),
             "partition_read_units": self.partition_read_units,
@@ -90,7 +90,7 @@ class ThroughputEstimate:
 
 @dataclass(frozen=True, kw_only=True)
 class TableEstimate:
-    """The partitions of a live table and of its global indexes, at the least.
+    """The least number of partitions of a live table and of its global indexes.
 
     Args:
         table_name: the table's name.
@@ -103,11 +103,11 @@ class TableEstimate:
     indexes: tuple[ThroughputEstimate, ...]
 
     def __str__(self) -> str:
-        """Give all of them."""
+        """Return all estimates as text."""
         return "\n\n".join([self.table_name, *map(str, (self.table, *self.indexes))])
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the estimate as plain values."""
         return {
             "table_name": self.table_name,
             "table": self.table.to_dict(),
@@ -116,7 +116,7 @@ class TableEstimate:
 
 
 def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
-    """Estimate the partitions of a live table: a lower bound, for what it had at its earlier peaks is not said.
+    """Estimate the partitions of a live table: a lower bound, because its earlier peaks are unknown.
 
     Example:
         >>> estimate = estimate_table({
@@ -129,13 +129,13 @@ def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
         (4, 500.0)
 
     Args:
-        description: what DescribeTable answers under ``Table``.
+        description: the ``Table`` of a DescribeTable response.
 
     Returns:
-        The table and each global secondary index: throughput, size, partitions.
+        Throughput, size and partitions of the table and each global secondary index.
 
     Raises:
-        ConfigurationError: it is no description of a table.
+        ConfigurationError: the argument is not a table's description.
 
     Cost:
         No request.
@@ -146,8 +146,7 @@ def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
     """
     if not isinstance(description, Mapping) or "TableName" not in description:
         raise ConfigurationError(
-            f"a table's partitions are estimated by its description, got {description!r:.200}; give what DescribeTable "
-            'answers under "Table"'
+            f'description: must be the "Table" of a DescribeTable response, got {description!r:.200}'
         )
     on_demand = (description.get("BillingModeSummary") or {}).get("BillingMode") == "PAY_PER_REQUEST"
     local = sum(int(index.get("IndexSizeBytes") or 0) for index in description.get("LocalSecondaryIndexes") or ())

@@ -1,4 +1,4 @@
-"""The load of one hot key over its shards: what they take of the table and of its indexes."""
+"""The load of one hot key: the units that its shards take of the table and its indexes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ PAGE_BYTES = 1024 * 1024  # of a Query
 
 @dataclass(frozen=True)
 class KeyLoad:
-    """What a logical key is asked for; all methods are of a number of shards.
+    """The load of a logical key. Methods with ``shards`` return figures for that number of shards.
 
     Args:
         item_size: bytes of an item, without a suffix.
         writes: items written a second.
         reads: single items read a second.
         queries: queries of the whole key a second.
-        items_of_query: how many items a query evaluates.
+        items_of_query: items that a query evaluates.
         consistent: whether reads are strongly consistent.
         indexes: the table's secondary indexes.
         headroom: the part of a partition's throughput that is left free.
-        partitions: how many the table has; None: not known.
-        times: how many times as many partitions the table and its indexes have.
+        partitions: the partitions of the table; None: unknown.
+        times: a factor for the partitions of the table and its indexes.
     """
 
     item_size: int
@@ -68,11 +68,11 @@ class KeyLoad:
         return write_units(self.stored_size(shards)) + local
 
     def query_read_units(self, shards: int, items: int) -> float:
-        """Read units of a query that evaluates so many items, as many of each shard."""
+        """Read units of a query of ``items`` items, evenly spread over the shards."""
         return shards * read_units(math.ceil(self.stored_size(shards) * items / shards), consistent=self.consistent)
 
     def query_requests(self, shards: int, items: int) -> int:
-        """Requests of it: pages of 1 MB at the most."""
+        """Requests of such a query, in pages of at most 1 MB."""
         return shards * max(1, math.ceil(self.stored_size(shards) * items / shards / PAGE_BYTES))
 
     def read_units(self, shards: int) -> float:
@@ -85,7 +85,7 @@ class KeyLoad:
         return self.writes * self.item_write_units(shards)
 
     def fits(self, shards: int) -> Iterator[Fit]:
-        """Give how the shards fit the table and each index that is sharded with it."""
+        """Yield how the shards fit the table, and each index that is sharded with it."""
         options: dict[str, Any] = {"headroom": self.headroom, "times": self.times}
         units = self.read_units(shards), self.write_units(shards)
         yield Fit.of(shards, *units, partitions=self.partitions, **options)

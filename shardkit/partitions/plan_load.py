@@ -1,4 +1,4 @@
-"""What a bulk load needs, what it leaves behind, and what a slower one would, as the guide reasons."""
+"""Plan a bulk load: the throughput to set, the partitions that it makes, and those that a slower load makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from shardkit.analysis.verdict import TABLE_UNITS
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD
-from shardkit.dynamodb.units import PARTITION_WRITE_UNITS, write_units
+from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.rules import TablePartitions, initial_partitions, partitions_for_size
@@ -19,7 +19,57 @@ from shardkit.partitions.statements import Statement, counted, model, number, ru
 
 __all__ = ["BulkLoadPlan", "IndexLoad", "IndexWrites", "plan_bulk_load"]
 
+
 _ADJUSTING = "Consider Workload Uniformity When Adjusting Provisioned Throughput"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexWrites:
+    """What a secondary index gets of each write to its table.
+
+    Example:
+        >>> IndexWrites("ByCustomer", 200, share=0.5).write_units()
+        0.5
+
+    Args:
+        name: the index's name.
+        entry_size: bytes of an entry: the projected attributes with the keys, without a suffix.
+        local: whether it is a local secondary index, which takes its units from the table's partitions.
+        hottest_share: for an index with another partition key than the table's, the share of its writes that goes to
+            its hottest partition key value, above 0 and at most 1. None: its partition key is the table's, so it is
+            sharded with the table.
+        moves: whether a write changes the key of an existing entry, which takes a delete and a put.
+        share: the share of the table's writes that write an entry, above 0 and at most 1 (low for a sparse index).
+        partitions: the number of partitions of a global index; None: unknown, twice what its load takes is assumed.
+
+    Raises:
+        ConfigurationError: an argument is invalid.
+
+    Source:
+        Developer Guide, "Provisioned throughput considerations for global secondary indexes".
+    """
+
+    name: str
+    entry_size: int
+    local: bool = False
+    hottest_share: float | None = None
+    moves: bool = False
+    share: float = 1.0
+    partitions: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count(f"entry_size of index {self.name!r}", self.entry_size, "bytes", most=ITEM_BYTES)
+        if self.partitions is not None:
+            check_count(f"partitions of index {self.name!r}", self.partitions, "partitions")
+        for name, share in (("share", self.share), ("hottest_share", self.hottest_share)):
+            if share is not None and not 0 < share <= 1:
+                raise ConfigurationError(f"{name} of index {self.name!r}: must be above 0 and at most 1, got {share!r}")
+        if self.local and self.hottest_share is not None:
+            raise ConfigurationError(f"hottest_share of index {self.name!r}: must be None, because the index is local")
+
+    def write_units(self, suffix_bytes: int = 0) -> float:
+        """Return the average write units of a write to the table; an entry holds the table's key with its suffix."""
+        return self.share * write_units_of(self.entry_size + suffix_bytes) * (2 if self.moves else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +79,8 @@ class IndexLoad:
     Args:
         name: the index's name.
         total_write_units: write units of the whole load.
-        write_units: write units a second, to be set for the index.
-        partitions: how many partitions that makes of it.
+        write_units: write units a second to set for the index.
+        partitions: the partitions that the index then has.
     """
 
     name: str
@@ -41,26 +91,26 @@ class IndexLoad:
 
 @dataclass(frozen=True, kw_only=True)
 class BulkLoadPlan:
-    """A bulk load: what it consumes, the throughput to set for it, and what it leaves of a partition's throughput.
+    """The plan of a bulk load: what it consumes, the throughput to set, and each partition's throughput afterwards.
 
     Args:
-        items: how many.
-        item_size: bytes of one.
-        item_write_units: write units of one, on the table and its local indexes.
-        total_write_units: write units of all.
-        write_units: write units a second, to be set for the table.
+        items: the number of items.
+        item_size: bytes of an item.
+        item_write_units: write units of an item, on the table and its local indexes.
+        total_write_units: write units of all items.
+        write_units: write units a second to set for the table.
         seconds: how long the load takes at that rate, evenly spread over the partitions.
-        partitions: how many partitions a new table gets for that rate.
-        partition_write_units: write units a second that each of them has.
-        size: bytes of storage of the items, their overhead counted; without indexes.
-        partitions_when_loaded: how many there are when all is written, those split for storage counted.
+        partitions: the partitions of a new table with that rate.
+        partition_write_units: write units a second of each of them.
+        size: bytes of storage of the items with their overhead, without indexes.
+        partitions_when_loaded: the partitions after the load, with those split for storage.
         steady_write_units: write units a second that are provisioned after the load; None: not given.
-        steady_partition_write_units: what each partition then has of them; None: not given.
+        steady_partition_write_units: each partition's part of them; None: not given.
         indexes: what each global secondary index needs.
         reasoning: the rules and the models that the figures come from.
-        warnings: what stands against the plan.
-        slower: the load at a pace that makes no more partitions than the data and the steady rate need anyway; None
-            where this one is it.
+        warnings: arguments against the plan.
+        slower: the load at a rate that makes no more partitions than the data and the steady rate need anyway; None:
+            this plan is that load.
     """
 
     items: int
@@ -81,7 +131,7 @@ class BulkLoadPlan:
     slower: BulkLoadPlan | None = None
 
     def __str__(self) -> str:
-        """Give the plan, the slower one, warnings, and why."""
+        """Return the plan, the slower one, the warnings and the reasoning, as text."""
         figures = [
             f"consumes {counted(self.total_write_units, 'write unit')}, {number(self.item_write_units)} an item",
             *self._set(),
@@ -120,7 +170,7 @@ class BulkLoadPlan:
         return lines
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the plan as plain values."""
         return asdict(self)
 
 
@@ -133,7 +183,7 @@ def plan_bulk_load(
     steady_write_units: float | None = None,
     indexes: Iterable[IndexWrites] = (),
 ) -> BulkLoadPlan:
-    """Plan a bulk load into a new table, by the time that it may take or by the throughput that it may use.
+    """Plan a bulk load into a new table, from the time that it may take or the throughput that it may use.
 
     Example:
         >>> plan = plan_bulk_load(20_000_000, 1000, write_units=11_000, steady_write_units=200)
@@ -143,8 +193,8 @@ def plan_bulk_load(
         (3000, 3)
 
     Args:
-        items: how many, at least 1.
-        item_size: bytes of one, names and values: what ``shardkit size`` says of a file, or ``item_size`` of an item.
+        items: the number of items, at least 1.
+        item_size: bytes of an item, names and values (see ``shardkit size``, or ``item_size``).
         within: the time that it may take: a timedelta, or seconds.
         write_units: write units a second that it may use; instead of ``within``.
         steady_write_units: write units a second that the table is set to afterwards.
@@ -154,7 +204,7 @@ def plan_bulk_load(
         The plan; ``print`` it, or see ``reasoning``, ``warnings`` and ``slower``.
 
     Raises:
-        ConfigurationError: neither or both of ``within`` and ``write_units`` are given, or a figure is none.
+        ConfigurationError: not exactly one of ``within`` and ``write_units`` is given, or an argument is invalid.
 
     Cost:
         No request.
@@ -169,9 +219,7 @@ def plan_bulk_load(
         steady_write_units = check_number("steady_write_units", steady_write_units, "write units a second")
     load = _Load(items, item_size, steady_write_units, tuple(indexes))
     if (within is None) == (write_units is None):
-        raise ConfigurationError(
-            f"within={within!r} and write_units={write_units!r}: a load is planned by one of them; give one"
-        )
+        raise ConfigurationError(f"within: got {within!r} with write_units={write_units!r}; give one of them")
     if write_units is not None:
         rate = math.ceil(check_number("write_units", write_units, "write units a second", above=True))
     else:
@@ -204,7 +252,7 @@ class _Load:
 
     @property
     def least_partitions(self) -> int:
-        """As many as the data and the steady rate need, however slow the load is."""
+        """The partitions that the data and the steady rate need, however slow the load is."""
         return max(partitions_for_size(self.size), initial_partitions(read_units=0, write_units=self.steady or 0))
 
     def at(self, rate: int) -> BulkLoadPlan:
@@ -231,7 +279,7 @@ class _Load:
 
     def _index(self, index: IndexWrites, seconds: float) -> IndexLoad:
         total = self.items * index.write_units()
-        # As many a second as the table's own units, so that both end together.
+        # At this rate, the index and the table end together.
         rate = total / seconds
         return IndexLoad(index.name, total, rate, initial_partitions(read_units=0, write_units=rate))
 
@@ -302,56 +350,3 @@ def _spread(seconds: float, load: _Load) -> list[Statement]:
 
 def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexWrites:
-    """What writes to a table write to one of its secondary indexes.
-
-    Example:
-        >>> IndexWrites("ByCustomer", 200, share=0.5).write_units()
-        0.5
-
-    Args:
-        name: the index's name.
-        entry_size: bytes that it holds of an item: what is projected, keys among them, without a suffix.
-        local: whether it is a local secondary index, which takes its units from the table's partitions.
-        hottest_share: the part of its writes that goes to its hottest partition key value, above 0 and at most 1, where
-            it has a partition key of its own; None: its partition key is the table's, so that it is sharded too.
-        moves: whether a write changes the key of an entry that is there: one write deletes it, another puts it.
-        share: the part of the table's writes that write an entry, above 0 and at most 1 (a sparse index has few).
-        partitions: how many a global index has; None: not known, twice what its load takes is
-            assumed.
-
-    Raises:
-        ConfigurationError: a size or a share is none.
-
-    Source:
-        Developer Guide, "Provisioned throughput considerations for global secondary indexes".
-    """
-
-    name: str
-    entry_size: int
-    local: bool = False
-    hottest_share: float | None = None
-    moves: bool = False
-    share: float = 1.0
-    partitions: int | None = None
-
-    def __post_init__(self) -> None:
-        check_count(f"entry_size of index {self.name!r}", self.entry_size, "bytes", most=ITEM_BYTES)
-        if self.partitions is not None:
-            check_count(f"partitions of index {self.name!r}", self.partitions, "partitions")
-        for name, share in (("share", self.share), ("hottest_share", self.hottest_share)):
-            if share is not None and not 0 < share <= 1:
-                raise ConfigurationError(
-                    f"{name}={share!r} of index {self.name!r} is no part of its writes; give one above 0, at most 1"
-                )
-        if self.local and self.hottest_share is not None:
-            raise ConfigurationError(
-                f"index {self.name!r} is local, so its partition key is the table's; leave hottest_share out"
-            )
-
-    def write_units(self, suffix_bytes: int = 0) -> float:
-        """Give the write units of a write to the table, on average; an entry holds the table's key with its suffix."""
-        return self.share * write_units(self.entry_size + suffix_bytes) * (2 if self.moves else 1)

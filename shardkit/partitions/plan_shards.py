@@ -1,4 +1,4 @@
-"""How many shards a hot key needs, what its reads then cost, and whether it is worth it."""
+"""Plan the shards of a hot key: how many, what reads then cost, and whether it is worth it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardkit.partitions.key_load import KeyLoad
 from shardkit.partitions.plan_load import IndexWrites
 from shardkit.partitions.statements import Statement, counted, model, number, percent, rule, show
 
-__all__ = ["Alternative", "FanOut", "ShardPlan", "plan_shards", "shard_reasoning", "shard_warnings"]
+__all__ = ["Alternative", "FanOut", "ShardPlan", "plan_shards"]
 
 _TIMES = (2, 4, 8)
 
@@ -25,8 +25,8 @@ class FanOut:
     """What a Query of the whole key costs.
 
     Args:
-        items: how many it evaluates, evenly spread over the shards.
-        requests: requests of all shards, each of pages of 1 MB at the most.
+        items: the items that it evaluates, evenly spread over the shards.
+        requests: requests to all shards, in pages of at most 1 MB.
         read_units: read units of all shards.
         plain_requests: requests if the key were not sharded.
         plain_read_units: read units if the key were not sharded.
@@ -48,13 +48,13 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another number of partitions, and the shards that it takes.
+    """Another number of partitions, and the shards that the key then needs.
 
     Args:
-        partitions: of the table; its sharded indexes have more in the same ratio.
-        write_units: write units a second that make a new table of so many.
-        shards: how many the key then needs; None: there is no such number.
-        query_read_units: what a Query of an empty key then takes.
+        partitions: partitions of the table; its sharded indexes grow in the same ratio.
+        write_units: write units a second that give a new table so many partitions.
+        shards: shards that the key then needs; None: no number is enough.
+        query_read_units: read units of a Query of an empty key then.
     """
 
     partitions: int
@@ -68,20 +68,21 @@ class ShardPlan:
     """How many shards a key needs, and what that costs.
 
     Args:
-        shards: how many; 1: no sharding. None: no number is enough; what else depends on it is of ``least_shards``.
-        least_shards: how many would do if each shard were on a partition of its own; None: no number would.
-        reason: why so many, or why there is no number, in a sentence.
-        asked_probability: the probability that was asked for.
+        shards: the number of shards; 1: no sharding. None: no number is enough, and the other figures are those of
+            ``least_shards``.
+        least_shards: the number that is enough if each shard is on a partition of its own; None: no number is.
+        reason: why so many, or why no number is enough, in a sentence.
+        asked_probability: the argument ``probability``.
         headroom: the part of a partition's throughput that is left free.
         item_size: bytes of an item, without a suffix.
         stored_size: bytes of an item with the longest suffix.
         item_write_units: write units of a write, on the table and its local indexes.
-        fits: how the shards fall on the table's partitions, then on those of each index that is sharded with it.
-        empty_query: what a Query costs that finds nothing; None: there is no number of shards.
-        query: what a Query costs that evaluates as many items as was said; None: it was not said, or likewise.
-        alternatives: with more partitions.
+        fits: how the shards fit on the table's partitions, then on those of each index that is sharded with it.
+        empty_query: the cost of a Query that finds nothing; None: no number of shards is enough.
+        query: the cost of a Query of ``items_per_query`` items; None: that is 0, or no number of shards is enough.
+        alternatives: the shards with more partitions.
         reasoning: the rules and the models that the figures come from.
-        warnings: where sharding does not help, or costs more than it brings.
+        warnings: where sharding does not help, or costs more than it gains.
     """
 
     shards: int | None
@@ -101,16 +102,16 @@ class ShardPlan:
 
     @property
     def table(self) -> Fit:
-        """How the shards fall on the table's partitions."""
+        """How the shards fit on the table's partitions."""
         return self.fits[0]
 
     @property
     def probability(self) -> float:
-        """The least probability, of the table and its indexes, that no partition is asked for too much."""
+        """The lowest probability, over the table and its indexes, that no partition gets more than it serves."""
         return min(fit.probability for fit in self.fits)
 
     def __str__(self) -> str:
-        """Give the plan, its alternatives, warnings, and why."""
+        """Return the plan, its alternatives, the warnings and the reasoning, as text."""
         figures = [
             (
                 f"the key takes {counted(self.table.write_units, 'write unit')} and "
@@ -148,7 +149,7 @@ class ShardPlan:
         return show(title, figures, self.reasoning, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the plan as plain values."""
         return {**asdict(self), "probability": self.probability}
 
 
@@ -165,10 +166,10 @@ def plan_shards(
     headroom: float = HEADROOM,
     probability: float = PROBABILITY,
 ) -> ShardPlan:
-    """Say how many shards a partition key value needs.
+    """Plan how many shards a partition key value needs.
 
-    A shard is a partition key value, and a hash decides on which partition it is: some partitions get more shards than
-    others. The plan takes the least number of shards with which the fullest partition still serves all that it gets.
+    Each shard is a partition key value, which a hash assigns to a partition, so some partitions get more shards than
+    others. The plan has the smallest number of shards with which even the fullest partition serves all that it gets.
 
     Example:
         >>> plan = plan_shards(350, 4000, partitions=16)
@@ -179,26 +180,26 @@ def plan_shards(
 
     Args:
         item_size: bytes of an item, names and values, without a suffix.
-        writes_per_second: items of the key that are written a second at its peak.
-        reads_per_second: items of the key that are read a second one by one (GetItem, with a calculated suffix).
-        queries_per_second: queries of the whole key a second: each asks every shard.
-        items_per_query: how many items each of them evaluates.
+        writes_per_second: items of the key written a second, at the peak.
+        reads_per_second: items of the key read a second one by one (GetItem, with a calculated suffix).
+        queries_per_second: queries of the whole key a second; each queries every shard.
+        items_per_query: items that each query evaluates.
         consistent: whether reads are strongly consistent.
         indexes: the table's secondary indexes.
-        partitions: how many the table has (``shardkit plan table``); None: not known, twice what the load takes
-            is assumed.
+        partitions: the partitions of the table (``shardkit plan table``); None: unknown, twice what the load takes is
+            assumed.
         headroom: the part of a partition's throughput to leave free, from 0 to below 1.
-        probability: with which no partition may get more than it serves, above 0 and below 1: on the table, and on
-            each index by itself.
+        probability: the probability that no partition gets more than it serves, above 0 and below 1; for the table and
+            for each index separately.
 
     Returns:
         The plan; ``print`` it, or see ``reasoning``, ``warnings`` and ``alternatives``.
 
     Raises:
-        ConfigurationError: a figure is none.
+        ConfigurationError: an argument is invalid.
 
     Cost:
-        No request; up to some seconds of CPU for tens of thousands of writes a second.
+        No request; up to a few seconds of CPU for tens of thousands of writes a second.
 
     Source:
         Developer Guide, "Best Practices for Tables" (partitions and their limits) and "Working with Tables" (units);
@@ -213,7 +214,7 @@ def plan_shards(
         check_count("partitions", partitions, "partitions")
     check_headroom(headroom)
     if not 0 < probability < 1:
-        raise ConfigurationError(f"probability={probability!r} cannot be planned for; give a number between 0 and 1")
+        raise ConfigurationError(f"probability: must be above 0 and below 1, got {probability!r}")
     load = KeyLoad(
         item_size=item_size,
         writes=writes_per_second,
@@ -248,8 +249,8 @@ def _planned(load: KeyLoad, probability: float) -> ShardPlan:
         empty_query=_fan_out(load, shards, 0) if shards else None,
         query=_fan_out(load, shards, load.items_of_query) if shards and load.items_of_query else None,
         alternatives=alternatives,
-        reasoning=tuple(shard_reasoning(load, looked_at, needed)),
-        warnings=tuple(shard_warnings(load, looked_at, needed)),
+        reasoning=tuple(_reasoning(load, looked_at, needed)),
+        warnings=tuple(_warnings(load, looked_at, needed)),
     )
 
 
@@ -275,8 +276,7 @@ _PARTITIONS_PAGE = "Partitions and data distribution"
 _UNITS = "Item Size Calculations"
 
 
-def shard_reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
-    """State the rules and the models that a number of shards comes from."""
+def _reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
     yield rule(
         f"a write of {load.stored_size(shards):,} bytes takes {counted(load.item_write_units(shards), 'write unit')}, "
         "1 for each KB begun" + (", with local indexes" if any(index.local for index in load.indexes) else ""),
@@ -322,8 +322,7 @@ def shard_reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterato
     )
 
 
-def shard_warnings(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
-    """State what stands against it."""
+def _warnings(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
     asked = load.queries * load.query_read_units(1, 0)
     if asked > load.limit * PARTITION_READ_UNITS:
         yield model(

@@ -1,4 +1,4 @@
-"""How many partitions a table has, and what each of them can do, by the rules of the Developer Guide."""
+"""How many partitions a table has, and the throughput of each, by the rules of the Developer Guide."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 PARTITION_BYTES = 10 * 1000**3
 """Bytes that a partition holds, "approximately 10 GB" (Best Practices for Tables, Subsequent Allocation)."""
 BURST_SECONDS = 300
-"""Seconds of unused throughput that a partition keeps at the most (Best Practices for Tables, Use Burst Capacity)."""
+"""The most seconds of unused throughput that a partition keeps (Best Practices for Tables, Use Burst Capacity)."""
 
 
 def initial_partitions(*, read_units: float, write_units: float) -> int:
@@ -45,7 +45,7 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
         ``read_units / 3,000 + write_units / 1,000``, rounded up; at least 1.
 
     Raises:
-        ConfigurationError: a rate is no number of 0 or more.
+        ConfigurationError: a rate is not a number >= 0.
 
     Cost:
         No request.
@@ -59,7 +59,7 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
 
 
 def partitions_for_size(size: float) -> int:
-    """Estimate how many partitions hold so many bytes, each full; at least 1.
+    """Estimate how many partitions hold a number of bytes; at least 1.
 
     Example:
         >>> partitions_for_size(500 * 10**9)
@@ -72,7 +72,7 @@ def partitions_for_size(size: float) -> int:
         ``size / 10 GB``, rounded up.
 
     Raises:
-        ConfigurationError: the size is no number of 0 or more.
+        ConfigurationError: the size is not a number >= 0.
 
     Cost:
         No request.
@@ -97,10 +97,10 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
         write_units: provisioned write units a second, 0 or more.
 
     Returns:
-        Partitions, at least 1; each has an equal part of the throughput.
+        Partitions, at least 1; each has an equal share of the throughput.
 
     Raises:
-        ConfigurationError: an argument is no number of 0 or more.
+        ConfigurationError: an argument is not a number >= 0.
 
     Cost:
         No request.
@@ -112,7 +112,7 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
 
 
 def partitions_stated(read_units: float, write_units: float) -> Statement:
-    """State the rule of the initial partitions, with its figures."""
+    """Return the rule of the initial partitions, with its figures."""
     needed = _needed(read_units, write_units)
     partitions = initial_partitions(read_units=read_units, write_units=write_units)
     return rule(
@@ -127,7 +127,7 @@ def _needed(read_units: float, write_units: float) -> float:
 
 
 def _halvings(times: int) -> int:
-    """How often a partition is split in two until what it had too much of, so many times what it can, is spread."""
+    """Return how often a partition with ``times`` what it can hold must be split in two."""
     return (max(1, times) - 1).bit_length()
 
 
@@ -138,12 +138,12 @@ def _in_all(shares: Mapping[Fraction, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PartitionThroughput:
-    """What each of some partitions has of a table's provisioned throughput.
+    """The provisioned throughput of some equal partitions of a table.
 
     Args:
-        partitions: how many of them.
-        read_units: read units a second, of each.
-        write_units: write units a second, of each.
+        partitions: the number of these partitions.
+        read_units: read units a second of each.
+        write_units: write units a second of each.
     """
 
     partitions: int
@@ -152,18 +152,18 @@ class PartitionThroughput:
 
     @property
     def burst_read_units(self) -> float:
-        """Read units that each keeps for a burst, at the most: 300 seconds of what it has."""
+        """The most read units that each keeps for a burst: 300 seconds of its throughput."""
         return BURST_SECONDS * self.read_units
 
     @property
     def burst_write_units(self) -> float:
-        """Write units that each keeps for a burst, at the most."""
+        """The most write units that each keeps for a burst."""
         return BURST_SECONDS * self.write_units
 
 
 @dataclass(frozen=True)
 class TablePartitions:
-    """A table's partitions, as they come about: created, doubled for throughput, split for storage, never removed.
+    """A table's partitions over its life: created, doubled for throughput, split for storage, never removed.
 
     Example:
         >>> table = TablePartitions.created(read_units=5000, write_units=2000).split()
@@ -172,13 +172,13 @@ class TablePartitions:
         3 of 1250.0 read and 500.0 write units
         2 of 625.0 read and 250.0 write units
 
-    Every method gives a new one; the figures are estimates, by rules that "are subject to change".
+    Each method returns a new object. The figures are estimates, by rules that "are subject to change".
 
     Args:
-        read_units: provisioned read units a second, of the table.
-        write_units: provisioned write units a second, of the table.
-        shares: how many partitions have which share of the table's keys, and so of its throughput.
-        reasoning: how they came about.
+        read_units: provisioned read units a second of the table.
+        write_units: provisioned write units a second of the table.
+        shares: each share of the table's keys, and so of its throughput, with the number of partitions that have it.
+        reasoning: how the partitions came about.
 
     Source:
         Developer Guide, "Best Practices for Tables", Understand Partition Behavior.
@@ -191,10 +191,10 @@ class TablePartitions:
 
     @classmethod
     def created(cls, *, read_units: float, write_units: float) -> TablePartitions:
-        """Give the partitions of a new table of so many read and write units a second.
+        """Return the partitions of a new table with a provisioned throughput.
 
         Raises:
-            ConfigurationError: a rate is no number of 0 or more.
+            ConfigurationError: a rate is not a number >= 0.
         """
         partitions = initial_partitions(read_units=read_units, write_units=write_units)
         stated = partitions_stated(read_units, write_units)
@@ -202,31 +202,31 @@ class TablePartitions:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """The number of partitions."""
         return sum(self.shares.values())
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes that they hold together."""
+        """Bytes that all partitions can hold."""
         return self.partitions * PARTITION_BYTES
 
     @property
     def throughput(self) -> tuple[PartitionThroughput, ...]:
-        """What each has of the table's throughput, those that have most first."""
+        """The throughput of the partitions, the highest first."""
         return tuple(
             PartitionThroughput(count, float(share) * self.read_units, float(share) * self.write_units)
             for share, count in sorted(self.shares.items(), reverse=True)
         )
 
     def set_throughput(self, *, read_units: float | None = None, write_units: float | None = None) -> TablePartitions:
-        """Give the partitions after UpdateTable: more are made by doubling them all; less throughput removes none.
+        """Return the partitions after UpdateTable: more throughput doubles them all; less removes none.
 
         Args:
-            read_units: read units a second from now on; None: as they are.
-            write_units: write units a second from now on; None: as they are.
+            read_units: read units a second from now on; None: unchanged.
+            write_units: write units a second from now on; None: unchanged.
 
         Raises:
-            ConfigurationError: a rate is no number of 0 or more.
+            ConfigurationError: a rate is not a number >= 0.
         """
         read, write = self.read_units, self.write_units
         if read_units is not None:
@@ -250,13 +250,13 @@ class TablePartitions:
         return TablePartitions(read, write, after, (*self.reasoning, said))
 
     def split(self, count: int = 1) -> TablePartitions:
-        """Give the partitions after some are full: each becomes two, with half of its keys, data and throughput.
+        """Return the partitions after some are full: each splits in two, with half of its keys, data and throughput.
 
         Args:
-            count: how many are full, from 1 to as many as there are; those with the most throughput.
+            count: how many are full, at least 1 and at most all; those with the most throughput split first.
 
         Raises:
-            ConfigurationError: there are not so many.
+            ConfigurationError: the table has fewer partitions.
         """
         check_count("count", count, "partitions to split", most=self.partitions)
         after: Counter[Fraction] = Counter()
@@ -274,13 +274,13 @@ class TablePartitions:
         return replace(self, shares=dict(+after), reasoning=(*self.reasoning, said))
 
     def grown_to(self, size: float) -> TablePartitions:
-        """Give the partitions after the table has grown, its data spread evenly over its keys (which is a model).
+        """Return the partitions after the table has grown; that its data is spread evenly over its keys is a model.
 
         Args:
             size: bytes of the whole table, with its storage overhead, 0 or more.
 
         Raises:
-            ConfigurationError: the size is no number of 0 or more.
+            ConfigurationError: the size is not a number >= 0.
         """
         size = check_number("size", size, "bytes")
         after: Counter[Fraction] = Counter()
@@ -296,7 +296,7 @@ class TablePartitions:
         return replace(self, shares=dict(after), reasoning=(*self.reasoning, said))
 
     def __str__(self) -> str:
-        """Give what each partition has, and why."""
+        """Return the throughput of each partition and the reasoning, as text."""
         figures = [
             f"{each.partitions:,} with {number(each.read_units)} read units and {number(each.write_units)} write units "
             f"a second each"
@@ -305,7 +305,7 @@ class TablePartitions:
         return show(counted(self.partitions, "partition"), figures, self.reasoning, ())
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the partitions as plain values."""
         return {
             "read_units": self.read_units,
             "write_units": self.write_units,

@@ -1,4 +1,4 @@
-"""Virtual time: machines run against a simulated table, and hours of a load take as long as deciding them takes."""
+"""Run machines against a simulated table in virtual time: a load of hours takes only its CPU time."""
 
 from __future__ import annotations
 
@@ -23,19 +23,14 @@ __all__ = ["SimulatedLoad", "Simulator", "draws"]
 
 T = TypeVar("T")
 
-_OPTIONS: Mapping[str, Any] = {
-    "window": WINDOW,
-    "write_units": None,
-    "duplicates": "last",
-    "max_failures": None,
-}
+_OPTIONS: Mapping[str, Any] = {"window": WINDOW, "write_units": None, "duplicates": "last", "max_failures": None}
 
 Latency = tuple[float, float] | Callable[[Send, float], float]
-"""Seconds that an answer takes: from and to, or a function of the request and a draw from [0, 1)."""
+"""The seconds until an answer: a range, or a function of the request and a random number in [0, 1)."""
 
 
 def draws(seed: object) -> Callable[[], float]:
-    """Give numbers from [0, 1), the same for the same seed, in every process and version.
+    """Return a function that draws from [0, 1): the same numbers for a seed in every process and version.
 
     Example:
         >>> draw, again = draws(7), draws(7)
@@ -47,15 +42,15 @@ def draws(seed: object) -> Callable[[], float]:
 
 
 class SimulatedLoad:
-    """A bulk load that takes its items as it has room for them: a machine that gives the report.
+    """A bulk load as a machine that returns the report; it reads its items as it has room for them.
 
     Args:
         load: the load's own machine.
-        items: the items, or writes that are made already.
+        items: the items, or finished writes.
 
     Attributes:
-        load: that machine.
-        read: its report when the last item had been read.
+        load: the argument ``load``.
+        read: the report at the time when the last item had been read.
     """
 
     def __init__(self, load: Load, items: Iterable[Mapping[str, Any] | Write]) -> None:
@@ -74,7 +69,7 @@ class SimulatedLoad:
             step = self.load.next(now)
             if not isinstance(step, Done):
                 return step
-            self.load.settled()  # nobody keeps a journal
+            self.load.settled()  # there is no journal to write
             if self.load.wants:
                 self._feed()
             if self.load.ended:
@@ -111,20 +106,20 @@ class Simulator:
         (1000, 10)
 
     Args:
-        table: the table; or a function that answers a request at a time, as one does.
-        latency: seconds that an answer takes: from and to, or a function of the request and a draw from [0, 1).
-        seed: what all that is drawn follows from: the same seed, the same run.
-        now: when it begins, in seconds.
+        table: the table, or a function that answers a request at a time as :meth:`SimulatedTable.answer` does.
+        latency: the seconds until an answer: a range, or a function of the request and a random number in [0, 1).
+        seed: the seed of all random numbers: the same seed gives the same run.
+        now: the time at the start, in seconds.
 
     Attributes:
         now: the virtual time, in seconds.
-        draw: draws from [0, 1), for machines that want some.
+        draw: draws from [0, 1), for machines that need random numbers.
 
     Raises:
-        ConfigurationError: an argument cannot work.
+        ConfigurationError: an argument is invalid.
 
     Cost:
-        No request, no clock, no thread. A load takes 10 to 15 µs an item, and 50 where the table keeps items.
+        No request, no clock, no thread. A load takes 10 to 15 µs of CPU per item, 50 if the table keeps items.
     """
 
     def __init__(
@@ -145,7 +140,7 @@ class Simulator:
         self.draw = draws(seed)
 
     def run(self, machine: Machine[T]) -> T:
-        """Run a machine until it is done; one that streams can be run again."""
+        """Run a machine until it is done, and return its result; a machine that streams can be run again."""
         result: T = self.run_all([machine])[0]
         return result
 
@@ -157,13 +152,13 @@ class Simulator:
             reports = simulator.run_all([simulator.loading(orders), simulator.loading(messages)])
 
         Returns:
-            What each machine gave, in their order.
+            The result of each machine, in order.
 
         Raises:
-            RuntimeError: a machine waits for nothing, or for what is past.
+            RuntimeError: a machine waits for an answer without a request, or for a time in the past.
         """
         running = {id(machine): machine for machine in machines}
-        order = {machine: number for number, machine in enumerate(running)}  # an id is not the same in every run
+        order = {machine: number for number, machine in enumerate(running)}  # an id differs from run to run
         alarms: dict[int, float] = {}
         results: dict[int, Any] = {}
         asked = [*running]
@@ -194,22 +189,22 @@ class Simulator:
         duplicates: Duplicates = "last",
         max_failures: int | None = None,
     ) -> BulkReport:
-        """Load items as :func:`shardkit.bulk_load` does, by its own machine.
+        """Load items with the machine of :func:`shardkit.bulk_load`.
 
         Args:
-            items: the items, as an application gives them.
-            strategy: how they are sharded; None: their keys are written as they are.
-            workers: batches under way side by side.
-            window: as there, and the other options.
+            items: the items, as an application has them.
+            strategy: how to shard them; None: write their keys unchanged.
+            workers: batches in flight at once.
+            window: as in :func:`shardkit.bulk_load`.
             write_units: likewise.
             duplicates: likewise.
             max_failures: likewise.
 
         Returns:
-            The report, in virtual seconds; its failures say what was not written.
+            The report, in virtual seconds; ``failures`` has the items that were not written.
 
         Raises:
-            ConfigurationError: the simulator has no table of its own, or an argument cannot work.
+            ConfigurationError: the simulator has a function instead of a table, or an argument is invalid.
         """
         return self.run(
             self.loading(
@@ -226,9 +221,11 @@ class Simulator:
     def loading(
         self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any
     ) -> SimulatedLoad:
-        """Give a load as a machine, to be run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
+        """Return a load as a machine, to run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
         if not isinstance(self._table, SimulatedTable):
-            raise ConfigurationError("a load needs the simulator to have a SimulatedTable, and it has a function")
+            raise ConfigurationError(
+                "table: a load needs a SimulatedTable, and the simulator has a function; give it a SimulatedTable"
+            )
         table, options = self._table, {"workers": 10, **_OPTIONS, **options}
         check_side_by_side("workers", options["workers"])
         check_load(**{name: options[name] for name in _OPTIONS})
@@ -236,7 +233,7 @@ class Simulator:
         return SimulatedLoad(Load(sharding, draw=self.draw, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:
-        """Let a machine start what it starts now; give until when it waits, or that it is done."""
+        """Start all requests that a machine sends now; return the time until which it waits, or that it is done."""
         while True:
             step = machine.next(self.now)
             if isinstance(step, Send):
@@ -253,9 +250,9 @@ class Simulator:
                 raise RuntimeError(f"{machine!r} waits for {step.until}, and it is {self.now}")
 
     def _pass(self, alarms: Mapping[int, float]) -> Iterable[int]:
-        """Let time pass until something comes; give the machines that are to be asked."""
+        """Advance the time to the next answer or alarm, and return the machines to ask."""
         while self._alarms and alarms.get(self._alarms[0][2]) != self._alarms[0][0]:
-            heappop(self._alarms)  # it waits for something else by now
+            heappop(self._alarms)  # the machine waits for something else by now
         comes = self._arrivals[0][0] if self._arrivals else inf
         rings = self._alarms[0][0] if self._alarms else inf
         if comes > rings:
@@ -272,8 +269,7 @@ def _between(latency: Any) -> Callable[[Send, float], float]:
     ends = [check_number("latency", end, "seconds") for end in latency] if isinstance(latency, list | tuple) else []
     if ends != sorted(ends) or len(ends) != 2:  # noqa: PLR2004 - the two ends
         raise ConfigurationError(
-            f"latency={latency!r:.100} is no range of seconds; give from and to, (0.005, 0.010), or a function of the "
-            "request and a draw"
+            f"latency: must be a range of seconds such as (0.005, 0.010), or a function, got {latency!r:.100}"
         )
     least, most = ends
     return lambda _, drawn: least + drawn * (most - least)

@@ -1,4 +1,4 @@
-"""The items that a simulated table was told of, and what a Query of them evaluates."""
+"""The items of a simulated table, and the pages that a Query evaluates."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from shardkit.errors import UnsupportedExpressionError
 __all__ = ["Page", "StoredItems"]
 
 PAGE_BYTES = 1024 * 1024
-"""Of what a Query evaluates, before filter and projection (API reference)."""
+"""The most bytes that a Query evaluates, before filter and projection (API reference)."""
 
 Place = tuple[Any, ...]
 
 
 class Page(list[Mapping[str, WireValue]]):
-    """The items that a Query evaluated, and the key of the last one where it stopped before the end."""
+    """The items that a Query evaluated; ``last`` is the key of the last one if there are more."""
 
     last: WireItem | None = None
 
 
 class _Collections:
-    """Items by partition key, each in the order of its sort key; of equal ones in that of their primary keys."""
+    """Items by partition key, in the order of their sort keys, then of their primary keys."""
 
     def __init__(self, keys: KeySchema, primary: KeySchema) -> None:
         self._keys = keys
@@ -49,7 +49,7 @@ class _Collections:
             del self._places[owner]
 
     def place(self, item: Mapping[str, WireValue]) -> Place:
-        # The partition key's values are the same in all: those of the sort key decide, then those of the primary key.
+        # Within an item collection, the sort key decides the order, then the primary key.
         return tuple([comparable(item[name]) for name in self.names[len(self._keys.partition) :]])
 
     def page(self, params: Mapping[str, Any]) -> Page:
@@ -80,17 +80,19 @@ class _Collections:
         try:
             return tuple([comparable(item[name]) for name in self._keys.partition])
         except KeyError as error:
-            raise UnsupportedExpressionError(f"a Query needs '=' on the partition key {error}; give it") from error
+            raise UnsupportedExpressionError(
+                f"KeyConditionExpression: must have '=' on the partition key {error}"
+            ) from error
 
 
 class StoredItems:
     """A table's items in wire form, and the entries of its indexes.
 
     Args:
-        keys: the table's key schema.
-        indexes: its indexes.
+        keys: the key schema of the table.
+        indexes: the indexes of the table.
 
-    Memory: the items, and about 1 KB each beside them.
+    Memory: the items, and about 1 KB per item.
     """
 
     def __init__(self, keys: KeySchema, indexes: Iterable[Index]) -> None:
@@ -103,12 +105,12 @@ class StoredItems:
         return len(self._items)
 
     def get(self, key: Mapping[str, WireValue]) -> Mapping[str, WireValue] | None:
-        """Give the item of a primary key (or of an item that has it)."""
+        """Return the item of a primary key, or None; ``key`` may be a whole item."""
         found = self._items.get(self._identity(key))
         return None if found is None else found.item
 
     def put(self, item: Mapping[str, WireValue]) -> None:
-        """Let an item be there, in place of the one of its key."""
+        """Put an item, replacing the one with its key."""
         self.delete(item)
         held = SizedItem(item, item_size(item))
         self._items[self._identity(item)] = held
@@ -116,7 +118,7 @@ class StoredItems:
             collections.add(entry)
 
     def delete(self, key: Mapping[str, WireValue]) -> None:
-        """Let no item be there."""
+        """Delete the item of a key, if there is one."""
         held = self._items.pop(self._identity(key), None)
         if held is not None:
             for collections, entry in self._entries(held):
@@ -124,11 +126,11 @@ class StoredItems:
 
     @staticmethod
     def equals(params: Mapping[str, Any]) -> Mapping[str, WireValue]:
-        """Give the attributes that a Query asks to be equal to a value, the partition key among them."""
+        """Return the attributes with ``=`` in a Query's key condition, the partition key among them."""
         return parse_key_condition(params).equals
 
     def page(self, params: Mapping[str, Any]) -> Page:
-        """Give what a Query evaluates: of an index, its entries."""
+        """Return the items, or index entries, that a Query evaluates."""
         name = params.get("IndexName")
         return (self._table if name is None else self._indexes[name][1]).page(params)
 

@@ -1,15 +1,13 @@
-"""For tests of one's own: simulated partitions, and pytest fixtures, there as soon as shardkit is installed."""
+"""Help for your own tests: simulated partitions, and pytest fixtures that work as soon as shardkit is installed."""
 
 from typing import TYPE_CHECKING
 
 from shardkit.core.lazy import lazy_names
 
 try:
-    import pytest  # noqa: F401 - only asked for
+    import pytest  # noqa: F401 - checks that it is installed
 except ImportError as error:
-    raise ImportError(
-        "shardkit.testing is for pytest, which is not installed; pip install 'shardkit[testing]'"
-    ) from error
+    raise ImportError("shardkit.testing: pytest is not installed; run pip install 'shardkit[testing]'") from error
 
 if TYPE_CHECKING:
     from shardkit.testing.capacity_fixture import CapacityBlock, CapacityBudgetFixture

@@ -1,4 +1,4 @@
-"""What the pytest fixture ``capacity_budget`` gives: what a block of a test may consume."""
+"""The value of the pytest fixture ``capacity_budget``: limits on what a block of a test consumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["CapacityBlock", "CapacityBudgetFixture", "watching_clients"]
 
 
 class CapacityBlock:
-    """A block of a test that may consume so much: what ``with capacity_budget(…)`` enters."""
+    """A block of a test with a limit on its units: the context manager of ``with capacity_budget(…)``."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class CapacityBlock:
         self._attached = ExitStack()
 
     def attach(self, target: Any) -> None:
-        """Count what a client's calls consume, until the block ends."""
+        """Count what a client consumes until the block ends."""
         self._attached.enter_context(self._meter.attach(target, key_schema=self._key_schema))
 
     def __enter__(self) -> CapacityMeter:
-        """Count from now on, with a meter of the block's own."""
+        """Start counting, and return the block's meter."""
         for target in self._targets:
             self.attach(target)
         if not self._targets:
@@ -58,7 +58,7 @@ class CapacityBlock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Count no more, and fail the test if it was too much; an exception of the block's own goes first."""
+        """Stop counting, and fail the test if it consumed too much; an exception from the block takes precedence."""
         __tracebackhide__ = True
         self._clients.leave(self)
         self._attached.close()
@@ -68,8 +68,8 @@ class CapacityBlock:
     def _complaint(self) -> str:
         if not self._targets and not self._clients.made:
             return (
-                "capacity_budget() saw no DynamoDB client: it sees those that are made after it was set up. Name it "
-                "before the fixtures that make clients, or give it the client or the table: "
+                "capacity_budget() saw no DynamoDB client: it sees only clients created after its setup. Request it "
+                "before the fixtures that create clients, or pass the client or the table: "
                 "capacity_budget(table, read_units=3)"
             )
         by_table = self._meter.by_table
@@ -93,7 +93,7 @@ class CapacityBlock:
 
 
 class CapacityBudgetFixture:
-    """What the fixture ``capacity_budget`` gives: called, it makes a block that may consume so many units."""
+    """The fixture ``capacity_budget``: call it to limit the units of a ``with`` block."""
 
     def __init__(self, clients: _Clients) -> None:
         self._clients = clients
@@ -106,7 +106,7 @@ class CapacityBudgetFixture:
         table: str | None = None,
         key_schema: Mapping[str, str] | None = None,
     ) -> CapacityBlock:
-        """Fail the test if the calls inside the ``with`` consume more units than that.
+        """Fail the test if the calls inside the ``with`` block consume more units than allowed.
 
         Example::
 
@@ -115,30 +115,29 @@ class CapacityBudgetFixture:
                     orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})
 
         Args:
-            targets: what to count: clients, resources, tables, sessions, as :meth:`CapacityMeter.attach` takes them;
-                none: all DynamoDB clients that were made since the fixture was set up, or are made in the block.
-            read_units: read units that may be consumed, 0 or more; None: any number.
-            write_units: write units that may be consumed, 0 or more; None: any number.
-            table: a table's name: only what it and its indexes consume is compared.
-            key_schema: a table's name to the name of its partition key, for the hottest keys in the failure's text.
+            targets: what to count: clients, resources, tables or sessions, as in :meth:`CapacityMeter.attach`. Without
+                any: all DynamoDB clients created since the fixture was set up, in the block too.
+            read_units: the most read units, 0 or more; None: no limit.
+            write_units: the most write units, 0 or more; None: no limit.
+            table: a table's name, to compare only what the table and its indexes consume.
+            key_schema: partition key names by table name, for the hottest keys in the failure message.
 
         Returns:
-            A context manager; its value is the block's :class:`CapacityMeter`. Units that are estimated (of failed
-            conditions, and where the service reports none) count too, and are named apart.
+            A context manager; its value is the block's :class:`CapacityMeter`. Estimated units (of failed conditions,
+            and where the service reports no units) count too, and are shown separately.
 
         Raises:
-            ConfigurationError: neither ``read_units`` nor ``write_units`` was given, or is no such number; or ``table``
-                is no name.
+            ConfigurationError: neither ``read_units`` nor ``write_units`` is given, or an argument is invalid.
 
         Cost:
-            As a meter's.
+            That of a meter.
         """
         given = {"read_units": read_units, "write_units": write_units}
         units = {name: check_number(name, most, "units") for name, most in given.items() if most is not None}
         if not units:
             raise ConfigurationError("capacity_budget() allows everything; give read_units= or write_units=, or both")
         if table is not None and not isinstance(table, str):
-            raise ConfigurationError(f"table is a table's name, got {table!r:.100}; give its name, or it as a target")
+            raise ConfigurationError(f"table: must be a table's name, got {table!r:.100}; pass a Table as a target")
         return CapacityBlock(self._clients, targets, units, None if table is None else table_name(table), key_schema)
 
 
@@ -148,9 +147,9 @@ class _Known(Attachment):
 
 
 class _Clients:
-    """All DynamoDB clients that are made while a test runs, and the blocks that count what they consume.
+    """Tracks the DynamoDB clients created while a test runs, for the blocks that count what they consume.
 
-    Source: botocore's ``register_initializer``: what is called with each new session.
+    Source: botocore's ``register_initializer``, whose callback gets each new session.
     """
 
     def __init__(self) -> None:
@@ -160,24 +159,24 @@ class _Clients:
         self._sessions = ExitStack()
 
     def watch(self) -> None:
-        """Begin: with the default session, if there is one, and all that are made from now on."""
+        """Watch the default session, if there is one, and all new sessions."""
         botocore.register_initializer(self._session)
         if boto3.DEFAULT_SESSION is not None:
             self._session(boto3.DEFAULT_SESSION)
 
     def close(self) -> None:
-        """End."""
+        """Stop watching."""
         botocore.unregister_initializer(self._session)
         self._sessions.close()
 
     def enter(self, block: CapacityBlock) -> None:
-        """Let a block count what all of them consume, also those that are made meanwhile."""
+        """Attach a block to all clients, including those created later."""
         self._blocks.append(block)
         for client in list(self._known):
             block.attach(client)
 
     def leave(self, block: CapacityBlock) -> None:
-        """Let it count no more of them."""
+        """Stop attaching a block to new clients."""
         if block in self._blocks:
             self._blocks.remove(block)
 
@@ -194,7 +193,7 @@ class _Clients:
 
 @contextmanager
 def watching_clients() -> Iterator[CapacityBudgetFixture]:
-    """Make the fixture, which sees the clients that are made until the end."""
+    """Yield the fixture, which sees the clients created until the end of the ``with``."""
     clients = _Clients()
     clients.watch()
     try:

@@ -1,4 +1,4 @@
-"""Clocks for tests: the machine's, and one whose time passes at once where somebody waits for it."""
+"""Clocks for tests: the machine's clock, and a virtual one whose waits end at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RealClock:
-    """The machine's time, as the clock of a simulation.
+    """The machine's clock, for a simulation in real time.
 
     Example::
 
@@ -25,26 +25,26 @@ class RealClock:
     """
 
     def __call__(self) -> float:
-        """Give the time in seconds."""
+        """Return the time in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        """Wait in a task."""
+        """Wait for some seconds without blocking other tasks."""
         await asyncio.sleep(seconds)
 
     def pace(self, items: Iterable[T], *, per_second: float) -> Iterator[T]:
-        """Give items one after another, so many a second; one that is late comes at once, and those after it in time.
+        """Yield items at a steady rate; a late item comes at once and does not delay those after it.
 
         Args:
-            items: what to give.
-            per_second: how many a second, above 0.
+            items: the items.
+            per_second: items a second, above 0.
 
         Raises:
-            ConfigurationError: ``per_second`` is no such number.
+            ConfigurationError: ``per_second`` is not a number above 0.
         """
         rate = check_number("per_second", per_second, "calls a second", above=True)
         begun = self()
@@ -56,7 +56,7 @@ class RealClock:
 
 
 class VirtualClock(RealClock):
-    """A time of its own, which passes only where somebody waits for it, and then at once: ten minutes take no time.
+    """A clock that advances only when a caller waits on it, and then at once: ten minutes take no time.
 
     Example:
         >>> clock = VirtualClock()
@@ -64,8 +64,8 @@ class VirtualClock(RealClock):
         >>> clock()
         600.0
 
-    It is the time of one loop: of a test's, or of one of shardkit's, which waits on it only while no request is under
-    way; so requests take no time. Threads that each wait on it for themselves make its time pass faster than theirs.
+    A VirtualClock serves one loop at a time: a test's, or one of shardkit's, which waits only while no request is in
+    flight, so requests take no time. If several threads wait on one clock, each wait advances the time of all.
     """
 
     def __init__(self) -> None:
@@ -73,15 +73,15 @@ class VirtualClock(RealClock):
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
-        """Give the time in seconds; it begins at 0."""
+        """Return the time in seconds; it starts at 0."""
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         with self._lock:
             self._now += max(0.0, seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        """Let time pass, and other tasks go on."""
+        """Advance the time, and let other tasks run."""
         self.sleep(seconds)
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What the pytest fixtures ``dynamodb_table`` and ``simulated_partitions`` give."""
+"""The values of the pytest fixtures ``dynamodb_table`` and ``simulated_partitions``."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["DynamoDBTableFixture", "SimulatedPartitionsFixture", "tables_at"]
 
 Attribute = str | tuple[str, str]
-"""A key attribute: its name, or its name and type; the type of a name alone is S."""
+"""A key attribute: its name (of type S), or its name and type."""
 
 _REGION = "us-east-1"
 
 
 class DynamoDBTableFixture:
-    """What the fixture ``dynamodb_table`` gives: called, it makes an empty table that the end of the test deletes."""
+    """The fixture ``dynamodb_table``: call it to create an empty table, which is deleted after the test."""
 
     def __init__(self, resource: Any) -> None:
         self.resource = resource
         self._made = ExitStack()
 
     def __call__(self, partition_key: Attribute, sort_key: Attribute | None = None, **create_table: Any) -> Table:
-        """Make a table.
+        """Create a table.
 
         Example::
 
@@ -42,19 +42,19 @@ class DynamoDBTableFixture:
 
         Args:
             partition_key: its name, or its name and type: ``("Number", "N")``.
-            sort_key: likewise; None: there is none.
-            create_table: what else boto3's CreateTable takes: indexes with their AttributeDefinitions,
+            sort_key: likewise; None: no sort key.
+            create_table: other parameters of boto3's CreateTable: indexes with their AttributeDefinitions,
                 ProvisionedThroughput (if not given, the table is on-demand), TableName (if not given, a new one).
 
         Returns:
-            A boto3 ``Table``. Its client makes each call once (``total_max_attempts``), so that a throttle comes out at
-            once, and no test waits for botocore.
+            A boto3 ``Table``. Its client does not retry (``total_max_attempts=1``), so a throttle raises at once and no
+            test waits for botocore.
 
         Raises:
-            ClientError: the service's, for what it does not take.
+            ClientError: the engine refused the request.
 
         Cost:
-            One CreateTable, and on an engine one DeleteTable.
+            One CreateTable and one DeleteTable.
         """
         schema = [("HASH", partition_key), *([] if sort_key is None else [("RANGE", sort_key)])]
         keys = [(kind, *((key, "S") if isinstance(key, str) else key)) for kind, key in schema]
@@ -86,7 +86,7 @@ class DynamoDBTableFixture:
 
 @contextmanager
 def tables_at(endpoint: str | None) -> Iterator[DynamoDBTableFixture]:
-    """Make tables on the engine at a URL, or over moto; delete them at the end."""
+    """Yield the fixture for the engine at a URL, or for moto; delete its tables at the end."""
     with ExitStack() as ended:
         if endpoint is None:
             ended.enter_context(_moto())
@@ -95,7 +95,7 @@ def tables_at(endpoint: str | None) -> Iterator[DynamoDBTableFixture]:
             region_name=_REGION,
             endpoint_url=endpoint,
             aws_access_key_id="testing",
-            aws_secret_access_key="testing",  # noqa: S106 - an engine's for tests, which checks none
+            aws_secret_access_key="testing",  # noqa: S106 - engines for tests do not check it
             config=Config(retries={"total_max_attempts": 1}),
         )
         ended.callback(resource.meta.client.close)
@@ -109,17 +109,17 @@ def _moto() -> Any:
         from moto import mock_aws  # noqa: PLC0415 - of the testing extra
     except ImportError as error:
         raise ConfigurationError(
-            "the fixture dynamodb_table makes its tables over moto, which is not installed; "
-            "pip install 'shardkit[testing]', or name an engine: pytest --dynamodb-endpoint=http://localhost:8000"
+            "dynamodb_table: moto is not installed; run pip install 'shardkit[testing]', or name an engine: "
+            "pytest --dynamodb-endpoint=http://localhost:8000"
         ) from error
     return mock_aws()
 
 
 class SimulatedPartitionsFixture:
-    """What the fixture ``simulated_partitions`` gives: called, it simulates until the end of the test.
+    """The fixture ``simulated_partitions``: call it to simulate a table's partitions until the end of the test.
 
     Attributes:
-        clock: the time of all that it simulates: a virtual one.
+        clock: the virtual clock of its simulations.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class SimulatedPartitionsFixture:
         self._entered = ExitStack()
 
     def __call__(self, client: Any, table: str | None = None, **options: Any) -> SimulatedPartitions:
-        """Put simulated partitions in front of a client, from now on, in virtual time.
+        """Put simulated partitions in front of a client, in virtual time.
 
         Example::
 
@@ -137,13 +137,13 @@ class SimulatedPartitionsFixture:
                 simulated.assert_not_throttled()
 
         Args:
-            client: as of :func:`simulate_partitions`.
+            client: as in :func:`simulate_partitions`.
             table: likewise.
-            options: likewise; ``clock`` is this fixture's, if it is not given.
+            options: likewise; ``clock`` defaults to this fixture's.
         """
         simulated = simulate_partitions(client, table, **{"clock": self.clock, **options})
         return self._entered.enter_context(simulated)
 
     def close(self) -> None:
-        """End."""
+        """End the simulations."""
         self._entered.close()

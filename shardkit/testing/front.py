@@ -1,8 +1,8 @@
-"""The one handler that a simulation registers: what a client's attempts meet before they reach an engine.
+"""The handler that a simulation registers on a client, between its attempts and the engine.
 
-``before-send`` comes once an attempt, and an answer that a handler gives there goes through botocore's own parser and
-retries. But all handlers of it are asked, moto's too, whatever the first one answers: so this one comes first, asks the
-others itself for what goes on (:class:`Engine`), and then hands them a request to nowhere.
+``before-send`` is emitted once per attempt, and a handler's answer goes through botocore's own parser and retries. But
+botocore calls all handlers, moto's too, whatever the first one answers. So this handler is registered first, calls the
+others itself for the requests that go on to the engine (:class:`Engine`), and then leaves them a request to nowhere.
 """
 
 from __future__ import annotations
@@ -34,10 +34,35 @@ from shardkit.testing.partitioned import PartitionedTable
 
 __all__ = ["Engine", "in_front", "response_of"]
 
+
 _EVENT = "before-send.*.*"
 _UNIQUE_ID = "shardkit-partitions"
 _NOWHERE = "http://localhost/"
-_REQUEST_ID_BYTES = 32  # as base32, the 52 letters that the service's have
+_REQUEST_ID_BYTES = 32  # in base32 the 52 letters of the service's ids
+_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+_TARGET = "X-Amz-Target"
+# As in botocore: without it, a small request waits for an acknowledgement (40 ms).
+_SOCKET_OPTIONS: Any = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+# Headers that no longer fit once the body has been decoded or changed.
+_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding", "x-amz-crc32"})
+_onward: ContextVar[bool] = ContextVar("shardkit_onward", default=False)
+_fronts: WeakKeyDictionary[Any, _Front] = WeakKeyDictionary()
+
+
+def in_front(client: Any, table: PartitionedTable, clock: Clock) -> AbstractContextManager[object]:
+    """Put a table's partitions between a client and its engine, until the end of the ``with``.
+
+    Raises:
+        ConfigurationError: the table is simulated on this client already, or the client is on another clock.
+    """
+    with ExitStack() as entered:
+        entered.enter_context(on_clock(client, clock))
+        front = _fronts.get(client)
+        if front is None:
+            front = _fronts[client] = _Front(client)
+        front.add(table, clock)
+        entered.callback(front.remove, table)
+        return entered.pop_all()
 
 
 class _Front:
@@ -56,7 +81,7 @@ class _Front:
     def add(self, table: PartitionedTable, clock: Clock) -> None:
         if table.name in self.tables:
             raise ConfigurationError(
-                f"the partitions of {table.name!r} are simulated on this client already; leave that simulation first"
+                f"table: {table.name!r} is simulated on this client already; end that simulation first"
             )
         if not self.tables:
             self._events.register_first(_EVENT, self._handler, unique_id=_UNIQUE_ID)
@@ -87,7 +112,7 @@ class _Front:
         step = self._next(program, None)
         while isinstance(step, Request):
             step = self._next(program, await self._engine.send_async(request, service, step))
-        # What an async client reads its answers from; of the async extra.
+        # The response class of an async client, from the async extra.
         from aiobotocore.awsrequest import AioAWSResponse  # noqa: PLC0415
 
         return _response(request, step, AioAWSResponse)
@@ -98,7 +123,7 @@ class _Front:
         body: Any = request.body
         if not body.startswith(b"{"):
             raise ConfigurationError(
-                f"this botocore does not write {operation} as JSON, and a simulation reads no other form; take an "
+                f"client: this botocore does not send {operation} as JSON, and a simulation reads only JSON; use an "
                 "older boto3, or a newer shardkit"
             )
         params, tables = orjson.loads(body), self.tables
@@ -123,39 +148,11 @@ def _response(request: AWSPreparedRequest, answer: Answer, kind: type[AWSRespons
     return response
 
 
-_fronts: WeakKeyDictionary[Any, _Front] = WeakKeyDictionary()
-
-
-def in_front(client: Any, table: PartitionedTable, clock: Clock) -> AbstractContextManager[object]:
-    """Put a table's partitions in front of what answers a client, until the end of the ``with``.
-
-    Raises:
-        ConfigurationError: they are already, or the client is on another clock.
-    """
-    with ExitStack() as entered:
-        entered.enter_context(on_clock(client, clock))
-        front = _fronts.get(client)
-        if front is None:
-            front = _fronts[client] = _Front(client)
-        front.add(table, clock)
-        entered.callback(front.remove, table)
-        return entered.pop_all()
-
-
-_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
-_TARGET = "X-Amz-Target"
-# As of botocore's own: without it, a small request waits for an acknowledgement (40 ms).
-_SOCKET_OPTIONS: Any = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
-# What was true of the body before it was read, or changed.
-_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding", "x-amz-crc32"})
-_onward: ContextVar[bool] = ContextVar("shardkit_onward", default=False)
-
-
 class Engine:
-    """Sends requests on behalf of one client, past the simulation that asks for it.
+    """Sends a simulation's own requests to a client's engine, past the simulation.
 
-    They are copies of the attempt that the client makes, with another operation and body, under its signature: engines
-    for tests do not check that, and AWS is refused.
+    Each is a copy of the client's attempt with another operation and body, and so with a wrong signature: engines for
+    tests do not check it, and AWS is refused.
     """
 
     def __init__(self, client: Any) -> None:
@@ -166,11 +163,11 @@ class Engine:
 
     @property
     def passing(self) -> bool:
-        """Whether the request under way in this context is one of these."""
+        """Whether the current request is one of these."""
         return _onward.get()
 
     def send(self, attempt: AWSPreparedRequest, service: str, wanted: Request) -> Answer:
-        """Send a request in place of a client's attempt, and read its answer."""
+        """Send a request in place of a client's attempt, and return the answer."""
         request = _copy(attempt, wanted)
         token = _onward.set(True)
         try:
@@ -183,7 +180,7 @@ class Engine:
         return _read(response)
 
     async def send_async(self, attempt: AWSPreparedRequest, service: str, wanted: Request) -> Answer:
-        """Send one in place of an async client's attempt; HTTP in a thread."""
+        """Send a request in place of an async client's attempt; HTTP runs in a thread."""
         request = _copy(attempt, wanted)
         token = _onward.set(True)
         try:
@@ -196,7 +193,7 @@ class Engine:
         return _read(response)
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._http.close()
 
 
@@ -218,8 +215,8 @@ def _outside_of_aws(request: AWSPreparedRequest) -> AWSPreparedRequest:
     host = urlsplit(request.url).hostname or ""
     if host.endswith(_AWS):
         raise ConfigurationError(
-            f"a simulation does not go to AWS, and this client does ({host}); give it one of moto (inside mock_aws), "
-            "or with the endpoint_url= of an engine for tests"
+            f"client: a simulation does not go to AWS, and this client does ({host}); use moto (inside mock_aws), or "
+            "the endpoint_url= of an engine for tests"
         )
     return request
 
@@ -230,7 +227,7 @@ def _read(response: Any) -> Answer:
         body = orjson.loads(content or b"{}")
     except orjson.JSONDecodeError as error:
         raise ConfigurationError(
-            f"what answers this client does not speak DynamoDB's JSON, got {content!r:.200}; look at its endpoint_url="
+            f"client: its endpoint did not answer in DynamoDB's JSON, got {content!r:.200}; check endpoint_url="
         ) from error
     headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
     return Answer(body, response.status_code, headers)
@@ -250,7 +247,7 @@ class _Body:
 
 
 def response_of(url: str, answer: Answer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
-    """Make of an answer what botocore takes for one that came over HTTP."""
+    """Return an answer as a response that botocore treats as received over HTTP."""
     content = orjson.dumps(answer.body)
     raw: Any = _Body(content)
     headers: Any = {**answer.headers, "content-length": str(len(content))}

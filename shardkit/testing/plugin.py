@@ -1,4 +1,4 @@
-"""The pytest plugin: its fixtures and its option. Each test run imports it, so each fixture imports what it needs."""
+"""The pytest plugin: fixtures and an option. Every test run imports it, so each fixture imports what it needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["capacity_budget", "dynamodb_table", "pytest_addoption", "simulated_partitions"]
 
 _ENDPOINT = "dynamodb_endpoint"
-_HELP = "URL of an engine that the tables of the fixture dynamodb_table are made on (default: moto, in process)"
+_HELP = "URL of the engine for the tables of the fixture dynamodb_table (default: moto, in process)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option, and the setting, for where tables are made."""
+    """Add the option and the setting for the engine."""
     parser.getgroup("shardkit").addoption("--dynamodb-endpoint", metavar="URL", help=_HELP)
     parser.addini(_ENDPOINT, _HELP)
 
@@ -34,7 +34,7 @@ def capacity_budget() -> Iterator[CapacityBudgetFixture]:
 
 @pytest.fixture
 def dynamodb_table(pytestconfig: pytest.Config) -> Iterator[DynamoDBTableFixture]:
-    """Make tables for a test: over moto, or on the engine that ``--dynamodb-endpoint`` names."""
+    """Create tables for a test: in moto, or on the engine of ``--dynamodb-endpoint``."""
     from shardkit.testing.fixtures import tables_at
 
     with tables_at(pytestconfig.getoption(_ENDPOINT) or pytestconfig.getini(_ENDPOINT) or None) as fixture:

@@ -1,4 +1,4 @@
-"""What a simulation says of a table: which partitions and keys were hot, and what to do where they were throttled."""
+"""Report which partitions and keys of a simulated table were hot, and what to do about throttles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Hot:
-    """What a partition, or a partition key as it is stored, took and was refused.
+    """The units that a partition, or a stored partition key, took and was throttled for.
 
     Example::
 
@@ -32,16 +32,16 @@ class Hot:
         assert hottest.peak_write_units < 500
 
     Args:
-        table: its table's name.
-        index: the global index that it is of; None: the table.
-        partition: which partition, or the key's, from 0, in the order of their ranges of the hash space.
-        key: the key's value; None: it is a partition.
+        table: the name of the table.
+        index: the global index; None: the table.
+        partition: the number of the partition (or of the key's), from 0, in the order of the ranges of the hash space.
+        key: the value of the key; None: this is a partition.
         read_units: read units that it took.
         write_units: write units that it took.
-        throttled_read_units: read units that it was refused, of each attempt.
-        throttled_write_units: write units that it was refused, of each attempt.
-        peak_read_units: read units that it was asked for in its busiest second.
-        peak_write_units: write units that it was asked for in its busiest second.
+        throttled_read_units: read units of its throttled attempts.
+        throttled_write_units: write units of its throttled attempts.
+        peak_read_units: read units requested in its busiest second.
+        peak_write_units: write units requested in its busiest second.
     """
 
     table: str
@@ -57,17 +57,17 @@ class Hot:
 
     @property
     def asked(self) -> float:
-        """Units that it was asked for: what it took, and what it refused."""
+        """Units requested: those taken, and those throttled."""
         return self.read_units + self.write_units + self.throttled_read_units + self.throttled_write_units
 
     def __str__(self) -> str:
-        """Say which one it is."""
+        """Return which partition or key this is."""
         of = "" if self.index is None else f"index {self.index} "
         return f"{of}partition {self.partition}" + ("" if self.key is None else f", key {self.key!r:.60}")
 
 
 def hottest_partitions(table: PartitionedTable) -> list[Hot]:
-    """Give all partitions of a table and of its global indexes, those that were asked for most units first."""
+    """Return all partitions of a table and its global indexes, the most requested first."""
     found = []
     for index, partitions in table.partitions.items():
         for place, heat in enumerate(partitions.heat.by_range):
@@ -83,7 +83,7 @@ def hottest_partitions(table: PartitionedTable) -> list[Hot]:
 
 
 def hottest_keys(table: PartitionedTable) -> list[Hot]:
-    """Give the keys that are held apart, those that were asked for most units first."""
+    """Return the keys that are counted separately, the most requested first."""
     figures: dict[Key, dict[str, float]] = {}
     for kind in _KINDS:
         for key, asked in table.asked[kind].held.items():
@@ -104,7 +104,7 @@ def hottest_keys(table: PartitionedTable) -> list[Hot]:
 
 
 def text_of(table: PartitionedTable) -> str:
-    """Put the figures of a table's hottest partitions and keys in rows, below its throttles."""
+    """Return a table's throttles, and its hottest partitions and keys, as text."""
     lines = [f"{table.name}: {_throttles(table)}"]
     hot = [one for some in (hottest_partitions(table), hottest_keys(table)) for one in some[:_SHOWN] if one.asked]
     if not hot:
@@ -116,7 +116,7 @@ def text_of(table: PartitionedTable) -> str:
 
 
 def complaint_of(table: PartitionedTable) -> str:
-    """Say that a table was throttled, by which keys, and what to do; empty where it was not."""
+    """Return which keys of a table were throttled and what to do, or an empty text without throttles."""
     if not table.throttles:
         return ""
     return "\n".join([text_of(table), "", *_advice(table)])
@@ -146,7 +146,7 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
         serves = table.serves[index][kind]
-        # A partition that has less than partitions can serve is filled by so much less.
+        # A partition with less than the usual limit is full at a proportionally lower rate.
         units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
         partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)

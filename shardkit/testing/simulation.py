@@ -1,4 +1,4 @@
-"""Simulated partitions in front of whatever answers a client."""
+"""Simulated partitions between a client and its engine."""
 
 from __future__ import annotations
 
@@ -29,17 +29,16 @@ __all__ = ["SimulatedPartitions", "simulate_partitions"]
 
 T = TypeVar("T")
 
-_MACHINES_TIME = RealClock()  # one for all, so that several tables of one client are in the same
+_MACHINES_TIME = RealClock()  # one object, because all simulations of a client must share a clock
 
 
 class SimulatedPartitions:
-    """The partitions of one table, in front of a client: what ``with simulate_partitions(…) as simulated`` gives.
+    """The simulated partitions of one table: the value of ``with simulate_partitions(…) as simulated``.
 
-    ``print(simulated)`` shows what was throttled, and the hottest partitions and keys. It can be looked at after its
-    ``with`` too.
+    ``print(simulated)`` shows the throttles, and the hottest partitions and keys, also after the ``with``.
 
     Attributes:
-        clock: the time it lives in.
+        clock: the clock of the simulation.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class SimulatedPartitions:
         self._table: PartitionedTable | None = None
         self._entered = ExitStack()
 
-    # -- what it says
+    # -- results
 
     @property
     def partitions(self) -> Partitions:
@@ -67,27 +66,27 @@ class SimulatedPartitions:
 
     @property
     def index_partitions(self) -> dict[str, Partitions]:
-        """Those of each global index, by its name."""
+        """The partitions of each global index, by its name."""
         return {name: partitions for name, partitions in self._known.partitions.items() if name is not None}
 
     @property
     def throttles(self) -> dict[str, int]:
-        """How often what was refused, by the service's reason: each attempt, and each item of a batch."""
+        """The number of throttles by the service's reason: of each attempt, and of each item of a batch."""
         return dict(self._known.throttles)
 
     def hottest_partitions(self, count: int = 5) -> list[Hot]:
-        """Give the partitions that were asked for most units, of the table and of its global indexes."""
+        """Return the most requested partitions of the table and its global indexes."""
         return hottest_partitions(self._known)[:count]
 
     def hottest_keys(self, count: int = 5) -> list[Hot]:
-        """Give the partition keys, as they are stored, that were asked for most units."""
+        """Return the most requested partition keys, as stored."""
         return hottest_keys(self._known)[:count]
 
     def assert_not_throttled(self) -> None:
-        """Fail a test whose calls were throttled, with the hottest partitions and keys, and what to do.
+        """Fail the test if a call was throttled, with the hottest partitions and keys, and what to do.
 
         Raises:
-            AssertionError: they were.
+            AssertionError: a call was throttled.
         """
         __tracebackhide__ = True
         complaint = complaint_of(self._known)
@@ -95,28 +94,28 @@ class SimulatedPartitions:
             raise AssertionError(complaint)
 
     def __str__(self) -> str:
-        """Show what was throttled, and the hottest partitions and keys."""
+        """Return the throttles, and the hottest partitions and keys, as text."""
         return text_of(self._known)
 
     # -- load
 
     def load(self, call: Callable[[T], object], items: Iterable[T], *, per_second: float) -> int:
-        """Make a call for each item, so many a second; one that ends in a throttle is counted, and the load goes on.
+        """Call a function for each item at a steady rate; count the calls that are throttled, and go on.
 
         Example::
 
             simulated.load(lambda order: orders.put_item(Item=order), orders_of_ten_minutes, per_second=40)
 
         Args:
-            call: what is called with each item; its other exceptions end the load.
+            call: the function to call with each item; exceptions other than throttles end the load.
             items: the items.
-            per_second: calls a second, above 0. Those that are late, because earlier ones waited, come at once.
+            per_second: calls a second, above 0. A late call, after others that waited, comes at once.
 
         Returns:
-            How many calls ended in a throttle, after all retries that their client makes.
+            The number of calls that were throttled, after all retries by the client.
 
         Raises:
-            ConfigurationError: ``per_second`` is no such number.
+            ConfigurationError: ``per_second`` is not a number above 0.
         """
         throttled = 0
         for item in self.clock.pace(items, per_second=per_second):
@@ -131,7 +130,7 @@ class SimulatedPartitions:
     # -- with
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the simulation."""
         self._check(asynchronous=False)
         return self._begin(self._client.describe_table(TableName=self._name)["Table"])
 
@@ -142,7 +141,7 @@ class SimulatedPartitions:
         self._entered.close()
 
     async def __aenter__(self) -> Self:
-        """Begin, with an async client."""
+        """Start the simulation of an async client."""
         self._check(asynchronous=True)
         return self._begin((await self._client.describe_table(TableName=self._name))["Table"])
 
@@ -155,9 +154,7 @@ class SimulatedPartitions:
     def _check(self, *, asynchronous: bool) -> None:
         if asynchronous != hasattr(self._client, "__aenter__"):
             kind, enter = ("a sync", "with") if asynchronous else ("an async", "async with")
-            raise ConfigurationError(
-                f"the simulation of {self._name!r} is in front of {kind} client; enter it: {enter}"
-            )
+            raise ConfigurationError(f"simulation of {self._name!r}: it has {kind} client; enter it with '{enter}'")
 
     def _begin(self, description: Mapping[str, Any]) -> Self:
         estimate = estimate_table(description)
@@ -165,7 +162,7 @@ class SimulatedPartitions:
         unknown = self._indexes.keys() - {index.index for index in estimate.indexes}
         if unknown:
             raise ConfigurationError(
-                f"indexes= names {sorted(unknown)}, and the global secondary indexes of {estimate.table_name!r} are "
+                f"indexes: got {sorted(unknown)}; the global secondary indexes of {estimate.table_name!r} are "
                 f"{sorted(str(index.index) for index in estimate.indexes)}; give some of those"
             )
         made: dict[str | None, tuple[Partitions, Mapping[Kind, float]]] = {}
@@ -184,7 +181,7 @@ class SimulatedPartitions:
     def _known(self) -> PartitionedTable:
         if self._table is None:
             raise ConfigurationError(
-                f"the simulation of {self._name!r} has not begun; enter it: with simulate_partitions"
+                f"simulation of {self._name!r}: not started; enter it with 'with simulate_partitions(…)'"
             )
         return self._table
 
@@ -201,7 +198,7 @@ def simulate_partitions(
     indexes: Mapping[str, Mapping[str, Any]] | None = None,
     clock: RealClock | None = None,
 ) -> SimulatedPartitions:
-    """Put simulated partitions in front of whatever answers a client: moto, or an engine for tests.
+    """Simulate a table's partitions between a client and its engine: moto, or an engine for tests.
 
     Example::
 
@@ -209,42 +206,45 @@ def simulate_partitions(
             bulk_load(orders, items)
         simulated.assert_not_throttled()
 
-    Reads and writes beyond what a partition serves are answered as the service does: with
-    ``ProvisionedThroughputExceededException`` (``ThrottlingException`` on an on-demand table) and its reasons, which go
-    through the client's own retries; batches come back with ``UnprocessedItems`` or ``UnprocessedKeys``, and are
-    refused where nothing of them was taken; transactions are cancelled. All else is carried out, and
-    ``ConsumedCapacity``, where it is asked for, is true to the rules (:mod:`shardkit.capacity`), whatever the engine
-    says.
+    Reads and writes beyond what a partition serves are throttled as by the service:
+
+    - Single requests raise ``ProvisionedThroughputExceededException`` (``ThrottlingException`` on an on-demand table)
+      with the service's reasons, after the client's own retries.
+    - Batches return ``UnprocessedItems`` or ``UnprocessedKeys``, and raise if nothing of them was served.
+    - Transactions are cancelled.
+
+    Everything else reaches the engine. ``ConsumedCapacity``, if requested, follows the rules of
+    :mod:`shardkit.capacity`, whatever the engine reports.
 
     Args:
-        client: a boto3 or aiobotocore client, a boto3 ``Table`` or a :class:`shardkit.ShardedTable` (all calls on the
-            client that it holds). It reaches moto (inside ``mock_aws``) or an engine; AWS itself is refused.
-        table: the table's name, where ``client`` is no table. For several tables there are several simulations.
-        partitions: how many the table has; None: as many as its throughput makes.
-        write_units: write units a second that the table has; None: as it is described.
-        read_units: read units a second that the table has; None: as it is described.
-        burst: seconds for which throughput that is not used is kept; the service's 300.
-        adaptive_seconds: until a hot partition may use what the others leave; 0: at once, as today; None: never, each
-            has its share.
-        indexes: of global secondary indexes, by name, those of the five options above that are other than the table's:
-            ``{"ByCustomer": {"partitions": 2, "write_units": 500}}``. An index that is short of units throttles writes.
-        clock: the time that it lives in: the machine's, or a :class:`VirtualClock`, which shardkit's own loops over the
-            client then live in too.
+        client: a boto3 or aiobotocore client, a boto3 ``Table`` or a :class:`shardkit.ShardedTable` (all calls on its
+            client). It must use moto (inside ``mock_aws``) or an engine for tests; AWS itself is refused.
+        table: the table's name, if ``client`` is not a table. Use one simulation per table.
+        partitions: the number of partitions; None: as many as the throughput makes.
+        write_units: write units a second of the table; None: as in its description.
+        read_units: read units a second of the table; None: as in its description.
+        burst: for how many seconds unused throughput is kept; the service keeps 300.
+        adaptive_seconds: seconds until a hot partition may use what the others leave; 0: at once, as today; None:
+            never, each has its share.
+        indexes: for global secondary indexes, by name, those of the five options above that differ from the table's:
+            ``{"ByCustomer": {"partitions": 2, "write_units": 500}}``. An index without enough units throttles writes.
+        clock: the machine's clock, or a :class:`VirtualClock`, which shardkit's own loops over the client then use
+            too.
 
     Returns:
-        A context manager (``async with`` for an async client): inside it, the partitions are there.
+        A context manager (``async with`` for an async client); the simulation lasts until its end.
 
     Raises:
-        ConfigurationError: an argument cannot work; when it is entered, too.
-        ClientError: when it is entered: the table is not there.
+        ConfigurationError: an argument is invalid; also raised on entering.
+        ClientError: on entering: the table does not exist.
 
-    Of botocore's own retries the waits are real, whatever the clock: with a virtual one, give the client
+    botocore's own retries wait in real time, whatever the clock. With a virtual clock, create the client with
     ``Config(retries={"total_max_attempts": 1})``. PartiQL on the table is refused.
 
     Cost:
-        One DescribeTable. To the engine, one BatchGetItem before a write and one after an update, and for a projected
-        or filtered read one more read; of the client's handlers only those of ``before-send`` see them. Memory: a few
-        KB a partition, 300 bytes for each of up to 10,000 keys.
+        One DescribeTable. On the engine, one BatchGetItem before each write and one after an update, and one more read
+        for a projected or filtered read; only ``before-send`` handlers of the client see these. Memory: a few KB per
+        partition, and 300 bytes for each of up to 10,000 keys.
 
     Source:
         :class:`shardkit.partitions.Partitions`; DynamoDB API reference, ``ThrottlingReason``.
@@ -253,14 +253,14 @@ def simulate_partitions(
         client, name, _ = target_of(client, {}, describe=False)
     except ConfigurationError:
         raise ConfigurationError(
-            "partitions are simulated in front of a boto3 or aiobotocore DynamoDB client, a Table or a ShardedTable, "
-            f"got {type(client).__name__}; give one of them"
+            "client: must be a boto3 or aiobotocore DynamoDB client, a Table or a ShardedTable, got "
+            f"{type(client).__name__}"
         ) from None
     if name is None or table is not None:
         name = table if isinstance(table, str) else None
     if name is None:
         raise ConfigurationError(
-            f"table= is the table's name, got {table!r:.100}; give it, or a Table in place of a client"
+            f"table: must be the table's name, got {table!r:.100}; give it, or pass a Table instead of a client"
         )
     options = {
         "adaptive_seconds": adaptive_seconds,
@@ -271,15 +271,14 @@ def simulate_partitions(
     }
     if not isinstance(indexes, Mapping | None):
         raise ConfigurationError(
-            f'indexes= has the options of each index by its name, got {indexes!r:.200}; give {{"ByCustomer": {{…}}}}'
+            f'indexes: must be options by index name, {{"ByCustomer": {{…}}}}, got {indexes!r:.200}'
         )
     if not isinstance(clock, RealClock | None):
-        raise ConfigurationError(f"clock={clock!r:.100} is no clock; give VirtualClock(), or RealClock()")
+        raise ConfigurationError(f"clock: must be a VirtualClock or RealClock, got {clock!r:.100}")
     for index, of_index in (indexes or {}).items():
         if not isinstance(of_index, Mapping) or not options.keys() >= of_index.keys():
             raise ConfigurationError(
-                f"indexes[{index!r}] has the options of an index ({', '.join(options)}), got {of_index!r:.200}; give "
-                "some of those"
+                f"indexes[{index!r}]: must be a mapping with some of {', '.join(options)}, got {of_index!r:.200}"
             )
     return SimulatedPartitions(client, name, options, indexes or {}, clock or _MACHINES_TIME)
 
@@ -294,7 +293,7 @@ def _partitions(
     burst: float,
     adaptive_seconds: float | None,
 ) -> tuple[Partitions, Mapping[Kind, float]]:
-    """Make the partitions of a table or of an index, and say what each serves."""
+    """Return the partitions of a table or an index, and what each of them serves."""
     check_number("burst", burst, "seconds")
     if partitions is not None:
         check_count("partitions", partitions, "partitions")

@@ -135,8 +135,8 @@ def scenario(part: str = "", **entries: Any) -> str:
         ((*BY, "--journal", "LONG"), "not begun: journal: "),
         ((*BY, "--journal", "a\0b"), "not begun: journal: 'a\\x00b' is not a path"),
         ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters: "),
-        ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url 'http://localhost:99999999'"),
-        ((*BY, "--endpoint-url", "http://["), "--endpoint-url 'http://['"),
+        ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url: 'http://localhost:99999999'"),
+        ((*BY, "--endpoint-url", "http://["), "--endpoint-url: 'http://['"),
         *(
             ((*HEAT, option, number), option)
             for option in ("--write-units", "--read-units")
@@ -172,14 +172,14 @@ def test_arguments(arguments: tuple[str, ...], says: str, table: Table) -> None:
     ("path", "says"),
     [
         ("missing.toml", "missing.toml"),
-        (".", "is no file"),
-        ("/dev/zero", "is no file of at most 1,000,000 bytes"),
-        ("pipe.toml", "is no file"),
-        ("large.toml", "is no file of at most 1,000,000 bytes"),
-        ("latin.toml", "is no TOML: "),
-        ("nul.toml", "is no TOML: "),
-        ("deep.toml", "is no TOML: "),
-        ("a\0b.toml", "is no TOML: "),
+        (".", "is not a file"),
+        ("/dev/zero", "is not a file of at most 1,000,000 bytes"),
+        ("pipe.toml", "is not a file"),
+        ("large.toml", "is not a file of at most 1,000,000 bytes"),
+        ("latin.toml", "is not TOML: "),
+        ("nul.toml", "is not TOML: "),
+        ("deep.toml", "is not TOML: "),
+        ("a\0b.toml", "is not TOML: "),
         ("LONG", "too long"),
         ("empty.toml", "items: it is missing"),
     ],
@@ -208,7 +208,7 @@ def test_files_that_are_no_scenario(path: str, says: str) -> None:
             for number in ("HUGE", "-1", "nan")
         ),
         (scenario("", seed="0x" + "f" * 5000), "seed = <int too long"),
-        (scenario("items", number="LONGEST"), "is no TOML: Exceeds the limit"),
+        (scenario("items", number="LONGEST"), "is not TOML: Exceeds the limit"),
         (scenario("items", number=10_000_001), "number = 10000001: give a whole number of items, 1 to 10,000,000"),
         (scenario("load", workers=1001), "give a whole number of workers, 1 to 1,000"),
         (scenario("load", window=10_000_001), "give a whole number of items, 1 to 10,000,000"),

@@ -201,25 +201,29 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
         (
             ("orders.jsonl", "--key", "Status,Dat"),
             2,
-            "not begun: --key: none of the items looked at has an attribute 'Dat' (did you mean Date?); they have ",
+            "not begun: --key: no item in the sample has an attribute 'Dat' (did you mean Date?); they have ",
         ),
         (
             ("orders.jsonl", "--key", "Date", "--by", "orderid"),
             2,
-            "not begun: --by: none of the items looked at has an",
+            "not begun: --by: no item in the sample has an",
         ),
         (("orders.jsonl", "--key", "Date", "--by", "Colour"), 2, "has an attribute 'Colour'; they have Coupon, Date, "),
         (
             ("orders.jsonl", "--key", "Colour"),
             2,
-            "--key Colour: none of 100 items has it as a key (Colour is missing in ",
+            "--key: Colour is not a key in any of 100 items (Colour is missing in ",
         ),
         (("orders.jsonl", "--key", "Colour"), 2, "attributes are Coupon, Date, Gift, Lines, OrderId, Ratio, Status"),
-        (("orders.jsonl", "--key", "Lines"), 2, "none of 100 items has it as a key (Lines is L in 100;"),
+        (("orders.jsonl", "--key", "Lines"), 2, "Lines is not a key in any of 100 items (Lines is L in 100;"),
         (("orders.jsonl", "--key", "Gift"), 2, "(Gift is BOOL in 100; a key is text, a number or binary)"),
         (("orders.jsonl", "--key", "Date,,Status"), 2, "is no key"),
-        (("orders.jsonl", "--key", "Date", "--time", "When"), 2, "--time names 'When', which is in no --key"),
-        (("orders.jsonl", "--key", "Date", "--time", "Date", "--no-time"), 2, "not both"),
+        (("orders.jsonl", "--key", "Date", "--time", "When"), 2, "--time: 'When' is not in any --key"),
+        (
+            ("orders.jsonl", "--key", "Date", "--time", "Date", "--no-time"),
+            2,
+            "--time: given with --no-time; give one of them",
+        ),
         (
             ("orders.jsonl", "--key", "Date", "--write-units", "-3"),
             2,
@@ -243,7 +247,7 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
             2,
             "--by: there is no column 'id' (did you mean Id?); the columns ",
         ),
-        (("empty.jsonl", "--key", "Date"), 2, "there are no items to look for Date in"),
+        (("empty.jsonl", "--key", "Date"), 2, "--key: Date cannot be judged; the source has no items"),
         (("cut.jsonl.gz", "--key", "k"), 3, "stopped before its end: the source broke off"),
     ],
 )
@@ -285,7 +289,8 @@ def test_plot(orders: list[dict[str, Any]], folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "says"), [("heat.txt", "'txt' is no format of a picture"), ("no/heat.svg", "there is no folder")]
+    ("path", "says"),
+    [("heat.txt", "has the ending 'txt'; give one of"), ("no/heat.svg", "does not exist; create it first")],
 )
 def test_a_picture_that_cannot_be_drawn(path: str, says: str, orders: list[dict[str, Any]]) -> None:
     pytest.importorskip("matplotlib")

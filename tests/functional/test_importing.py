@@ -65,6 +65,11 @@ def test_modules_are_reached_from_the_top(name: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert shardkit.__version__ == project["version"]
+
+
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'shardkit' has no attribute 'ShardedTabel'"):
         _ = shardkit.ShardedTabel  # type: ignore[attr-defined] # the type checker sees it too

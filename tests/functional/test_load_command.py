@@ -179,7 +179,7 @@ def orders_jsonl(folder: Path) -> None:
         (
             "orders.jsonl",
             ("--by", "OrderID"),
-            "--by: none of the items looked at has an attribute 'OrderID' (did you mean ",
+            "--by: no item in the sample has an attribute 'OrderID' (did you mean ",
         ),
         ("orders.jsonl", ("--by", "Colour"), "an attribute 'Colour'; they have Coupon, Date, OrderId, Total"),
         ("orders.jsonl", ("--by", "Coupons"), "(did you mean Coupon?)"),

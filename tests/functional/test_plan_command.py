@@ -88,12 +88,15 @@ def test_shards_with_all_options() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (LOAD, "not planned: within=None and write_units=None: a load is planned by one of them; give one"),
-        ((*LOAD, "--within", "soon"), "--within 'soon' is no time; give seconds, minutes, hours or days: 90s, 30m"),
+        (LOAD, "not planned: within: got None with write_units=None; give one of them"),
+        (
+            (*LOAD, "--within", "soon"),
+            "--within: 'soon' is not a duration; give seconds, minutes, hours or days: 90s, 30m",
+        ),
         ((*LOAD, "--within", "0s"), "within: must be a number > 0 (seconds), got 0.0"),
-        ((*SHARDS, "--index", "ByUser"), "--index 'ByUser' is not NAME:BYTES or NAME:BYTES:SHARE; give one"),
-        ((*SHARDS, "--index", "ByUser:9:2"), "hottest_share=2.0 of index 'ByUser' is no part of its writes"),
-        ((*SHARDS, "--local-index", "L:9:0.5"), "--local-index 'L:9:0.5' is not NAME:BYTES; give one"),
+        ((*SHARDS, "--index", "ByUser"), "--index: 'ByUser' is not NAME:BYTES or NAME:BYTES:SHARE; give for example"),
+        ((*SHARDS, "--index", "ByUser:9:2"), "hottest_share of index 'ByUser': must be above 0 and at most 1, got 2.0"),
+        ((*SHARDS, "--local-index", "L:9:0.5"), "--local-index: 'L:9:0.5' is not NAME:BYTES; give for example"),
         (
             (*SHARDS, "--headroom", "1"),
             "headroom: must be a number >= 0 and < 1 (a share of a partition's",
@@ -153,7 +156,7 @@ def test_a_table_that_is_not_there(moto_endpoint: str) -> None:
 def test_an_endpoint_that_is_none() -> None:
     result = invoke("table", "Orders", "--region", "us-east-1", "--endpoint-url", "localhost")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "not planned: --endpoint-url 'localhost' or the region cannot be used: Invalid endpoint" in result.stderr
+    assert "not planned: --endpoint-url: 'localhost' or the region is invalid: Invalid endpoint" in result.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

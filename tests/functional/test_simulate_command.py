@@ -160,7 +160,9 @@ def test_a_load_that_ends_is_said(folder: Path) -> None:
     (folder / "ended.toml").write_text(ended.partition('[[way]]\nname = "put"')[0], encoding="utf-8")
     result = invoke("ended.toml")
     assert result.exit_code == 1
-    assert "  not all was written: An error occurred (ProvisionedThroughputExceededException)" in result.stdout
+    assert (
+        "  stopped before all was written: An error occurred (ProvisionedThroughputExceededException)" in result.stdout
+    )
 
 
 def test_a_way_of_which_nothing_was_served(folder: Path) -> None:
@@ -228,7 +230,7 @@ def of_a_file(text: str, name: str) -> str:
     ("change", "says"),
     [
         (lambda text: text.replace("partitions = 2", "partition = 2"), "cannot be simulated:\n  [table] partition = 2"),
-        (lambda text: text + "[[[", "small.toml is no TOML: "),
+        (lambda text: text + "[[[", "small.toml is not TOML: "),
         (lambda text: text.replace("size = 500", "size = 20"), "items of 20 bytes do not hold"),
         (lambda text: of_a_file(text, "no.csv"), "no.csv"),
     ],
@@ -246,8 +248,8 @@ def test_a_scenario_that_is_none(change: Callable[[str], str], says: str, folder
     ("args", "says"),
     [
         (("missing.toml",), "missing.toml"),
-        (("small.toml", "--plot", "heat.txt"), "'txt' is no format of a picture"),
-        (("small.toml", "--plot", "no/heat.svg"), "there is no folder"),
+        (("small.toml", "--plot", "heat.txt"), "has the ending 'txt'; give one of"),
+        (("small.toml", "--plot", "no/heat.svg"), "does not exist; create it first"),
     ],
 )
 def test_wrong_use(args: tuple[str, ...], says: str) -> None:
@@ -266,7 +268,7 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardkit.cli.simulate.run", interrupt)
     result = invoke("small.toml")
     assert (result.exit_code, result.stdout) == (3, "")
-    assert "stopped before its end: it was interrupted" in result.stderr
+    assert "stopped before its end: interrupted" in result.stderr
 
 
 # -- real data ---------------------------------------------------------------------------------------------------------
@@ -298,11 +300,11 @@ def test_items_of_a_file_are_as_they_are(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("items", "sharding", "says"),
     [
-        ('{"Day": "2014-07-09", "OrderId": "A1"}', "", "[table]: none of the items looked at has an attribute 'Date'"),
+        ('{"Day": "2014-07-09", "OrderId": "A1"}', "", "[table]: no item in the sample has an attribute 'Date'"),
         (
             '{"Date": "2014-07-09", "OrderId": "A1"}',
             'sharding = { by = "OrderID", shards = 2 }',
-            "[sharding], [table.indexes]: none of the items looked at has an attribute 'OrderID' (did you",
+            "[sharding], [table.indexes]: no item in the sample has an attribute 'OrderID' (did you",
         ),
         (
             '{"Date": "2014-07-09", "OrderId": "A1"}',

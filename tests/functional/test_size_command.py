@@ -144,7 +144,7 @@ def test_ctrl_c(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(size.SizeProfile, "add", lambda *_: signal.raise_signal(signal.SIGINT))
     result = invoke("notes.jsonl")
     assert result.exit_code == 3
-    assert "stopped before its end: it was interrupted" in result.stderr
+    assert "stopped before its end: interrupted" in result.stderr
     assert not result.stdout
 
 

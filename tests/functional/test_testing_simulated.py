@@ -152,7 +152,7 @@ def test_it(dynamodb_table):
     )
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
-        ["*ConfigurationError: *moto, which is not installed; pip install 'shardkit[[]testing[]]'*"]
+        ["*ConfigurationError: *moto is not installed; run pip install 'shardkit[[]testing[]]'*"]
     )
 
 

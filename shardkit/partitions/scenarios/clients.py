@@ -1,4 +1,4 @@
-"""What writes and reads in a scenario, as machines: boto3's ``batch_writer``, calls at a steady rate."""
+"""The clients of a scenario, as machines: boto3's ``batch_writer``, and calls at a steady rate."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["AtARate", "SideBySide", "batch_writer"]
 def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retries) -> Program[None]:
     """Write stored items as boto3's ``Table.batch_writer()`` does.
 
-    One batch of 25 after another; what comes back unprocessed goes to the end of the buffer, and is sent at once with
-    the next batch. A batch that stays throttled raises.
+    It sends batches of 25, one after another. Unprocessed items go to the end of the buffer, and are sent with a later
+    batch without waiting. A batch that stays throttled raises.
 
     Source: boto3 1.44, ``boto3.dynamodb.table.BatchWriter``.
     """
@@ -42,11 +42,11 @@ def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retrie
 
 
 class SideBySide:
-    """Machines that run side by side, each as if it were alone; more may be added meanwhile.
+    """Runs machines side by side and independently; more can be added at any time.
 
     Attributes:
-        failed: how many ended in an error.
-        error: the first of these errors.
+        failed: the number of machines that ended in an error.
+        error: the first error.
     """
 
     def __init__(self, *machines: Machine[Any]) -> None:
@@ -92,12 +92,12 @@ class SideBySide:
         self._ready.append(machine)
 
     def _ask(self, machine: Machine[Any], now: float) -> Send | Wait | None:
-        """Ask a machine; None: it has ended, perhaps long ago, while a wait of it was left."""
+        """Return a machine's next step; None: it has ended, perhaps earlier, with a wait left in the queue."""
         if machine not in self._under_way:
             return None
         try:
             step = machine.next(now)
-        except Exception as error:  # noqa: BLE001 - one that fails does not end the others
+        except Exception as error:  # noqa: BLE001 - a failure does not end the others
             self.failed += 1
             self.error = self.error or error
         else:
@@ -108,15 +108,15 @@ class SideBySide:
 
 
 class AtARate:
-    """Calls that are begun at a steady rate, whatever becomes of those before them; it ends when all have ended.
+    """Starts calls at a steady rate, whatever the earlier ones do; ends when all calls have ended.
 
     Args:
-        per_second: how many are begun a second.
-        begin: makes the machine of a call, by its number from 0.
-        go_on: says, of a call's number and its time, whether it is begun.
+        per_second: calls started a second.
+        begin: returns the machine of a call, by its number from 0.
+        go_on: returns whether to start a call, by its number and its time.
 
     Attributes:
-        begun: how many calls were begun.
+        begun: the number of calls started.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class AtARate:
 
     @property
     def ended(self) -> bool:
-        """Whether all calls have ended, and no more are begun."""
+        """Whether all calls have ended, and no more will start."""
         return self._due == inf and self._calls.ended
 
     @property

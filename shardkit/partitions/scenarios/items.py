@@ -1,4 +1,4 @@
-"""The items of a scenario, kept as columns: what they are keyed by and how large they are, so that millions fit."""
+"""The items of a scenario, stored as columns of their keys and sizes, so that millions fit into memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["FILLER", "Items", "Kept", "Order", "generated"]
 
 Order = Literal["as given", "sorted", "random"]
 FILLER = "~"
-"""The attribute that makes an item as large as it is to be; a name of one byte, so that any rest can be filled."""
+"""The attribute that fills an item up to its size; its name is one byte long, so that any rest can be filled."""
 
 _SORT_DIGITS = 9
 
 
 @dataclass(frozen=True)
 class Items:
-    """Items that can be made again and again, one by one.
+    """Items that are rebuilt on demand.
 
     Args:
-        columns: the values of each attribute that is kept, item by item; None: the item does not have it.
+        columns: the values of each stored attribute, item by item; None: the item does not have it.
         sizes: bytes of each item.
     """
 
@@ -38,25 +38,25 @@ class Items:
 
     @property
     def types(self) -> dict[str, str]:
-        """The type of each attribute that is kept, as DynamoDB calls it."""
+        """The DynamoDB type of each stored attribute."""
         first = {
             name: next((value for value in column if value is not None), "") for name, column in self.columns.items()
         }
         return {name: next(iter(to_wire_item({name: value})[name])) for name, value in first.items()}
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        """Make an item: what is kept of it, and a filler for the rest of its bytes."""
+        """Return an item: its stored attributes, and a filler for the rest of its bytes."""
         item = self.attributes(number)
         if left := self.sizes[number] - item_size(item):
             item[FILLER] = "x" * (left - len(FILLER))
         return item
 
     def attributes(self, number: int) -> dict[str, Any]:
-        """Give what is kept of an item."""
+        """Return the stored attributes of an item."""
         return {name: value for name, column in self.columns.items() if (value := column[number]) is not None}
 
     def order(self, order: Order, name: str, draw: Callable[[], float]) -> Sequence[int]:
-        """Give the items' numbers in an order: as given, sorted by an attribute, or shuffled."""
+        """Return the items' numbers as given, sorted by an attribute, or shuffled."""
         numbers = range(len(self))
         if order == "sorted":
             return array("L", sorted(numbers, key=self.columns[name].__getitem__))
@@ -74,13 +74,13 @@ def generated(
     size: tuple[int, int],
     draw: Callable[[], float],
 ) -> Items:
-    """Make items whose attributes are distributed, the partition key's among them; the sort key counts the items.
+    """Generate items by the distributions of their attributes; the sort key numbers the items.
 
     Args:
-        attributes: how each attribute's values are distributed.
-        partition_key: the attribute that may say how many items there are.
-        sort_key: an attribute that counts the items, unless it is distributed.
-        number: how many items; None: as many as the partition key's distribution says.
+        attributes: the distribution of each attribute.
+        partition_key: the attribute whose distribution may set the number of items.
+        sort_key: an attribute that numbers the items, unless it has a distribution.
+        number: the number of items; None: that of the partition key's distribution.
         size: the least and the most bytes of an item.
         draw: draws from [0, 1).
 
@@ -107,14 +107,14 @@ def generated(
 
 
 class Kept:
-    """Keeps of real items some attributes, and their sizes.
+    """Stores some attributes of real items, and their sizes.
 
     Args:
         names: the attributes.
-        needed: those that every item must have.
-        number: how many items, the first ones; None: all.
+        needed: the attributes that every item must have.
+        number: how many items to store, the first ones; None: all.
 
-    Memory: 8 bytes an attribute and item, and the values, each different text once.
+    Memory: 8 bytes per attribute and item, and each different text once.
     """
 
     def __init__(self, names: Iterable[str], *, needed: Iterable[str] = (), number: int | None = None) -> None:
@@ -125,11 +125,11 @@ class Kept:
         self._number = number
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """Take an item.
+        """Store an item.
 
         Raises:
-            InvalidKeyError: it lacks an attribute that is needed.
-            InvalidValueError: it holds what DynamoDB has no type for.
+            InvalidKeyError: it lacks a needed attribute.
+            InvalidValueError: DynamoDB has no type for one of its values.
         """
         if self._number is not None and len(self._sizes) >= self._number:
             return
@@ -143,10 +143,10 @@ class Kept:
         self._sizes.append(size)
 
     def items(self) -> Items:
-        """Give the items.
+        """Return the items.
 
         Raises:
-            ConfigurationError: there are none, or none has one of the attributes.
+            ConfigurationError: there are no items, or no item has one of the attributes.
         """
         if not self._sizes:
             raise ConfigurationError("there are no items to simulate; look at the source")

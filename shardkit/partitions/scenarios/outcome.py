@@ -1,4 +1,4 @@
-"""What became of a way: its time, its share of the throughput, its throttles, and the heat of its partitions."""
+"""The result of a way: its time, its share of the throughput, its throttles, and the heat of its partitions."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ __all__ = ["HeatMap", "Outcome"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a simulated way came to.
+    """The result of a simulated way.
 
     Args:
         way: the way.
-        seconds: of virtual time, from the first request until the last item was written (or, without a load, until the
-            last read ended).
-        items: items that were to be written; of several with one key, ``bulk_load`` may write the last one only.
-        written: items that were.
-        provisioned: units a second that the table has of the kind that matters (``kind``): what is provisioned, or all
-            that its partitions serve.
-        least_seconds: in how many seconds the busiest partition (of the table or of an index), or the table as a whole,
-            is given by its rate what it served. A run can be one second shorter: each begins with a second's units.
-        limited: whether the scenario leaves it to the partitions how fast it goes.
-        requests: requests, each retry counted.
-        throttled: requests that were throttled, by the service's reason; a batch of which a part came back says none.
-        reads: reads that were begun.
+        seconds: virtual time from the first request until the last item was written (without a load: until the last
+            read ended).
+        items: items to write; of several with one key, ``bulk_load`` may write only the last one.
+        written: items written.
+        provisioned: units a second of the table, of the relevant ``kind``: the provisioned ones, or all that its
+            partitions serve.
+        least_seconds: the seconds in which the rate of the busiest partition (of the table or an index), or of the
+            whole table, yields the units that it served. A run can be one second shorter, because each partition
+            starts with one second's units.
+        limited: whether only the partitions limit the speed, and not the scenario.
+        requests: requests, retries included.
+        throttled: throttled requests, by the service's reason; a batch with unprocessed items has none.
+        reads: reads started.
         failed_reads: reads that ended in an error.
-        hottest_key: the partition key, as stored, that takes the most write units of the items.
-        hottest_key_share: its part of them.
-        heat: the table's heat, and that of each global index by its name.
-        stopped: what ended the load before its end.
+        hottest_key: the stored partition key that takes the most write units.
+        hottest_key_share: its share of the items' write units.
+        heat: the heat of the table (None), and of each global index by its name.
+        stopped: the error that stopped the load early; None: it ended.
     """
 
     way: Way
@@ -56,22 +57,22 @@ class Outcome:
 
     @property
     def write_units(self) -> float:
-        """Write units that the table served, without those of global indexes."""
+        """Write units that the table served, without its global indexes."""
         return self._served("write")
 
     @property
     def read_units(self) -> float:
-        """Read units that the table served, without those of global indexes."""
+        """Read units that the table served, without its global indexes."""
         return self._served("read")
 
     @property
     def kind(self) -> Kind:
-        """The units that matter: of writes, where something is written."""
+        """The relevant kind of units: those of writes, if there is a load."""
         return "read" if self.way.load is None else "write"
 
     @property
     def counted_seconds(self) -> float:
-        """The seconds that rates and shares are over: until all that was served is given by the rates too."""
+        """The seconds that rates and shares refer to: long enough for the rates to yield all that was served."""
         return max(self.seconds, self.least_seconds)
 
     @property
@@ -81,12 +82,12 @@ class Outcome:
 
     @property
     def share(self) -> float:
-        """The share of the units that there were, over the whole time."""
+        """The served share of the provisioned units, over the whole time."""
         return self.units_a_second / self.provisioned if self.provisioned else 0.0
 
     @property
     def ceiling(self) -> float | None:
-        """The share that hashing allows: that of ``least_seconds``; None where the scenario sets the rate."""
+        """The highest share that hashing allows, from ``least_seconds``; None: the scenario sets the rate."""
         if not (self.limited and self.least_seconds and self.provisioned):
             return None
         return self._served(self.kind) / (self.least_seconds * self.provisioned)
@@ -98,7 +99,7 @@ class Outcome:
 
     @property
     def busiest(self) -> tuple[int, float]:
-        """The table's partition that served the most: its number from 1, and its units a second."""
+        """The partition of the table that served most: its number, from 1, and its units a second."""
         seconds = self.counted_seconds or 1.0
         served = [sum(one.taken[self.kind]) / seconds for one in self.heat[None].by_range]
         number = max(range(len(served)), key=served.__getitem__)
@@ -108,7 +109,7 @@ class Outcome:
         return sum(sum(one.taken[kind]) for one in self.heat[None].partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it for machines."""
+        """Return the result as plain values, for ``--json``."""
         busiest, rate = self.busiest
         return {
             "name": self.way.name,
@@ -150,8 +151,8 @@ class HeatMap:
     """Units a second by partition and time.
 
     Args:
-        seconds: how long a column is.
-        rows: for each partition, in the order of their ranges, units a second by column.
+        seconds: the seconds of a column.
+        rows: units a second by column, for each partition in the order of the ranges.
     """
 
     seconds: float
@@ -159,7 +160,7 @@ class HeatMap:
 
     @classmethod
     def of(cls, heat: Heat, kind: Kind, columns: int, *, throttled: bool = False) -> HeatMap:
-        """Draw up what partitions served (or refused), in so many columns at the most."""
+        """Return what partitions served (or throttled), in at most ``columns`` columns."""
         cells = [(one.throttled if throttled else one.taken)[kind] for one in heat.by_range]
         length = max((len(row) for one in heat.partitions for row in one.taken.values()), default=0)
         each = -(-length // columns) or 1
@@ -169,11 +170,11 @@ class HeatMap:
 
     @property
     def hottest(self) -> float:
-        """The most units a second of all."""
+        """The highest units a second."""
         return max((rate for row in self.rows for rate in row), default=0.0)
 
     def in_rows(self, most: int) -> HeatMap:
-        """Give it in so many rows at the most: neighbours together, by the hotter of them."""
+        """Return the map in at most ``most`` rows: neighbours share one, which shows the hottest of them."""
         each = -(-len(self.rows) // most) or 1
         parts = [self.rows[start : start + each] for start in range(0, len(self.rows), each)]
         return HeatMap(self.seconds, tuple(tuple(map(max, zip(*part, strict=True))) for part in parts))

@@ -1,4 +1,4 @@
-"""How boto3 retries what is throttled: botocore's mode ``standard``, its default."""
+"""How boto3 retries throttled requests: in botocore's default mode, ``standard``."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Retries:
         attempts: tries of a request, the first one included.
         draw: draws from [0, 1).
 
-    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44: a throttled request is tried again
-    after a time that is drawn from at most 1, 2, 4 ... seconds; and not, when retries have used up a quota of all
-    requests, which successes fill again.
+    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44. A throttled request is retried after
+    a random time of at most 1, 2, 4 … seconds, unless the retries have used up a quota of the client, which successes
+    refill.
     """
 
     def __init__(self, attempts: int, draw: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""A scenario's items as a way stores them: each with its shard, and what the keys and the partitions get of them."""
+"""A scenario's items as a way stores them: each with its shard, and the units of each partition key."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from shardkit.strategies import Unsharded
 
 __all__ = ["KeyUnits", "SpreadItems"]
 
-Key = tuple[tuple[str, Any], ...]  # of each attribute of a partition key its type and content: a wire value, hashable
+Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
 
 
 @dataclass(frozen=True)
 class KeyUnits:
-    """The write units that each partition key of a table takes when every item is written once.
+    """The write units of each partition key of a table when every item is written once.
 
     Args:
-        units: by the partition key's wire values.
+        units: the units by partition key.
     """
 
     units: Counter[Key]
 
     @property
     def total(self) -> float:
-        """The write units of all."""
+        """The write units of all keys."""
         return float(self.units.total())
 
     @property
     def hottest(self) -> tuple[str, float]:
-        """The partition key that takes the most, as text, and its write units."""
+        """The partition key with the most write units, as text, and these units."""
         ((key, units),) = self.units.most_common(1) or [((), 0)]
         return "#".join(str(from_wire({letter: content})) for letter, content in key), float(units)
 
 
 class SpreadItems:
-    """The items, spread over the shards of a way's strategy: the same each time that they are asked for.
+    """The items, spread over the shards of a way's strategy; an item always gets the same shard.
 
     Args:
         items: the items.
-        sharding: the way's.
-        seed: what random suffixes are drawn by.
+        sharding: the sharding of the way.
+        seed: the seed of random suffixes.
     """
 
     def __init__(self, items: Items, sharding: Sharding, seed: int) -> None:
@@ -59,20 +59,20 @@ class SpreadItems:
         self._seed = seed
 
     def draw(self, number: int) -> float:
-        """Give the draw from [0, 1) that an item's random suffix is chosen by."""
+        """Return the random number in [0, 1) that chooses an item's suffix."""
         return stable_hash((self._seed, number)) / 2**64
 
     def __getitem__(self, number: int) -> WireItem:
-        """Give an item as it is stored, in wire form."""
+        """Return an item as stored, in wire form."""
         return self._stored(number, self.items[number])[0]
 
     def key(self, number: int) -> WireItem:
-        """Give an item's primary key as it is stored, in wire form."""
+        """Return an item's primary key as stored, in wire form."""
         stored, _ = self._stored(number, self.items.attributes(number))
         return {name: stored[name] for name in self.sharding.keys.names}
 
     def key_units(self) -> KeyUnits:
-        """Give what the table's partition keys take."""
+        """Return the write units of the table's partition keys."""
         units: Counter[Key] = Counter()
         for number, size in enumerate(self.items.sizes):
             stored, shard = self._stored(number, self.items.attributes(number))

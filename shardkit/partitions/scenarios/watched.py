@@ -1,4 +1,4 @@
-"""A simulated table that is watched: how many requests it answers, and which of them it throttles."""
+"""A simulated table that counts the requests that it answers and throttles."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from shardkit.partitions.simulated_table import SimulatedTable
 __all__ = ["UNPROCESSED", "WatchedTable"]
 
 UNPROCESSED = "UnprocessedItems"
-"""What stands for the reason of a batch of which a part came back: the service gives none."""
+"""The reason counted for a batch with unprocessed items: the service gives none."""
 _TOLD_EVERY = 256  # requests
 
 
 class WatchedTable(SimulatedTable):
-    """A simulated table that counts what its clients meet.
+    """A simulated table that counts requests and throttles.
 
     Args:
-        given: as of :class:`SimulatedTable`, and ``options`` too.
-        progress: called now and then.
+        given: the arguments of :class:`SimulatedTable`; ``options`` too.
+        progress: called from time to time.
 
     Attributes:
-        requests: how many it answered.
-        throttled: how many of them it refused, or sent a part of back, by reason.
-        written: items that were written.
-        wrote: when the last of them was.
-        answered: when it last answered with something other than an error.
+        requests: requests answered.
+        throttled: throttled requests, and batches with unprocessed items, by reason.
+        written: items written.
+        wrote: the time of the last write.
+        answered: the time of the last answer that was not an error.
     """
 
     def __init__(self, *given: Any, progress: Callable[[], object] = lambda: None, **options: Any) -> None:

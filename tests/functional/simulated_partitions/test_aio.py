@@ -74,10 +74,10 @@ def test_throttles_and_units(run: Any) -> None:
 
 def test_it_is_entered_as_its_client_asks(run: Any) -> None:
     async def test(client: Any, table: str) -> None:
-        with pytest.raises(ConfigurationError, match="an async client; enter it: async with"):
+        with pytest.raises(ConfigurationError, match="an async client; enter it with 'async with'"):
             simulate_partitions(client, table).__enter__()
         sync = boto3.client("dynamodb", region_name=REGION, endpoint_url=client.meta.endpoint_url)
-        with pytest.raises(ConfigurationError, match="a sync client; enter it: with"):
+        with pytest.raises(ConfigurationError, match="a sync client; enter it with 'with'"):
             await simulate_partitions(sync, table).__aenter__()
         sync.close()
 

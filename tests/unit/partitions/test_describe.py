@@ -68,7 +68,7 @@ def test_on_demand_that_says_nothing() -> None:
         None,
         None,
     )
-    assert "on-demand; what it is warm for is not said" in str(found)
+    assert "on-demand; the description has no warm throughput" in str(found)
 
 
 def test_a_local_index_is_in_the_tables_partitions_and_a_global_one_has_its_own() -> None:
@@ -108,5 +108,5 @@ def test_text() -> None:
 
 @pytest.mark.parametrize("description", [None, {}, {"Table": {"TableName": "Orders"}}])
 def test_what_is_no_description_is_refused(description: Any) -> None:
-    with pytest.raises(ConfigurationError, match='give what DescribeTable answers under "Table"'):
+    with pytest.raises(ConfigurationError, match=r'^description: must be the "Table" of a DescribeTable response, got'):
         estimate_table(description)

@@ -293,7 +293,7 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
         ({"partitions": 0}, "partitions: must be an integer >= 1 (partitions), got 0"),
         ({"headroom": 1}, "headroom: must be a number >= 0 and < 1 (a share of a partition's throughput), got 1"),
         ({"headroom": "0.2"}, "headroom: must be a number >= 0 and < 1 (a share"),
-        ({"probability": 1}, "probability=1 cannot be planned for; give a number between 0 and 1"),
+        ({"probability": 1}, "probability: must be above 0 and below 1, got 1"),
     ],
 )
 def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> None:
