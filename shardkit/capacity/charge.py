@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from shardkit.capacity.usage import Account, Units, VectorBytes
 from shardkit.dynamodb.decode import from_wire
-from shardkit.dynamodb.requests import OPERATIONS, SEARCH, Requested, actions_of, equals_of, nothing, tables_of, writes
+from shardkit.dynamodb.requests import OPERATIONS, SEARCH, Requested, equals_of, estimates_of, tables_of, writes
 from shardkit.dynamodb.units import apportion, table_name
 from shardkit.errors import ShardkitError
 
@@ -214,9 +214,9 @@ def _of_several(
             indexes[table, index] = indexes.get((table, index), _NOTHING).plus(units)
         for index, taken in _of_vectors(structure).items():
             vectors[table, index] = vectors.get((table, index), _NO_BYTES).plus(taken)
-    shares = _shares(call, parsed, only, partition_keys, size=nothing)
-    # Where the least that it can have cost is what was reported, that is what each cost; no item is looked at.
-    if any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
+    # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
+    shares = _shares(call, parsed, only, partition_keys, least=bool(tables))
+    if tables and any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
         shares = _shares(call, parsed, only, partition_keys)
     keys: list[KeyUnits] = []
     for table, part in shares.items():
@@ -251,18 +251,18 @@ def _shares(
     only: frozenset[str] | None,
     partition_keys: Mapping[str, str],
     *,
-    size: Callable[[Mapping[str, Any] | None], int] | None = None,
+    least: bool = False,
 ) -> dict[str, Shares]:
     outlined = _outlined(call, parsed)
     if outlined is not None:
         return dict([outlined])
     shares: dict[str, Shares] = {}
-    for action in actions_of(call, parsed, size=size):
-        if only is None or action.table in only:
-            part = shares.get(action.table)
+    for table, attributes, units in estimates_of(call, parsed, least=least):
+        if only is None or table in only:
+            part = shares.get(table)
             if part is None:
-                part = shares[action.table] = Shares()
-            part.add(_wire_key(call, action.table, action.attributes, partition_keys), action.units)
+                part = shares[table] = Shares()
+            part.add(_wire_key(call, table, attributes, partition_keys), units)
     return shares
 
 

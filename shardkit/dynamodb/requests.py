@@ -1,4 +1,4 @@
-"""What a call reads and writes, and what each of that should have cost."""
+"""What a request reads and writes, and what each read and write is estimated to cost."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ __all__ = [
     "METERED",
     "OPERATIONS",
     "SEARCH",
-    "Action",
+    "Access",
+    "Estimate",
     "Requested",
-    "actions_of",
+    "accesses_of",
     "equals_of",
-    "nothing",
+    "estimates_of",
+    "found_items",
     "tables_of",
     "writes",
 ]
 
-# What consumes units, and whether it writes (None: its statements say).
 OPERATIONS: Mapping[str, bool | None] = {
     "BatchExecuteStatement": None,
     "BatchGetItem": False,
@@ -44,22 +45,39 @@ OPERATIONS: Mapping[str, bool | None] = {
     "TransactWriteItems": True,
     "UpdateItem": True,
 }
+"""The operations that consume capacity units, and whether each writes (None: its PartiQL statements decide)."""
 SEARCH = "SearchVectors"
-"""It consumes bytes of a vector index, and no units."""
+"""Consumes bytes of a vector index, and no units."""
 METERED = frozenset({*OPERATIONS, SEARCH})
-"""What has ``ReturnConsumedCapacity``."""
+"""The operations that take ``ReturnConsumedCapacity``."""
+
+_Item = Mapping[str, Any]
 _TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
+_KINDS = {
+    "ConditionCheck": "check",
+    "Delete": "delete",
+    "DeleteItem": "delete",
+    "DeleteRequest": "delete",
+    "Get": "get",
+    "GetItem": "get",
+    "Put": "put",
+    "PutItem": "put",
+    "PutRequest": "put",
+    "Update": "update",
+    "UpdateItem": "update",
+}
+_SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "UpdateItem"})
 
 
 class Requested(Protocol):
-    """What is needed of a call: the API's operation name, and its parameters in wire form."""
+    """A call: the API's operation name, and its parameters in wire form."""
 
     operation: str
     params: dict[str, Any]
 
 
 def tables_of(call: Requested) -> set[str]:
-    """Name the tables of a call; for PartiQL, those that its statements name in the usual way."""
+    """Return the names of a call's tables; for PartiQL, those that its statements name after FROM, INTO or UPDATE."""
     params = call.params
     if "TableName" in params:
         return {table_name(params["TableName"])}
@@ -76,113 +94,186 @@ def _statements(params: Mapping[str, Any]) -> list[str]:
 
 
 def writes(call: Requested) -> bool:
-    """Say whether a call writes; PartiQL never mixes both in one."""
+    """Return whether a call writes; a PartiQL call either reads or writes, never both."""
     write = OPERATIONS.get(call.operation, False)
     if write is None:
         return any(not text.lstrip().upper().startswith(("SELECT", "EXISTS")) for text in _statements(call.params))
     return write
 
 
-class Action(NamedTuple):
-    """One read or write in a call: its table, attributes (the key among them), and the units that it should cost."""
+class Access(NamedTuple):
+    """One item that a request reads or writes.
+
+    Args:
+        table: its table, as the request names it: a name or an ARN.
+        place: its position in the request, or in its table's part of a batch.
+        kind: ``get``, ``put``, ``update``, ``delete`` or ``check`` (a transaction's ConditionCheck). A kind that AWS
+            adds later has the name that the request gives it.
+        attributes: the item of a put, else the primary key.
+        consistent: a strongly consistent read.
+        projected: a read that asks for some attributes only.
+        transactional: in a transaction.
+    """
 
     table: str
-    attributes: Mapping[str, Any]
-    units: float
+    place: int
+    kind: str
+    attributes: _Item
+    consistent: bool = False
+    projected: bool = False
+    transactional: bool = False
 
 
-_Size = Callable[[Mapping[str, Any] | None], int]
+def accesses_of(operation: str, params: Mapping[str, Any]) -> Iterator[Access]:
+    """Yield each item that a request reads or writes by its primary key; a Query, a Scan and PartiQL have none.
+
+    Args:
+        operation: the API's operation name.
+        params: the request's parameters, in wire form.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape.
+    """
+    if operation in _SINGLE:
+        yield Access(params["TableName"], 0, _KINDS[operation], _attributes(params), *_read_options(params))
+    elif "RequestItems" in params:
+        for table, part in params["RequestItems"].items():
+            if operation == "BatchGetItem":
+                options = _read_options(part)
+                for place, key in enumerate(part["Keys"]):
+                    yield Access(table, place, "get", key, *options)
+            else:
+                for place, request in enumerate(part):
+                    ((name, body),) = request.items()
+                    yield Access(table, place, _KINDS.get(name, name), _attributes(body))
+    elif "TransactItems" in params:
+        for place, entry in enumerate(params["TransactItems"]):
+            ((name, body),) = entry.items()
+            kind, options = _KINDS.get(name, name), _read_options(body)
+            yield Access(body["TableName"], place, kind, _attributes(body), *options, transactional=True)
 
 
-def nothing(_: Mapping[str, Any] | None) -> int:
-    """Look at no item: what it costs is then the least that it can."""
-    return 0
+def _attributes(body: Mapping[str, Any]) -> _Item:
+    return body.get("Item") or body.get("Key") or {}
 
 
-def actions_of(call: Requested, parsed: Mapping[str, Any], *, size: _Size | None = None) -> Iterator[Action]:
-    """Give the reads or writes that a call carried out, by its response (or its error, under ``Error``)."""
-    if "Error" not in parsed:
-        yield from _ACTIONS[call.operation](call, parsed, size or _size)
-    elif parsed["Error"].get("Code") == "ConditionalCheckFailedException":
-        params, before = call.params, parsed.get("Item")
-        known = max(_size(before), _size(params.get("Item"))) if before else 0
-        for table in tables_of(call):
-            yield Action(table, params.get("Item") or params.get("Key") or {}, write_units(known))
+def _read_options(body: Mapping[str, Any]) -> tuple[bool, bool]:
+    return bool(body.get("ConsistentRead")), "ProjectionExpression" in body or "AttributesToGet" in body
 
 
-def _write(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    item = call.params.get("Item")
-    units = write_units(max(size(item), size(parsed.get("Attributes"))))
-    yield Action(table_name(call.params["TableName"]), item or call.params.get("Key") or {}, units)
+def found_items(operation: str, params: Mapping[str, Any], parsed: Mapping[str, Any]) -> dict[tuple[str, int], _Item]:
+    """Return the items in the response to a GetItem, BatchGetItem or TransactGetItems.
 
-
-def _get(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    units = read_units(size(parsed.get("Item")), consistent=bool(call.params.get("ConsistentRead")))
-    yield Action(table_name(call.params["TableName"]), call.params["Key"], units)
-
-
-def _page(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    units = read_units(sum(map(size, parsed.get("Items") or ())), consistent=bool(call.params.get("ConsistentRead")))
-    attributes = equals_of(call.params) if call.operation == "Query" else {}
-    yield Action(table_name(call.params["TableName"]), attributes, units)
-
-
-def _transact_writes(call: Requested, _: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    for entry in call.params["TransactItems"]:
-        for action in entry.values():
-            item = action.get("Item")
-            units = write_units(size(item), transactional=True)
-            yield Action(table_name(action["TableName"]), item or action.get("Key") or {}, units)
-
-
-def _transact_gets(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    responses = parsed.get("Responses") or ()
-    for place, entry in enumerate(call.params["TransactItems"]):
-        item = responses[place].get("Item") if place < len(responses) else None
-        action = entry["Get"]
-        yield Action(table_name(action["TableName"]), action["Key"], read_units(size(item), transactional=True))
-
-
-def _batch_gets(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    found, unprocessed = _by_table(parsed.get("Responses")), _by_table(parsed.get("UnprocessedKeys"))
-    for table, request in _by_table(call.params["RequestItems"]).items():
-        keys = request["Keys"]
-        names = keys[0].keys()
-        consistent = bool(request.get("ConsistentRead"))
-        left = Counter(map(comparable_item, unprocessed.get(table, {}).get("Keys", ())))
-        if size is nothing and not left:
-            yield from (Action(table, key, read_units(0, consistent=consistent)) for key in keys)
-            continue
-        sizes = {
-            comparable_item({name: item[name] for name in names}): size(item)
-            for item in found.get(table, ())
+    Returns:
+        Each item under its access's table and place. An item of a batch that comes without its key is left out.
+    """
+    if operation == "GetItem":
+        return {(params["TableName"], 0): parsed["Item"]} if "Item" in parsed else {}
+    if operation == "TransactGetItems":
+        responses = enumerate(zip(params["TransactItems"], parsed.get("Responses") or (), strict=False))
+        return {
+            (entry["Get"]["TableName"], place): found["Item"] for place, (entry, found) in responses if "Item" in found
+        }
+    found: dict[tuple[str, int], _Item] = {}
+    items_of = _by_table(parsed.get("Responses"))
+    for table, part in params["RequestItems"].items():
+        names = part["Keys"][0].keys()
+        items = {
+            comparable_item({name: item[name] for name in names}): item
+            for item in items_of.get(table_name(table), ())
             if names <= item.keys()
         }
-        for key in keys:
-            identity = comparable_item(key)
-            if left[identity]:
-                left[identity] -= 1
-                continue
-            yield Action(table, key, read_units(sizes.get(identity, 0), consistent=consistent))
+        for place, key in enumerate(part["Keys"]):
+            item = items.get(comparable_item(key))
+            if item is not None:
+                found[table, place] = item
+    return found
 
 
-def _batch_writes(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    unprocessed = _by_table(parsed.get("UnprocessedItems"))
-    for table, requests in _by_table(call.params["RequestItems"]).items():
-        left = Counter(map(_write_of, unprocessed.get(table, ())))
-        for request in requests:
-            if left:
-                identity = _write_of(request)
-                if left[identity]:
-                    left[identity] -= 1
-                    continue
-            item = (request.get("PutRequest") or {}).get("Item")
-            attributes = item or (request.get("DeleteRequest") or {}).get("Key") or {}
-            yield Action(table, attributes, write_units(size(item)))
+Estimate = tuple[str, _Item, float]
+"""What one read or write should have cost: its table's plain name, its attributes (the key among them), and units."""
+
+_Size = Callable[[_Item | None], int]
 
 
-def _statements_run(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Action]:
-    # PartiQL: no key is read from a statement, and what it wrote is not visible.
+def estimates_of(call: Requested, parsed: Mapping[str, Any], *, least: bool = False) -> Iterator[Estimate]:
+    """Yield what each read or write that a call carried out should have cost.
+
+    Args:
+        call: the request.
+        parsed: its response (or its error, under ``Error``), in wire form.
+        least: measure no item: yield the least that each can have cost.
+    """
+    if "Error" in parsed:
+        failed = parsed["Error"].get("Code") == "ConditionalCheckFailedException"
+        return _failed_condition(call, parsed) if failed else iter(())
+    size: _Size = (lambda _: 0) if least else _size
+    if call.operation in {"Query", "Scan"}:
+        return _page(call, parsed, size)
+    if OPERATIONS.get(call.operation, False) is None:
+        return _statements_run(call, parsed, size)
+    return _items(call, parsed, least=least)
+
+
+def _failed_condition(call: Requested, parsed: Mapping[str, Any]) -> Iterator[Estimate]:
+    params, before = call.params, parsed.get("Item")
+    known = max(_size(before), _size(params.get("Item"))) if before else 0
+    for table in tables_of(call):
+        yield table, _attributes(params), write_units(known)
+
+
+def _items(call: Requested, parsed: Mapping[str, Any], *, least: bool) -> Iterator[Estimate]:
+    operation, params = call.operation, call.params
+    accesses = accesses_of(operation, params)
+    unprocessed = parsed.get("UnprocessedItems") or parsed.get("UnprocessedKeys")
+    if unprocessed:
+        accesses = _without(accesses, accesses_of(operation, {"RequestItems": unprocessed}))
+    if least:
+        for table, _, kind, attributes, consistent, _, transactional in accesses:
+            yield table_name(table), attributes, _least(kind, consistent, transactional)
+        return
+    found = found_items(operation, params, parsed) if OPERATIONS.get(operation) is False else {}
+    returned = _size(parsed.get("Attributes"))
+    for table, place, kind, attributes, consistent, _, transactional in accesses:
+        if kind == "get":
+            size = _size(found.get((table, place)))
+            units = read_units(size, consistent=consistent, transactional=transactional)
+        else:
+            size = max(_size(attributes) if kind == "put" else 0, returned)
+            units = write_units(size, transactional=transactional)
+        yield table_name(table), attributes, units
+
+
+@lru_cache
+def _least(kind: str, consistent: bool, transactional: bool) -> float:  # noqa: FBT001 - positional: called per item
+    if kind == "get":
+        return read_units(0, consistent=consistent, transactional=transactional)
+    return write_units(0, transactional=transactional)
+
+
+def _without(accesses: Iterator[Access], unprocessed: Iterator[Access]) -> Iterator[Access]:
+    left = Counter(map(_identity, unprocessed))
+    for access in accesses:
+        identity = _identity(access)
+        if left[identity]:
+            left[identity] -= 1
+        else:
+            yield access
+
+
+def _identity(access: Access) -> Hashable:
+    """Return a hashable form of an access: equal ones are equal, however their values are written."""
+    return table_name(access.table), access.kind, comparable_item(access.attributes)
+
+
+def _page(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Estimate]:
+    units = read_units(sum(map(size, parsed.get("Items") or ())), consistent=bool(call.params.get("ConsistentRead")))
+    attributes = equals_of(call.params) if call.operation == "Query" else {}
+    yield table_name(call.params["TableName"]), attributes, units
+
+
+def _statements_run(call: Requested, parsed: Mapping[str, Any], size: _Size) -> Iterator[Estimate]:
+    # No key is read from a PartiQL statement, and the items that it wrote are not in the response.
     double = call.operation == "ExecuteTransaction"
     responses = parsed.get("Responses") or ()
     for place, statement in enumerate(_statements(call.params)):
@@ -197,23 +288,23 @@ def _statements_run(call: Requested, parsed: Mapping[str, Any], size: _Size) -> 
             else read_units(found, consistent=bool(call.params.get("ConsistentRead")), transactional=double)
         )
         for quoted, plain in _TABLE_OF_STATEMENT.findall(statement)[:1]:
-            yield Action(table_name(quoted or plain), {}, units)
+            yield table_name(quoted or plain), {}, units
 
 
 def _by_table(by_name: Mapping[str, Any] | None) -> dict[str, Any]:
     return {table_name(name): content for name, content in (by_name or {}).items()}
 
 
-def _size(item: Mapping[str, Any] | None) -> int:
+def _size(item: _Item | None) -> int:
     try:
         return item_size(item or {})
     except (AttributeError, TypeError, ValueError):
-        # A type that AWS adds later must not break the call that is measured; the estimate is the least then.
+        # A type that AWS adds later must not break the call that is measured: it is estimated at the least.
         return 0
 
 
-def equals_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the attributes that a Query asks to be equal to a value."""
+def equals_of(params: Mapping[str, Any]) -> _Item:
+    """Return the attributes that a Query compares with ``=``; none if its key condition cannot be read."""
     try:
         text, values = params.get("KeyConditionExpression"), params.get(VALUES)
         if not isinstance(text, str) or not values:
@@ -226,7 +317,7 @@ def equals_of(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @lru_cache(256)
 def _equals(text: str) -> tuple[tuple[str, str], ...]:
-    """Give what a key condition compares by ``=``, as it is written there; an application has few such texts."""
+    """Return what a key condition compares by ``=``, as placeholders; cached: an application has few such texts."""
     used = placeholders_in(text)
     params: dict[str, Any] = {
         "KeyConditionExpression": text,
@@ -234,28 +325,3 @@ def _equals(text: str) -> tuple[tuple[str, str], ...]:
         VALUES: {value: {"S": value} for value in used if value.startswith(":")},
     }
     return tuple((name, value["S"]) for name, value in parse_key_condition(params).equals.items())
-
-
-def _write_of(request: Mapping[str, Any]) -> Hashable:
-    """Make one write of a batch hashable, equal ones equal, however they are written."""
-    return frozenset(
-        (kind, name, comparable_item(attributes)) for kind, body in request.items() for name, attributes in body.items()
-    )
-
-
-_ACTIONS: Mapping[str, Callable[[Requested, Mapping[str, Any], _Size], Iterator[Action]]] = {
-    "BatchExecuteStatement": _statements_run,
-    "BatchGetItem": _batch_gets,
-    "BatchWriteItem": _batch_writes,
-    "DeleteItem": _write,
-    "ExecuteStatement": _statements_run,
-    "ExecuteTransaction": _statements_run,
-    "GetItem": _get,
-    "PutItem": _write,
-    "Query": _page,
-    "Scan": _page,
-    SEARCH: lambda *_: iter(()),
-    "TransactGetItems": _transact_gets,
-    "TransactWriteItems": _transact_writes,
-    "UpdateItem": _write,
-}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.requests import Access, accesses_of
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.sizes import item_size
@@ -170,13 +171,14 @@ class SimulatedTable:
     # -- writes
 
     def _put_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
-        return self._write(self._change(params["Item"], None), params, now)
+        return self._write("PutItem", params, now)
 
     def _delete_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
-        return self._write(self._change(None, params["Key"]), params, now)
+        return self._write("DeleteItem", params, now)
 
-    def _write(self, change: ItemChange, params: Mapping[str, Any], now: float) -> Response | Throttle:
-        taken = self._written(change, params.get("Item") or params["Key"], now)
+    def _write(self, operation: str, params: Mapping[str, Any], now: float) -> Response | Throttle:
+        (access,) = accesses_of(operation, params)
+        taken = self._written(access, now)
         if isinstance(taken, Throttle):
             return taken
         return self._with_consumed({}, params, taken)
@@ -184,9 +186,9 @@ class SimulatedTable:
     def _batch_write_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         requests = self._own(params)
         if self._keeps_items or self.admission.indexes:
-            taken, refused, throttle = self._writes(requests, now)
+            taken, refused, throttle = self._writes(params, now)
         else:
-            taken, refused, throttle = self._new(requests, now)
+            taken, refused, throttle = self._new(params, now)
         if throttle is not None and len(refused) == len(requests):
             return throttle
         response: Response = {"UnprocessedItems": {}}
@@ -194,42 +196,41 @@ class SimulatedTable:
             response["UnprocessedItems"] = {self.name: [requests[place] for place in refused]}
         return self._with_consumed(response, params, taken, batch=True)
 
-    def _writes(self, requests: Sequence[Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
+    def _writes(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
         total, refused, throttle = TableUnits(), [], None
-        for place, request in enumerate(requests):
-            item = request.get("PutRequest", {}).get("Item")
-            key = request.get("DeleteRequest", {}).get("Key")
-            taken = self._written(self._change(item, key), item or key, now)
+        for access in accesses_of("BatchWriteItem", params):
+            taken = self._written(access, now)
             if isinstance(taken, Throttle):
                 throttle = taken
-                refused.append(place)
+                refused.append(access.place)
             else:
                 total += taken
         return total, refused, throttle
 
-    def _new(self, requests: Sequence[Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
+    def _new(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
         """Take writes of new items of a table without indexes: each takes what its own size says."""
-        costs = self._costs(requests)
+        costs = self._costs(params)
         throttles = self.partitions.serve_all(costs, "write", now)
         taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
         return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
 
-    def _costs(self, requests: Sequence[Any]) -> list[tuple[int, float]]:
-        """Give hash and units of new items, where a load of ours knows them without looking at the items."""
-        made: list[Write] | None = getattr(requests, "writes", None)
+    def _costs(self, params: Mapping[str, Any]) -> list[tuple[int, float]]:
+        """Return hash and units of each new item; a load of ours knows them without reading the items."""
+        made: list[Write] | None = getattr(self._own(params), "writes", None)
         if made is not None:
             keys: list[Any] = [write.identity[0] for write in made]
             return [(hash_of_plain(key), write.units) for key, write in zip(keys, made, strict=True)]
-        return [self._cost(request) for request in requests]
+        return [self._cost(access) for access in accesses_of("BatchWriteItem", params)]
 
-    def _cost(self, request: Mapping[str, Any]) -> tuple[int, float]:
-        item = request.get("PutRequest", {}).get("Item")
-        size = 0 if item is None else item_size(item)
-        return self.admission.hash_of(item or request["DeleteRequest"]["Key"]), write_units(size)
+    def _cost(self, access: Access) -> tuple[int, float]:
+        size = item_size(access.attributes) if access.kind == "put" else 0
+        return self.admission.hash_of(access.attributes), write_units(size)
 
-    def _written(self, change: ItemChange, key: Mapping[str, WireValue], now: float) -> TableUnits | Throttle:
-        """Take what a write takes, and carry it out; or take nothing and say why not."""
-        admission = self.admission
+    def _written(self, access: Access, now: float) -> TableUnits | Throttle:
+        """Take a write's units and carry it out; or take nothing and return the throttle."""
+        admission, key = self.admission, access.attributes
+        before = self.items.get(key) if self._keeps_items else None
+        change = ItemChange(before, key if access.kind == "put" else None)
         units = admission.units_of(change)
         throttle = admission.take(admission.of_write(key, change, units), now)
         if throttle is not None:
@@ -241,9 +242,6 @@ class SimulatedTable:
                 self.items.put(change.after)
             admission.store(change, now)
         return units
-
-    def _change(self, item: Mapping[str, WireValue] | None, key: Mapping[str, WireValue] | None) -> ItemChange:
-        return ItemChange(self.items.get(item or key or {}) if self._keeps_items else None, item)
 
     # -- reads
 
@@ -257,15 +255,14 @@ class SimulatedTable:
 
     def _batch_get_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         asked = self._own(params)
-        consistent = bool(asked.get("ConsistentRead"))
         total, items, left, throttle = TableUnits(), [], [], None
-        for key in asked["Keys"]:
-            found = self.items.get(key)
-            units = self.admission.estimator.get_item(found, consistent=consistent)
-            refusal = self._read(None, key, units, now)
+        for access in accesses_of("BatchGetItem", params):
+            found = self.items.get(access.attributes)
+            units = self.admission.estimator.get_item(found, consistent=access.consistent)
+            refusal = self._read(None, access.attributes, units, now)
             if refusal is not None:
                 throttle = refusal
-                left.append(key)
+                left.append(access.attributes)
                 continue
             total += units
             if found is not None:

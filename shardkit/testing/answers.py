@@ -75,7 +75,7 @@ def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str,
     """Divide a batch: what goes on, and, as UnprocessedItems or UnprocessedKeys, what these actions are."""
     out: dict[str, set[int]] = {}
     for action in actions:
-        out.setdefault(action.given, set()).add(action.place)
+        out.setdefault(action.access.table, set()).add(action.access.place)
     goes: dict[str, Any] = {}
     stays: dict[str, Any] = {}
     for given, part in request.params["RequestItems"].items():

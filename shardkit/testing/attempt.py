@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from shardkit.dynamodb.estimator import TableUnits
 from shardkit.dynamodb.expressions.tokens import name_of, parts, rebuilt, taken_placeholders
-from shardkit.dynamodb.requests import OPERATIONS, equals_of
+from shardkit.dynamodb.requests import OPERATIONS, equals_of, found_items
 from shardkit.dynamodb.schema import Index
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.sizes import item_size
@@ -90,7 +90,7 @@ def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Atte
             for action, cost in taken:
                 action.table.settle(cost, _NOTHING, clock())
             if request.transactional:
-                return cancelled(request, {action.place: throttle for action, throttle in refused})
+                return cancelled(request, {action.access.place: throttle for action, throttle in refused})
             return throttled([throttle for _, throttle in refused])
     answer = yield sent
     took = yield from _took(request, answer, [action for action, _ in taken], before)
@@ -124,7 +124,7 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
     after = _found(request, answer, taken)
-    unknown = [action for action in taken if action.projected or action.kind == "update"]
+    unknown = [action for action in taken if action.access.projected or action.kind == "update"]
     images = yield from _images(unknown)
     left = _left(request, answer, {action.table.name: action.table for action in taken})
     costs = []
@@ -140,28 +140,21 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
 
 
 def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identity, Item]:
-    """Give the items that an answer has whole."""
-    whole = [action for action in taken if action.kind == "get" and not action.projected]
+    """Return the items that an answer holds whole."""
+    whole = [action for action in taken if action.kind == "get" and not action.access.projected]
     if not whole:
         return {}
-    if request.operation == "GetItem":
-        return {action.identity: answer.body["Item"] for action in whole if "Item" in answer.body}
-    responses = answer.body["Responses"]
-    if request.transactional:
-        found = ((action.identity, responses[action.place].get("Item")) for action in whole)
-        return {identity: item for identity, item in found if item is not None}
-    tables = {action.given: action.table for action in whole}
-    return {
-        (table.name, comparable_item(table.primary_key(item))): item
-        for given, table in tables.items()
-        for item in responses.get(given, ())
-    }
+    found = found_items(request.operation, request.params, answer.body)
+    items = ((action.identity, found.get((action.access.table, action.access.place))) for action in whole)
+    return {identity: item for identity, item in items if item is not None}
 
 
 def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
     """Give the items of a batch that the engine itself left unprocessed."""
     left = answer.body.get("UnprocessedKeys") or answer.body.get("UnprocessedItems")
-    return {action.identity for action in actions_of(Request(request.operation, {"RequestItems": left or {}}), tables)}
+    if not left:
+        return set()
+    return {action.identity for action in actions_of(Request(request.operation, {"RequestItems": left}), tables)}
 
 
 def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
@@ -173,7 +166,7 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
     while some := list(islice(keys, _KEYS)):
         requests: dict[str, Any] = {}
         for action in some:
-            requests.setdefault(action.given, {"Keys": [], "ConsistentRead": True})["Keys"].append(action.key)
+            requests.setdefault(action.access.table, {"Keys": [], "ConsistentRead": True})["Keys"].append(action.key)
         while requests:
             answer = yield Request("BatchGetItem", {"RequestItems": requests})
             if not answer.ok:

@@ -82,7 +82,12 @@ class KeyCondition:
 
 
 def parse_key_condition(params: Mapping[str, Any]) -> KeyCondition:
-    """Read the KeyConditionExpression or the legacy KeyConditions of a Query."""
+    """Read the KeyConditionExpression or the legacy KeyConditions of a Query.
+
+    Example:
+        >>> parse_key_condition({"KeyConditionExpression": "d = :d", "ExpressionAttributeValues": {":d": {"S": "x"}}})
+        KeyCondition(equals={'d': {'S': 'x'}}, range=None)
+    """
     text = text_of(params, "KeyConditionExpression")
     legacy = params.get("KeyConditions")
     if text is not None and legacy is not None:

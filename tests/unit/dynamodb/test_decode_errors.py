@@ -18,7 +18,7 @@ from shardkit.dynamodb.body import binary, binary_text, encode
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import sized_to_wire_item, to_wire_item
 from shardkit.dynamodb.expressions.key_condition import comparable
-from shardkit.dynamodb.requests import actions_of
+from shardkit.dynamodb.requests import estimates_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.sharding.layout import Sharding
@@ -94,14 +94,14 @@ def test_one_value_for_the_order_the_cursor_and_the_meter(form: Callable[[bytes]
     assert made_for({"pk": {"B": form(raw)}}) == made_for({"pk": {"B": "+/8="}})
     put = [{"PutRequest": {"Item": {"pk": {"B": content}, "a": {"BS": [content]}}}} for content in (form(raw), "+/8=")]
     call = SimpleNamespace(operation="BatchWriteItem", params={"RequestItems": {"orders": put[:1]}})
-    assert list(actions_of(call, {"UnprocessedItems": {"orders": put[1:]}})) == []
+    assert list(estimates_of(call, {"UnprocessedItems": {"orders": put[1:]}})) == []
 
 
 def test_a_text_that_a_caller_gives_for_binary() -> None:
     """Of a client's caller botocore takes it, and the meter does not mind."""
     put = [{"PutRequest": {"Item": {"pk": {"B": "any text"}, "a": {"BS": ["any text"]}}}}]
     call = SimpleNamespace(operation="BatchWriteItem", params={"RequestItems": {"orders": put}})
-    assert len(list(actions_of(call, {}))) == 1
+    assert len(list(estimates_of(call, {}))) == 1
 
 
 def test_an_item_that_cannot_be_sent_fails_alone() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.dynamodb.requests import OPERATIONS, Action, actions_of, tables_of, writes
+from shardkit.dynamodb.requests import OPERATIONS, estimates_of, tables_of, writes
 from shardkit.dynamodb.values import Binary
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
@@ -33,15 +33,15 @@ def put(**attributes: Any) -> dict[str, Any]:
 )
 def test_an_unprocessed_write_is_recognized_however_it_is_written(sent: Any, left: Any) -> None:
     call = Call("BatchWriteItem", {"RequestItems": {f"{ARN}Orders": [put(a=sent), put(a={"S": "other"})]}})
-    (action,) = actions_of(call, {"UnprocessedItems": {"Orders": [put(a=left)]}})
-    assert action == Action("Orders", {"k": {"S": "x"}, "a": {"S": "other"}}, 1.0)
+    (estimate,) = estimates_of(call, {"UnprocessedItems": {"Orders": [put(a=left)]}})
+    assert estimate == ("Orders", {"k": {"S": "x"}, "a": {"S": "other"}}, 1.0)
 
 
 def test_a_list_keeps_its_order() -> None:
     requests = [put(a={"L": [{"S": "1"}, {"S": "2"}]})]
     call = Call("BatchWriteItem", {"RequestItems": {"Orders": requests}})
     left = {"UnprocessedItems": {"Orders": [put(a={"L": [{"S": "2"}, {"S": "1"}]})]}}
-    assert len(list(actions_of(call, left))) == 1
+    assert len(list(estimates_of(call, left))) == 1
 
 
 def test_a_table_by_its_arn_is_the_table_of_its_plain_name() -> None:
@@ -55,9 +55,9 @@ SQL = 'SELECT * FROM "Orders" WHERE k = ?'
 
 
 def one(operation: str, params: dict[str, Any], parsed: dict[str, Any]) -> tuple[dict[str, Any], float]:
-    (action,) = actions_of(Call(operation, {"TableName": f"{ARN}Orders", **params}), parsed)
-    assert action.table == "Orders"
-    return dict(action.attributes), action.units
+    ((table, attributes, units),) = estimates_of(Call(operation, {"TableName": f"{ARN}Orders", **params}), parsed)
+    assert table == "Orders"
+    return dict(attributes), units
 
 
 @pytest.mark.parametrize(
@@ -94,18 +94,18 @@ def test_a_failed_condition(params: dict[str, Any], before: Any, units: float) -
 
 def test_another_error_costs_nothing() -> None:
     call = Call("PutItem", {"TableName": "Orders", "Item": KEY})
-    assert not list(actions_of(call, {"Error": {"Code": "ProvisionedThroughputExceededException"}}))
+    assert not list(estimates_of(call, {"Error": {"Code": "ProvisionedThroughputExceededException"}}))
 
 
 def test_transactions() -> None:
     write = Call("TransactWriteItems", {"TransactItems": [
         {"Put": {"TableName": "Orders", "Item": LARGE}}, {"ConditionCheck": {"TableName": "Other", "Key": KEY}},
     ]})  # fmt: skip
-    assert list(actions_of(write, {})) == [Action("Orders", LARGE, 10.0), Action("Other", KEY, 2.0)]
+    assert list(estimates_of(write, {})) == [("Orders", LARGE, 10.0), ("Other", KEY, 2.0)]
     read = Call("TransactGetItems", {"TransactItems": [{"Get": {"TableName": "Orders", "Key": KEY}}] * 2})
-    assert list(actions_of(read, {"Responses": [{"Item": LARGE}]})) == [
-        Action("Orders", KEY, 4.0),
-        Action("Orders", KEY, 2.0),
+    assert list(estimates_of(read, {"Responses": [{"Item": LARGE}]})) == [
+        ("Orders", KEY, 4.0),
+        ("Orders", KEY, 2.0),
     ]
 
 
@@ -117,31 +117,31 @@ def test_a_batch_of_reads() -> None:
         "Responses": {"Orders": [found, {"v": {"S": "without its key"}}]},
         "UnprocessedKeys": {f"{ARN}Orders": {"Keys": [{"k": {"S": "left"}}]}},
     }
-    assert [action.units for action in actions_of(call, parsed)] == [2.0, 1.0, 1.0]
-    assert [action.attributes for action in actions_of(call, parsed)] == [keys[0], keys[1], keys[3]]
+    assert [units for _, _, units in estimates_of(call, parsed)] == [2.0, 1.0, 1.0]
+    assert [attributes for _, attributes, _ in estimates_of(call, parsed)] == [keys[0], keys[1], keys[3]]
 
 
 def test_a_batch_of_writes() -> None:
     requests = [{"PutRequest": {"Item": LARGE}}, {"DeleteRequest": {"Key": {"k": {"B": "no base64"}}}}, put(), put()]
     call = Call("BatchWriteItem", {"RequestItems": {"Orders": requests}})
-    assert [action.units for action in actions_of(call, {})] == [5.0, 1.0, 1.0, 1.0]
+    assert [units for _, _, units in estimates_of(call, {})] == [5.0, 1.0, 1.0, 1.0]
     left = {"UnprocessedItems": {"Orders": [put(), {"DeleteRequest": {"Key": {"k": {"B": "no base64"}}}}]}}
-    assert [action.attributes for action in actions_of(call, left)] == [LARGE, KEY]
+    assert [attributes for _, attributes, _ in estimates_of(call, left)] == [LARGE, KEY]
 
 
 def test_statements() -> None:
     call = Call("ExecuteStatement", {"Statement": SQL, "ConsistentRead": True})
-    assert list(actions_of(call, {"Items": [LARGE, LARGE]})) == [Action("Orders", {}, 3.0)]
+    assert list(estimates_of(call, {"Items": [LARGE, LARGE]})) == [("Orders", {}, 3.0)]
     assert not writes(call)
     write = "INSERT INTO Orders VALUE {'k': 'x'}"
     batch = Call("BatchExecuteStatement", {"Statements": [{"Statement": write}, {"Statement": write}]})
-    assert list(actions_of(batch, {"Responses": [{"Error": {}}]})) == [Action("Orders", {}, 1.0)]
+    assert list(estimates_of(batch, {"Responses": [{"Error": {}}]})) == [("Orders", {}, 1.0)]
     assert writes(batch)
     transaction = Call("ExecuteTransaction", {"TransactStatements": [{"Statement": SQL}]})
-    assert list(actions_of(transaction, {"Responses": [{"Item": LARGE}]})) == [Action("Orders", {}, 4.0)]
+    assert list(estimates_of(transaction, {"Responses": [{"Item": LARGE}]})) == [("Orders", {}, 4.0)]
     assert tables_of(transaction) == {"Orders"}
     transaction = Call("ExecuteTransaction", {"TransactStatements": [{"Statement": write}, {"Statement": write}]})
-    assert list(actions_of(transaction, {})) == [Action("Orders", {}, 2.0)] * 2
+    assert list(estimates_of(transaction, {})) == [("Orders", {}, 2.0)] * 2
 
 
 def test_a_type_that_is_added_later_costs_the_least() -> None:
@@ -149,7 +149,7 @@ def test_a_type_that_is_added_later_costs_the_least() -> None:
     requests = [put(a={"Q": [1]}), put(a={"Q": [2]})]
     call = Call("BatchWriteItem", {"RequestItems": {"Orders": requests}})
     left = {"UnprocessedItems": {"Orders": [put(a={"Q": [1]})]}}
-    assert [action.attributes["a"] for action in actions_of(call, left)] == [{"Q": [2]}]
+    assert [attributes["a"] for _, attributes, _ in estimates_of(call, left)] == [{"Q": [2]}]
 
 
 def test_what_writes() -> None:

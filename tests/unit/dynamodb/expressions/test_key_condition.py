@@ -11,8 +11,8 @@ from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 from boto3.exceptions import DynamoDBNeedsKeyConditionError
 
-from shardkit.dynamodb import expressions as ex
 from shardkit.dynamodb.body import binary_text
+from shardkit.dynamodb.expressions import key_condition, rewrite, tokens
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, SortCondition
 from shardkit.errors import UnsupportedExpressionError
 
@@ -33,23 +33,23 @@ def key(text: str, names: dict[str, str] | None = None, **more: Any) -> dict[str
 
 @pytest.mark.parametrize("text", ["", " a = :v\n", "size(info.#b[ 0 ])>=:x AND NOT(a<>:y)", "SET a=a+:b,c = d-:e"])
 def test_tokens_rebuild_the_text(text: str) -> None:
-    assert ex.render(ex.tokenize(text)) == text
+    assert tokens.render(tokens.tokenize(text)) == text
 
 
 @pytest.mark.parametrize("text", ["a = 'x'", "é = :v", "a == :v!", "#", ":", "[x]"])
 def test_what_is_not_a_token_is_refused(text: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match="placeholder"):
-        ex.tokenize(text)
+        tokens.tokenize(text)
 
 
 def test_parentheses_around_an_operand_fall_away() -> None:
-    assert [part.text for part in ex.parts("((pk)) = (:v) AND f((pk)) AND x IN ((:a))")] == (
+    assert [part.text for part in tokens.parts("((pk)) = (:v) AND f((pk)) AND x IN ((:a))")] == (
         ["pk", "=", ":v", "AND", "f", "(", "pk", ")", "AND", "x", "IN", "(", ":a", ")"]
     )
 
 
 def test_a_path_is_one_part() -> None:
-    assert [(part.text, part.nested) for part in ex.parts("info . pk[0].#x, pk, a b")] == (
+    assert [(part.text, part.nested) for part in tokens.parts("info . pk[0].#x, pk, a b")] == (
         [("info", True), (",", False), ("pk", False), (",", False), ("a", False), ("b", False)]
     )
 
@@ -62,7 +62,7 @@ def test_condition_objects_become_text_with_one_numbering() -> None:
         "KeyConditionExpression": Key("d").eq("x") & Key("t").gt(1),
         "FilterExpression": Attr("i.n[0]").is_in([1, 2]),
     }
-    built = ex.build_conditions(params)
+    built = rewrite.build_conditions(params)
     assert built == {
         "FilterExpression": "#n0.#n1[0] IN (:v0, :v1)",
         "KeyConditionExpression": "(#n2 = :v2 AND #n3 > :v3)",
@@ -79,7 +79,7 @@ def test_generated_placeholders_give_way_to_the_callers() -> None:
         "ExpressionAttributeValues": {":v0": 10, ":v1": 11},
     }
     before = copy.deepcopy({k: v for k, v in params.items() if k != "ConditionExpression"})
-    built = ex.build_conditions(params)
+    built = rewrite.build_conditions(params)
     assert built["ConditionExpression"] == "(#n3 = :v2 AND #n1 = :v3)"
     assert built["ExpressionAttributeNames"] == {"#n0": "mine", "#n2": "too", "#n3": "a", "#n1": "b"}
     assert built["ExpressionAttributeValues"] == {":v0": 10, ":v1": 11, ":v2": 1, ":v3": 2}
@@ -93,7 +93,7 @@ def test_a_renamed_placeholder_is_not_taken_by_the_next_expression() -> None:
         "ExpressionAttributeNames": {"#n0": "mine"},
         "ExpressionAttributeValues": {":v0": 0},
     }
-    built = ex.build_conditions(params)
+    built = rewrite.build_conditions(params)
     names, values = built["ExpressionAttributeNames"], built["ExpressionAttributeValues"]
     for parameter, name, value in (("FilterExpression", "f", 1), ("KeyConditionExpression", "k", 2)):
         left, _, right = built[parameter].split()
@@ -103,8 +103,8 @@ def test_a_renamed_placeholder_is_not_taken_by_the_next_expression() -> None:
 
 
 def test_text_and_conditions_without_values_stay() -> None:
-    assert ex.build_conditions({"FilterExpression": "a = :a"}) == {"FilterExpression": "a = :a"}
-    assert ex.build_conditions({"ConditionExpression": Attr("a").exists()}) == {
+    assert rewrite.build_conditions({"FilterExpression": "a = :a"}) == {"FilterExpression": "a = :a"}
+    assert rewrite.build_conditions({"ConditionExpression": Attr("a").exists()}) == {
         "ConditionExpression": "attribute_exists(#n0)",
         "ExpressionAttributeNames": {"#n0": "a"},
     }
@@ -112,7 +112,7 @@ def test_text_and_conditions_without_values_stay() -> None:
 
 def test_wrong_use_of_conditions_is_boto3s_own_error() -> None:
     with pytest.raises(DynamoDBNeedsKeyConditionError):
-        ex.build_conditions({"KeyConditionExpression": Attr("a").eq(1)})
+        rewrite.build_conditions({"KeyConditionExpression": Attr("a").eq(1)})
 
 
 # --- parse and replace
@@ -136,11 +136,11 @@ def test_wrong_use_of_conditions_is_boto3s_own_error() -> None:
 )
 def test_key_condition_is_read(text: str, op: str | None, values: str) -> None:
     expected = ("t", SortCondition(op, tuple(S[v] for v in values.split()))) if op else None
-    assert ex.parse_key_condition(key(text, {"#t": "t"})) == KeyCondition({"d": S[":a"]}, expected)
+    assert key_condition.parse_key_condition(key(text, {"#t": "t"})) == KeyCondition({"d": S[":a"]}, expected)
 
 
 def test_equalities_may_be_many() -> None:
-    assert ex.parse_key_condition(key("#x = :a AND t = :b", {"#x": "a.b"})) == KeyCondition(
+    assert key_condition.parse_key_condition(key("#x = :a AND t = :b", {"#x": "a.b"})) == KeyCondition(
         {"a.b": S[":a"], "t": S[":b"]}
     )
 
@@ -176,18 +176,18 @@ def test_equalities_may_be_many() -> None:
 )
 def test_what_is_no_key_condition_is_refused(text: str, message: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match=message):
-        ex.parse_key_condition(key(text))
+        key_condition.parse_key_condition(key(text))
 
 
 def test_one_key_condition_must_be_given() -> None:
     empty: list[dict[str, Any]] = [{}, {"KeyConditions": {}}, {"KeyConditionExpression": None}]
     for params in empty:
         with pytest.raises(UnsupportedExpressionError, match="no key condition"):
-            ex.parse_key_condition(params)
+            key_condition.parse_key_condition(params)
     with pytest.raises(UnsupportedExpressionError, match="both"):
-        ex.parse_key_condition(key("d = :a", KeyConditions={}))
+        key_condition.parse_key_condition(key("d = :a", KeyConditions={}))
     with pytest.raises(UnsupportedExpressionError, match="is a int"):
-        ex.parse_key_condition({"KeyConditionExpression": 3})
+        key_condition.parse_key_condition({"KeyConditionExpression": 3})
 
 
 def legacy(**conditions: tuple[Any, ...]) -> dict[str, Any]:
@@ -206,15 +206,15 @@ def legacy(**conditions: tuple[Any, ...]) -> dict[str, Any]:
 def test_legacy_conditions_are_read_and_stay_legacy(operator: str, op: str) -> None:
     values = (S[":b"], S[":c"]) if op == "BETWEEN" else (S[":b"],)
     params = {**legacy(d=("EQ", S[":a"]), t=(operator, *values)), "Limit": 3}
-    condition = ex.parse_key_condition(params)
+    condition = key_condition.parse_key_condition(params)
     assert condition == KeyCondition({"d": S[":a"]}, ("t", SortCondition(op, values)))
-    assert ex.replace_key_condition(params, condition) == params
+    assert key_condition.replace_key_condition(params, condition) == params
 
 
 @pytest.mark.parametrize("term", [("NE", S[":a"]), (None, S[":a"]), ("EQ",), ("BETWEEN", S[":a"])])
 def test_other_legacy_conditions_are_refused(term: tuple[Any, ...]) -> None:
     with pytest.raises(UnsupportedExpressionError, match="a key takes one of"):
-        ex.parse_key_condition(legacy(d=term))
+        key_condition.parse_key_condition(legacy(d=term))
 
 
 def test_a_sort_condition_is_checked() -> None:
@@ -232,7 +232,7 @@ def test_replacing_drops_only_what_it_orphans() -> None:
         Limit=5,
     )
     before = copy.deepcopy(params)
-    replaced = ex.replace_key_condition(
+    replaced = key_condition.replace_key_condition(
         params, KeyCondition({"d": {"S": "a.1"}}, ("t", SortCondition("BETWEEN", (S[":a"], S[":c"]))))
     )
     assert params == before
@@ -254,21 +254,21 @@ def test_replacing_drops_only_what_it_orphans() -> None:
 
 def test_replacing_twice_does_not_grow() -> None:
     condition = KeyCondition({"d": S[":a"]}, ("t", SortCondition("begins_with", (S[":b"],))))
-    once = ex.replace_key_condition(
+    once = key_condition.replace_key_condition(
         {"KeyConditionExpression": "d = :a", "ExpressionAttributeValues": {":a": 1}}, condition
     )
     assert once["KeyConditionExpression"] == "#shardkit_k0 = :shardkit_k0 AND begins_with(#shardkit_k1, :shardkit_k1)"
-    assert ex.replace_key_condition(once, condition) == once
+    assert key_condition.replace_key_condition(once, condition) == once
 
 
 # --- comparables and positions
 
 
 def test_comparables() -> None:
-    assert ex.comparable({"S": "x"}) == "x"
-    assert ex.comparable({"N": "9" * 38}) == Decimal("9" * 38)
+    assert key_condition.comparable({"S": "x"}) == "x"
+    assert key_condition.comparable({"N": "9" * 38}) == Decimal("9" * 38)
     for data in (b"x", bytearray(b"x"), memoryview(b"x"), Binary(b"x"), "eA=="):
-        assert ex.comparable({"B": data}) == b"x"
+        assert key_condition.comparable({"B": data}) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_comparables() -> None:
 )
 def test_what_is_no_key_has_no_comparable(wire: Any) -> None:
     with pytest.raises(UnsupportedExpressionError, match="a key is"):
-        ex.comparable(wire)
+        key_condition.comparable(wire)
 
 
 def n(*values: int) -> tuple[dict[str, str], ...]:
@@ -297,18 +297,18 @@ def n(*values: int) -> tuple[dict[str, str], ...]:
 )
 def test_matches(op: str, values: tuple[int, ...], yes: tuple[int, ...], no: tuple[int, ...]) -> None:
     condition = SortCondition(op, n(*values))
-    assert all(ex.matches(condition, value) for value in n(*yes))
-    assert not any(ex.matches(condition, value) for value in n(*no))
+    assert all(key_condition.matches(condition, value) for value in n(*yes))
+    assert not any(key_condition.matches(condition, value) for value in n(*no))
 
 
 def test_matches_beginnings_no_condition_and_other_types() -> None:
-    assert ex.matches(SortCondition("begins_with", ({"B": b"\x01"},)), {"B": Binary(b"\x01\x02")})
-    assert not ex.matches(SortCondition("begins_with", ({"S": "ab"},)), {"S": "a"})
+    assert key_condition.matches(SortCondition("begins_with", ({"B": b"\x01"},)), {"B": Binary(b"\x01\x02")})
+    assert not key_condition.matches(SortCondition("begins_with", ({"S": "ab"},)), {"S": "a"})
     # Base64 text orders otherwise than its bytes: "/w==" comes before "AA==", and "AQI=" does not begin with "AQ==".
-    assert ex.matches(SortCondition(">", ({"B": "AA=="},)), {"B": "/w=="})
-    assert ex.matches(SortCondition("begins_with", ({"B": "AQ=="},)), {"B": "AQI="})
-    assert ex.matches(None, {"S": "x"})
-    assert not ex.matches(SortCondition(">", ({"N": "1"},)), {"S": "x"})
+    assert key_condition.matches(SortCondition(">", ({"B": "AA=="},)), {"B": "/w=="})
+    assert key_condition.matches(SortCondition("begins_with", ({"B": "AQ=="},)), {"B": "AQI="})
+    assert key_condition.matches(None, {"S": "x"})
+    assert not key_condition.matches(SortCondition(">", ({"N": "1"},)), {"S": "x"})
 
 
 NOTHING = object()
@@ -353,7 +353,7 @@ def test_from_position(
     op: str | None, values: tuple[int, ...], position: int, descending: bool, exclusive: bool, expected: Any
 ) -> None:
     condition = SortCondition(op, n(*values)) if op else None
-    result = ex.from_position(condition, n(position)[0], descending=descending, exclusive=exclusive)
+    result = key_condition.from_position(condition, n(position)[0], descending=descending, exclusive=exclusive)
     assert result == (SortCondition(expected[0], n(*expected[1:])) if expected else None)
 
 
@@ -371,27 +371,27 @@ def test_from_position(
 )
 def test_the_greatest_string_of_a_prefix(prefix: str, end: str) -> None:
     begins = SortCondition("begins_with", ({"S": prefix},))
-    result = ex.from_position(begins, {"S": prefix}, descending=False, exclusive=False)
+    result = key_condition.from_position(begins, {"S": prefix}, descending=False, exclusive=False)
     assert result == (SortCondition("BETWEEN", ({"S": prefix}, {"S": prefix + end})))
 
 
 def test_positions_in_a_prefix() -> None:
     begins = SortCondition("begins_with", ({"S": "b"},))
-    assert ex.from_position(begins, {"S": "bx"}, descending=True, exclusive=True) == (
+    assert key_condition.from_position(begins, {"S": "bx"}, descending=True, exclusive=True) == (
         SortCondition("BETWEEN", ({"S": "b"}, {"S": "bx"}))
     )
-    assert ex.from_position(begins, {"S": "a"}, descending=False, exclusive=True) == begins
-    assert ex.from_position(begins, {"S": "c"}, descending=True, exclusive=True) == begins
-    assert ex.from_position(begins, {"S": "c"}, descending=False, exclusive=True) is None
-    assert ex.from_position(begins, {"S": "a"}, descending=True, exclusive=True) is None
+    assert key_condition.from_position(begins, {"S": "a"}, descending=False, exclusive=True) == begins
+    assert key_condition.from_position(begins, {"S": "c"}, descending=True, exclusive=True) == begins
+    assert key_condition.from_position(begins, {"S": "c"}, descending=False, exclusive=True) is None
+    assert key_condition.from_position(begins, {"S": "a"}, descending=True, exclusive=True) is None
     binary = SortCondition("begins_with", ({"B": Binary(b"b")},))
-    assert ex.from_position(binary, {"B": b"bc"}, descending=False, exclusive=True) == (
+    assert key_condition.from_position(binary, {"B": b"bc"}, descending=False, exclusive=True) == (
         SortCondition("BETWEEN", ({"B": b"bc"}, {"B": binary_text(b"b" + b"\xff" * 1023)}))
     )
 
 
 def test_positions_need_the_types_of_their_condition() -> None:
     with pytest.raises(UnsupportedExpressionError, match="different types"):
-        ex.from_position(SortCondition("<", n(1)), {"S": "x"}, descending=False, exclusive=False)
+        key_condition.from_position(SortCondition("<", n(1)), {"S": "x"}, descending=False, exclusive=False)
     with pytest.raises(UnsupportedExpressionError, match="use BETWEEN"):
-        ex.from_position(SortCondition("begins_with", n(1)), n(1)[0], descending=False, exclusive=False)
+        key_condition.from_position(SortCondition("begins_with", n(1)), n(1)[0], descending=False, exclusive=False)

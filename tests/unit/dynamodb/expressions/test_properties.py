@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shardkit.dynamodb import expressions as ex
 from shardkit.dynamodb.body import binary_text
+from shardkit.dynamodb.expressions import key_condition, rewrite, tokens
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, SortCondition
 from shardkit.errors import UnsupportedExpressionError
 
@@ -35,7 +35,7 @@ def cases(draw: st.DrawFn) -> tuple[SortCondition | None, Any, list[Any]]:
     op = draw(st.sampled_from((None, *(OPS[:-1] if kind is NUMBERS else OPS))))
     values = tuple(draw(st.lists(kind, min_size=2, max_size=2)))[: 2 if op == "BETWEEN" else 1]
     if op == "BETWEEN":
-        assume(ex.comparable(values[0]) <= ex.comparable(values[1]))  # type: ignore[operator]
+        assume(key_condition.comparable(values[0]) <= key_condition.comparable(values[1]))  # type: ignore[operator]
     condition = SortCondition(op, values) if op else None
     position = draw(st.one_of(kind, st.sampled_from(values)))
     keys = draw(st.lists(kind, max_size=30))
@@ -43,7 +43,7 @@ def cases(draw: st.DrawFn) -> tuple[SortCondition | None, Any, list[Any]]:
 
 
 def after(x: Any, position: Any, descending: bool, exclusive: bool) -> bool:
-    one, other = ex.comparable(x), ex.comparable(position)
+    one, other = key_condition.comparable(x), key_condition.comparable(position)
     if one == other:
         return not exclusive
     return (one < other) if descending else (one > other)  # type: ignore[operator]
@@ -51,16 +51,16 @@ def after(x: Any, position: Any, descending: bool, exclusive: bool) -> bool:
 
 def assert_narrowed(condition: SortCondition | None, position: Any, keys: list[Any]) -> None:
     """No key after a position is missed, and no other is let in but those of the edges."""
-    edges = [ex.comparable(value) for value in (position, *(() if condition is None else condition.values))]
+    edges = [key_condition.comparable(value) for value in (position, *(() if condition is None else condition.values))]
     for descending, exclusive in product((False, True), repeat=2):
-        result = ex.from_position(condition, position, descending=descending, exclusive=exclusive)
+        result = key_condition.from_position(condition, position, descending=descending, exclusive=exclusive)
         for x in keys:
-            wanted = ex.matches(condition, x) and after(x, position, descending, exclusive)
-            got = result is not None and ex.matches(result, x)
+            wanted = key_condition.matches(condition, x) and after(x, position, descending, exclusive)
+            got = result is not None and key_condition.matches(result, x)
             assert got >= wanted
-            assert got == wanted or ex.comparable(x) in edges
+            assert got == wanted or key_condition.comparable(x) in edges
         if result is not None and result.op == "BETWEEN":
-            assert ex.comparable(result.values[0]) <= ex.comparable(result.values[1])  # type: ignore[operator]
+            assert key_condition.comparable(result.values[0]) <= key_condition.comparable(result.values[1])  # type: ignore[operator]
 
 
 @pytest.mark.long_search
@@ -100,21 +100,21 @@ def key_conditions(draw: st.DrawFn) -> KeyCondition:
 def test_what_is_written_is_read_back(first: KeyCondition, second: KeyCondition, legacy: bool) -> None:
     start: dict[str, Any] = {"KeyConditions": {}} if legacy else {"FilterExpression": "#shardkit_k0 = :shardkit_k1"}
     start["ExpressionAttributeNames"] = {"#shardkit_k0": "mine"}
-    once = ex.replace_key_condition(start, first)
-    assert ex.parse_key_condition(once) == first
+    once = key_condition.replace_key_condition(start, first)
+    assert key_condition.parse_key_condition(once) == first
     before = copy.deepcopy(once)
-    twice = ex.replace_key_condition(once, second)
+    twice = key_condition.replace_key_condition(once, second)
     assert once == before
-    assert ex.parse_key_condition(twice) == second
-    assert ex.replace_key_condition(twice, first) == once
+    assert key_condition.parse_key_condition(twice) == second
+    assert key_condition.replace_key_condition(twice, first) == once
     assert twice["ExpressionAttributeNames"]["#shardkit_k0"] == "mine"
 
 
 @given(st.text("ab_9 #:[]0().,=<>+-\t\n'é", max_size=40))
 def test_tokens_rebuild_any_text(text: str) -> None:
     try:
-        assert ex.render(ex.tokenize(text)) == text
-        ex.parts(text)
+        assert tokens.render(tokens.tokenize(text)) == text
+        tokens.parts(text)
     except UnsupportedExpressionError:
         pass
 
@@ -153,12 +153,12 @@ def test_nonsense_is_refused_or_left_to_the_service(text: str) -> None:
         "ExpressionAttributeValues": {":a": {"S": "a"}, ":b": {"S": "b"}},
     }
     calls: list[Any] = [
-        lambda: ex.parse_key_condition(params),
-        lambda: ex.rewrite_partition_key(params, "pk", lambda value: {"S": value["S"] + ".7"}),
-        lambda: ex.refuse_partition_key(params, "pk", "UpdateExpression"),
-        lambda: ex.updated_attributes(params),
-        lambda: ex.project(params, ["pk"]),
-        lambda: ex.and_condition(params, "x = y"),
+        lambda: key_condition.parse_key_condition(params),
+        lambda: rewrite.rewrite_partition_key(params, "pk", lambda value: {"S": value["S"] + ".7"}),
+        lambda: rewrite.refuse_partition_key(params, "pk", "UpdateExpression"),
+        lambda: rewrite.updated_attributes(params),
+        lambda: rewrite.project(params, ["pk"]),
+        lambda: rewrite.and_condition(params, "x = y"),
     ]
     for call in calls:
         with contextlib.suppress(UnsupportedExpressionError):

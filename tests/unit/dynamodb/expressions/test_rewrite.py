@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.dynamodb import expressions as ex
+from shardkit.dynamodb.expressions import rewrite
 from shardkit.errors import UnsupportedExpressionError
 
 V = {":a": {"S": "a"}, ":b": {"S": "b"}}
@@ -45,7 +45,7 @@ def condition(text: str, **more: Any) -> dict[str, Any]:
 def test_comparisons_get_physical_values(text: str, rewritten: str, values: dict[str, str]) -> None:
     params = condition(text)
     before = copy.deepcopy(params)
-    assert ex.rewrite_partition_key(params, "pk", suffixed) == {
+    assert rewrite.rewrite_partition_key(params, "pk", suffixed) == {
         **params,
         "ConditionExpression": rewritten,
         "ExpressionAttributeValues": {key: {"S": value} for key, value in values.items()},
@@ -63,17 +63,17 @@ def test_comparisons_get_physical_values(text: str, rewritten: str, values: dict
     ],
 )
 def test_conditions_that_mean_the_same_stay(text: str) -> None:
-    assert ex.rewrite_partition_key(condition(text), "pk", suffixed) == condition(text)
+    assert rewrite.rewrite_partition_key(condition(text), "pk", suffixed) == condition(text)
 
 
 def test_a_value_of_another_expression_stays() -> None:
     params = condition("pk = :a", UpdateExpression="SET x = :a", ExpressionAttributeValues={":a": V[":a"]})
-    rewritten = ex.rewrite_partition_key(params, "pk", suffixed)
+    rewritten = rewrite.rewrite_partition_key(params, "pk", suffixed)
     assert rewritten["ExpressionAttributeValues"] == {":a": V[":a"], ":shardkit_v0": {"S": "a.7"}}
 
 
 def test_no_condition_is_no_change() -> None:
-    assert ex.rewrite_partition_key({"Item": {}}, "pk", suffixed) == {"Item": {}}
+    assert rewrite.rewrite_partition_key({"Item": {}}, "pk", suffixed) == {"Item": {}}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_no_condition_is_no_change() -> None:
 )
 def test_other_uses_are_refused(text: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match="suffix, which changes"):
-        ex.rewrite_partition_key(condition(text), "pk", suffixed)
+        rewrite.rewrite_partition_key(condition(text), "pk", suffixed)
 
 
 @pytest.mark.parametrize(
@@ -121,14 +121,14 @@ def test_other_uses_are_refused(text: str) -> None:
 def test_legacy_conditions(expected: dict[str, Any], rewritten: dict[str, Any]) -> None:
     other = {"Value": {"S": "a"}}
     params = {"Expected": {"pk": expected, "x": other}}
-    assert ex.rewrite_partition_key(params, "pk", suffixed) == {"Expected": {"pk": rewritten, "x": other}}
-    assert ex.rewrite_partition_key({"Expected": {"x": other}}, "pk", suffixed) == {"Expected": {"x": other}}
+    assert rewrite.rewrite_partition_key(params, "pk", suffixed) == {"Expected": {"pk": rewritten, "x": other}}
+    assert rewrite.rewrite_partition_key({"Expected": {"x": other}}, "pk", suffixed) == {"Expected": {"x": other}}
 
 
 def test_other_legacy_conditions_are_refused() -> None:
     params = {"Expected": {"pk": {"ComparisonOperator": "BEGINS_WITH", "AttributeValueList": [{"S": "a"}]}}}
     with pytest.raises(UnsupportedExpressionError, match="suffix, which changes"):
-        ex.rewrite_partition_key(params, "pk", suffixed)
+        rewrite.rewrite_partition_key(params, "pk", suffixed)
 
 
 # --- refuse_partition_key
@@ -138,7 +138,7 @@ def test_other_legacy_conditions_are_refused() -> None:
     "text", [None, "x = :a", "attribute_exists(pk) AND info.pk = :a AND pk.x = :a", "NOT attribute_type(#p, :a)"]
 )
 def test_filters_may_ask_for_presence(text: str | None) -> None:
-    ex.refuse_partition_key(
+    rewrite.refuse_partition_key(
         {"FilterExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}, "pk", "FilterExpression"
     )
 
@@ -147,27 +147,27 @@ def test_filters_may_ask_for_presence(text: str | None) -> None:
 def test_filters_may_not_compare(text: str) -> None:
     params = {"FilterExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}
     with pytest.raises(UnsupportedExpressionError, match="query the logical key"):
-        ex.refuse_partition_key(params, "pk", "FilterExpression")
+        rewrite.refuse_partition_key(params, "pk", "FilterExpression")
 
 
 @pytest.mark.parametrize("parameter", ["ScanFilter", "QueryFilter"])
 def test_legacy_filters(parameter: str) -> None:
-    ex.refuse_partition_key({}, "pk", parameter)
-    ex.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "NULL"}, "x": {}}}, "pk", parameter)
+    rewrite.refuse_partition_key({}, "pk", parameter)
+    rewrite.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "NULL"}, "x": {}}}, "pk", parameter)
     with pytest.raises(UnsupportedExpressionError, match="query the logical key"):
-        ex.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "EQ"}}}, "pk", parameter)
+        rewrite.refuse_partition_key({parameter: {"pk": {"ComparisonOperator": "EQ"}}}, "pk", parameter)
 
 
 def test_updates_may_not_touch_the_partition_key() -> None:
-    ex.refuse_partition_key({"UpdateExpression": "SET x = :a, info.pk = :b REMOVE y"}, "pk", "UpdateExpression")
-    ex.refuse_partition_key({"UpdateExpression": "SET x = :a"}, "SET", "UpdateExpression")
-    ex.refuse_partition_key({}, "pk", "AttributeUpdates")
-    ex.refuse_partition_key({"AttributeUpdates": {"x": {}}}, "pk", "AttributeUpdates")
+    rewrite.refuse_partition_key({"UpdateExpression": "SET x = :a, info.pk = :b REMOVE y"}, "pk", "UpdateExpression")
+    rewrite.refuse_partition_key({"UpdateExpression": "SET x = :a"}, "SET", "UpdateExpression")
+    rewrite.refuse_partition_key({}, "pk", "AttributeUpdates")
+    rewrite.refuse_partition_key({"AttributeUpdates": {"x": {}}}, "pk", "AttributeUpdates")
     for text in ("SET pk = :a", "SET x = pk", "SET x = if_not_exists(pk, :a)", "REMOVE pk.x"):
         with pytest.raises(UnsupportedExpressionError, match="cannot be updated"):
-            ex.refuse_partition_key({"UpdateExpression": text}, "pk", "UpdateExpression")
+            rewrite.refuse_partition_key({"UpdateExpression": text}, "pk", "UpdateExpression")
     with pytest.raises(UnsupportedExpressionError, match="cannot be updated"):
-        ex.refuse_partition_key({"AttributeUpdates": {"pk": {}}}, "pk", "AttributeUpdates")
+        rewrite.refuse_partition_key({"AttributeUpdates": {"pk": {}}}, "pk", "AttributeUpdates")
 
 
 # --- updated_attributes
@@ -187,12 +187,12 @@ def test_updates_may_not_touch_the_partition_key() -> None:
 )
 def test_updated_attributes(text: str, names: str) -> None:
     params = {"UpdateExpression": text, "ExpressionAttributeNames": {"#p": "pk"}}
-    assert ex.updated_attributes(params) == set(names.split())
+    assert rewrite.updated_attributes(params) == set(names.split())
 
 
 def test_legacy_updated_attributes() -> None:
-    assert ex.updated_attributes({"AttributeUpdates": {"a": {}, "b": {}}}) == {"a", "b"}
-    assert ex.updated_attributes({}) == frozenset()
+    assert rewrite.updated_attributes({"AttributeUpdates": {"a": {}, "b": {}}}) == {"a", "b"}
+    assert rewrite.updated_attributes({}) == frozenset()
 
 
 # --- projections
@@ -201,7 +201,7 @@ def test_legacy_updated_attributes() -> None:
 def test_a_projection_gets_the_missing_keys() -> None:
     params = {"ProjectionExpression": "a, #p", "ExpressionAttributeNames": {"#p": "pk", "#shardkit_p0": "z"}}
     before = copy.deepcopy(params)
-    assert ex.project(params, ["pk", "sk", "sk", "t"]) == (
+    assert rewrite.project(params, ["pk", "sk", "sk", "t"]) == (
         {
             "ProjectionExpression": "a, #p, #shardkit_p1, #shardkit_p2",
             "ExpressionAttributeNames": {"#p": "pk", "#shardkit_p0": "z", "#shardkit_p1": "sk", "#shardkit_p2": "t"},
@@ -212,12 +212,12 @@ def test_a_projection_gets_the_missing_keys() -> None:
 
 
 def test_projections_that_need_nothing() -> None:
-    assert ex.project({"Limit": 1}, ["pk"]) == ({"Limit": 1}, frozenset())
-    assert ex.project({"ProjectionExpression": "pk"}, ["pk"]) == ({"ProjectionExpression": "pk"}, frozenset())
+    assert rewrite.project({"Limit": 1}, ["pk"]) == ({"Limit": 1}, frozenset())
+    assert rewrite.project({"ProjectionExpression": "pk"}, ["pk"]) == ({"ProjectionExpression": "pk"}, frozenset())
 
 
 def test_legacy_projection() -> None:
-    assert ex.project({"AttributesToGet": ["a", "pk"]}, ["pk", "sk"]) == (
+    assert rewrite.project({"AttributesToGet": ["a", "pk"]}, ["pk", "sk"]) == (
         {"AttributesToGet": ["a", "pk", "sk"]},
         frozenset({"sk"}),
     )
@@ -225,21 +225,21 @@ def test_legacy_projection() -> None:
 
 def test_a_path_below_a_key_is_refused() -> None:
     with pytest.raises(UnsupportedExpressionError, match="nothing below it"):
-        ex.project({"ProjectionExpression": "a.b, pk.x"}, ["pk"])
+        rewrite.project({"ProjectionExpression": "a.b, pk.x"}, ["pk"])
 
 
 def test_counts_read_keys_only() -> None:
-    assert ex.keys_only({"Select": "COUNT", "FilterExpression": "a = b"}, ["pk", "sk", "pk"]) == {
+    assert rewrite.keys_only({"Select": "COUNT", "FilterExpression": "a = b"}, ["pk", "sk", "pk"]) == {
         "FilterExpression": "a = b",
         "ProjectionExpression": "#shardkit_p0, #shardkit_p1",
         "ExpressionAttributeNames": {"#shardkit_p0": "pk", "#shardkit_p1": "sk"},
     }
-    assert ex.keys_only({"Select": "COUNT", "KeyConditions": {}}, ["pk"]) == {
+    assert rewrite.keys_only({"Select": "COUNT", "KeyConditions": {}}, ["pk"]) == {
         "KeyConditions": {},
         "AttributesToGet": ["pk"],
     }
     for wrong in ({"Select": "COUNT", "ProjectionExpression": "a"}, {"Select": "COUNT", "AttributesToGet": ["a"]}):
-        assert ex.keys_only(wrong, ["pk"]) == wrong
+        assert rewrite.keys_only(wrong, ["pk"]) == wrong
 
 
 # --- and_condition
@@ -256,7 +256,7 @@ def test_counts_read_keys_only() -> None:
 )
 def test_conditions_are_added(own: str | None, extra: str, both: str) -> None:
     params = {} if own is None else {"ConditionExpression": own}
-    assert ex.and_condition(params, extra) == {"ConditionExpression": both}
+    assert rewrite.and_condition(params, extra) == {"ConditionExpression": both}
 
 
 def test_added_placeholders_give_way_to_the_callers() -> None:
@@ -267,7 +267,7 @@ def test_added_placeholders_give_way_to_the_callers() -> None:
     }
     before = copy.deepcopy(params)
     names = {"#k": "ours", "#same": "s", "#free": "f", "#new": "n"}
-    assert ex.and_condition(
+    assert rewrite.and_condition(
         params, "#k = :a AND #same = #free AND #new = :b", names, {":a": {"S": "z"}, ":b": {"S": "b"}}
     ) == {
         "ConditionExpression": "#k = :a AND #free = :b AND #k_0 = :a_0 AND #same = #free_0 AND #new = :b",
@@ -280,4 +280,4 @@ def test_added_placeholders_give_way_to_the_callers() -> None:
 @pytest.mark.parametrize("parameter", ["Expected", "AttributeUpdates"])
 def test_conditions_do_not_mix_with_legacy_parameters(parameter: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match=parameter):
-        ex.and_condition({parameter: {"x": {}}}, "attribute_exists(pk)")
+        rewrite.and_condition({parameter: {"x": {}}}, "attribute_exists(pk)")
