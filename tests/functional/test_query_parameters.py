@@ -106,17 +106,17 @@ class Refusal:
 
 
 REFUSALS = [
-    Refusal("TableName", {**OBJECTS, "TableName": "another"}, ConfigurationError, "leave it out"),
+    Refusal("TableName", {**OBJECTS, "TableName": "another"}, ConfigurationError, "is not this sharded table"),
     Refusal(
         "FilterExpression", {**OBJECTS, "FilterExpression": Attr("pk").eq("day")}, UnsupportedExpressionError, "'pk'"
     ),
     Refusal("QueryFilter", {**LEGACY, "QueryFilter": equals(pk="day")}, UnsupportedExpressionError, "'pk'"),
     Refusal("ExclusiveStartKey", {**OBJECTS, "ExclusiveStartKey": {"pk": "day"}}, CursorError, "LastEvaluatedKey"),
-    Refusal("ExclusiveStartKey", {**OBJECTS, "ExclusiveStartKey": {"pk": "other", "sk": 1}}, CursorError, "is not of"),
+    Refusal("ExclusiveStartKey", {**OBJECTS, "ExclusiveStartKey": {"pk": "other", "sk": 1}}, CursorError, "not a key"),
     Refusal("Limit", {**OBJECTS, "Limit": 0}, ConfigurationError, "must be an integer >= 1"),
     Refusal("IndexName", {"IndexName": "city-pk", "KeyConditionExpression": CITY}, UnsupportedExpressionError, "order"),
     Refusal("KeyConditionExpression", {"KeyConditionExpression": Key("sk").eq(1)}, UnsupportedExpressionError, "'pk'"),
-    Refusal("NotYetInvented", {**OBJECTS, "NotYetInvented": True}, UnsupportedParameterError, "does not know"),
+    Refusal("NotYetInvented", {**OBJECTS, "NotYetInvented": True}, UnsupportedParameterError, "not a parameter"),
 ]
 
 
