@@ -140,7 +140,7 @@ class KeyUniformity:
     ) -> None:
         self.attributes = tuple(attributes)
         if max_keys < 1:
-            raise ConfigurationError(f"max_keys={max_keys} counts no key; give at least 1")
+            raise ConfigurationError(f"max_keys: must be an integer >= 1, got {max_keys}")
         self._max_keys = max_keys
         self._looks_at_values = times is None
         self._times = list(range(len(self.attributes))) if times is None else [self._place(name) for name in times]

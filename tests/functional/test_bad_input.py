@@ -105,11 +105,11 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "an item that is none": (lambda orders: orders.put_item(Item=[("Date", "x")]), InvalidKeyError, "list"),
     "a text that is none": (lambda orders: orders.scan(IndexName="\ud800"), InvalidValueError, "UTF-8"),
     "no item at all": (lambda orders: orders.put_item(Item=None), InvalidKeyError, "None"),
-    "an item without a key": (lambda orders: orders.put_item(Item={"Date": "x"}), InvalidKeyError, "'OrderId'"),
+    "an item without a key": (lambda orders: orders.put_item(Item={"Date": "x"}), InvalidKeyError, "OrderId: missing"),
     "an empty key": (lambda orders: orders.put_item(Item={**KEY, "Date": ""}), InvalidKeyError, "empty"),
     "a key of the wrong type": (lambda orders: orders.put_item(Item={**KEY, "OrderId": 5}), InvalidKeyError, "type N"),
     "a key that is a list": (lambda orders: orders.get_item(Key={**KEY, "Date": ["x"]}), InvalidKeyError, "type L"),
-    "half a key": (lambda orders: orders.delete_item(Key={"OrderId": "A17"}), InvalidKeyError, "'Date'"),
+    "half a key": (lambda orders: orders.delete_item(Key={"OrderId": "A17"}), InvalidKeyError, "Date: missing"),
     "a float": (lambda orders: orders.put_item(Item={**KEY, "Amount": 1.5}), InvalidValueError, "'Amount' is 1.5"),
     "a nested float": (lambda orders: orders.put_item(Item={**KEY, "A": [{"b": 0.1}]}), InvalidValueError, "Decimal"),
     "a number too long": (
@@ -244,14 +244,14 @@ LEGACY = {"Date": {"AttributeValueList": ["2014-07-09"], "ComparisonOperator": "
 @pytest.mark.parametrize(
     ("name", "wrong", "said"),
     [
-        ("AttributesToGet", 5, "AttributesToGet is a int: 5; give a list of names"),
-        ("ExpressionAttributeNames", ["#d"], "ExpressionAttributeNames is a list"),
-        ("ExpressionAttributeValues", 1, "ExpressionAttributeValues is a int"),
-        ("IndexName", ["ByTotal"], "IndexName is a list"),
-        ("KeyConditions", {"Date": None}, r"KeyConditions\['Date'\] is a NoneType"),
-        ("KeyConditions", {"Date": {"AttributeValueList": 1}}, r"\['AttributeValueList'\] is a int"),
-        ("QueryFilter", 1, "QueryFilter is a int"),
-        ("QueryFilter", {"Date": "x"}, r"QueryFilter\['Date'\] is a str"),
+        ("AttributesToGet", 5, "AttributesToGet: must be a list of names, got int: 5"),
+        ("ExpressionAttributeNames", ["#d"], "ExpressionAttributeNames: must be a dict of placeholders, got list"),
+        ("ExpressionAttributeValues", 1, "ExpressionAttributeValues: must be a dict of placeholders, got int"),
+        ("IndexName", ["ByTotal"], "IndexName: must be a str, got list"),
+        ("KeyConditions", {"Date": None}, r"KeyConditions\['Date'\]: must be a dict, got NoneType"),
+        ("KeyConditions", {"Date": {"AttributeValueList": 1}}, r"\['AttributeValueList'\]: must be a list, got int"),
+        ("QueryFilter", 1, "QueryFilter: must be a dict of conditions by attribute, got int"),
+        ("QueryFilter", {"Date": "x"}, r"QueryFilter\['Date'\]: must be a dict, got str"),
     ],
 )
 def test_a_parameter_of_another_type(orders: ShardedTable, table: Table, name: str, wrong: Any, said: str) -> None:

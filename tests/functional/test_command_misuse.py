@@ -233,7 +233,10 @@ def test_files_that_are_no_scenario(path: str, says: str) -> None:
         ),
         (scenario("sharding", shards="HUGE"), "shards=<int of 1329 bits>"),
         (scenario("items", source='"a\\u0000b"').replace("size =", "#").replace("keys =", "#"), "a\\x00b"),
-        (scenario("items", source='"empty.toml"').replace("size =", "#").replace("keys =", "#"), "give the format"),
+        (
+            scenario("items", source='"empty.toml"').replace("size =", "#").replace("keys =", "#"),
+            "format: cannot be told from the names",
+        ),
     ],
 )
 def test_scenarios(text: str, says: str, folder: Path) -> None:

@@ -260,11 +260,11 @@ UNKNOWN_READS: dict[str, tuple[Any, str]] = {
     "an attribute with a default": (lambda item: item.get("Customer", item["OrderId"]), "Customer"),
     "an attribute that may be there": (lambda item: item["OrderId"] + str("Customer" in item), "Customer"),
     "an attribute that must be there": (lambda item: item["Customer"], "Customer"),
-    "all values": (whole, "all of the item"),
-    "how many there are": (len, "all of the item"),
-    "a copy": (lambda item: dict(item)["OrderId"], "all of the item"),
-    "another copy": (lambda item: deepcopy(item)["OrderId"], "all of the item"),
-    "its text": (str, "all of the item"),
+    "all values": (whole, "the whole item"),
+    "how many there are": (len, "the whole item"),
+    "a copy": (lambda item: dict(item)["OrderId"], "the whole item"),
+    "another copy": (lambda item: deepcopy(item)["OrderId"], "the whole item"),
+    "its text": (str, "the whole item"),
     "whether it is a dict": (lambda item: item.copy()["OrderId"], "copy"),
 }
 

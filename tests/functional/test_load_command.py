@@ -434,7 +434,7 @@ def test_dry_run_counts_indexes(resource: DynamoDBServiceResource, folder: Path)
     assert "20 of the local index by-total" in shown
     assert "25 of the global index by-customer" in shown
     assert "at 50 write units per second, for which index by-customer takes longest: 5.0 s" in shown
-    assert "'Customer'" in shown
+    assert "Customer: " in shown
     assert resource.Table("Orders").scan()["Count"] == 0
 
 

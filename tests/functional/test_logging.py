@@ -53,7 +53,7 @@ def test_a_fan_out_s_throttles_and_retries(orders: ShardedTable, caplog: pytest.
     records = logged(caplog)
     assert [level for level, _ in records] == [logging.DEBUG] * 2
     for _, said in records:
-        assert said.startswith(f"Query on table {orders.name}, shard 2: ThrottlingException; asked again in 0.")
+        assert said.startswith(f"Query on table {orders.name}, shard 2: ThrottlingException; retry in 0.")
         assert SECRET not in said
 
 
@@ -79,7 +79,7 @@ def test_keys_that_are_asked_for_again(orders: ShardedTable, caplog: pytest.LogC
         orders.batch_get_items([{"pk": SECRET, "sk": "1"}, {"pk": SECRET, "sk": "2"}])
     ((level, said),) = logged(caplog)
     assert level == logging.DEBUG
-    assert said.startswith(f"BatchGetItem on table {orders.name}, 2 keys: ThrottlingException; asked again in 0.")
+    assert said.startswith(f"BatchGetItem on table {orders.name}, 2 keys: ThrottlingException; retry in 0.")
 
 
 def test_nothing_is_said_where_all_goes_well(orders: ShardedTable, caplog: pytest.LogCaptureFixture) -> None:

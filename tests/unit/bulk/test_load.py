@@ -179,8 +179,8 @@ class NoMapping:
 @pytest.mark.parametrize(
     ("item", "kind", "says"),
     [
-        ({"sk": "1"}, InvalidKeyError, "no 'pk'"),
-        ({"pk": "U1"}, InvalidKeyError, "no 'sk'"),
+        ({"sk": "1"}, InvalidKeyError, "pk: missing"),
+        ({"pk": "U1"}, InvalidKeyError, "sk: missing"),
         ({"pk": "", "sk": "1"}, InvalidKeyError, "empty"),
         ({"pk": 1, "sk": "1"}, InvalidKeyError, "must be a string"),
         ({"pk": "U1", "sk": b"1"}, InvalidKeyError, "must be a string"),

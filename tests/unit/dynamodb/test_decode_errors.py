@@ -82,7 +82,7 @@ def test_a_known_key_is_checked_like_a_new_one() -> None:
 
 @pytest.mark.parametrize("content", ["", b"", Binary(b"")])
 def test_an_empty_binary_key(content: Any) -> None:
-    with pytest.raises(InvalidKeyError, match="is empty"):
+    with pytest.raises(InvalidKeyError, match="pk: empty"):
         table(STRATEGIES[2]).key_of({"pk": {"B": content}})
 
 
