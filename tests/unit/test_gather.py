@@ -380,6 +380,22 @@ class TestStreams:
             rows.take()
         assert sort_keys(page_of(table, rows.last_evaluated_key))[0] == 3
 
+    def test_rows_that_have_all_been_given_out_have_no_cursor(self) -> None:
+        """As long as it is not known that nothing follows, there is one."""
+        table = filled(items=3)
+        rows = Rows(return_shards=False, max_items=None)
+        rows.plan = plan(table)
+        stream, carrier = stream_machine(rows.plan), Carrier(table)
+        rows.add(carrier.run(stream))
+        assert [rows.take()["sk"] for _ in range(3)] == [0, 1, 2]
+        assert rows.wanting
+        assert rows.last_evaluated_key is not None
+        rows.add(carrier.run(stream))
+        assert not rows.wanting
+        assert rows.last_evaluated_key is None
+        with pytest.raises(StopIteration):
+            rows.take()
+
 
 def test_done_is_given_again() -> None:
     """A page that is done stays done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from shardkit import stable_hash
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
-from shardkit.partitions.heat import COLUMNS
+from shardkit.partitions.heat import COLUMNS, PartitionHeat
 from shardkit.partitions.model import HASHES, Partitions, hash_of
+from shardkit.partitions.partition import Partition
 
 TICK = 0.1  # seconds
 
@@ -295,6 +297,19 @@ def test_a_partition_is_split_for_heat_when_it_was_full_for_so_long() -> None:
     fill(135.0, 1)
     assert len(partitions) == 2
     assert_whole(partitions)
+
+
+def test_a_partition_is_split_by_what_it_took_since_it_was_full() -> None:
+    """Not by what made it full an hour ago."""
+    partition = Partition(0, Fraction(1), {}, PartitionHeat(0))
+    partition.see(7, 100)
+    assert partition.heat_split() is None, "it is not full"
+    for now, hashes in ((0.0, (100, 200)), (3600.0, (1000, 3000))):
+        assert partition.full_for(now) == 0
+        for hashed in hashes:
+            partition.see(hashed, 10 / (now + 1))
+        assert partition.full_for(now + 9) == 9
+        assert partition.heat_split() == sum(hashes) // 2
 
 
 def test_a_partition_that_lacks_only_its_share_is_not_split_for_heat() -> None:

@@ -239,6 +239,22 @@ def test_max_items_reads_its_share() -> None:
     assert service.units <= 12.0
 
 
+def test_with_max_items_nothing_is_asked_for_before_items_are_handed_out() -> None:
+    """The caller may need no more of them."""
+    service = Shards(2, 0)
+    service.stored = {"k.1": numbered(1, range(500)), "k.2": numbered(2, range(500, 1000))}
+    stream = service.stream(max_items=200)
+    first = [stream.next(0.0) for _ in range(2)]
+    for send in first:
+        assert isinstance(send, Send)
+        stream.receive(send, send.answer(service.answers(send)[1]), 0.01)
+    assert isinstance(handed_out := stream.next(0.02), Done)
+    assert 100 <= len(handed_out.value) < 200
+    again = stream.next(0.03)
+    assert isinstance(again, Send)
+    assert shard_of(again) == 1
+
+
 def test_max_items_with_a_filter_reads_pages_not_items() -> None:
     """How many items a filter lets through is not known: pages grow as without ``max_items``."""
     table = ModelTable(many(4))
