@@ -11,11 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit import stable_hash
+from shardkit.capacity.bucket import TokenBucket
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
+from shardkit.partitions.adaptive import Adaptation
 from shardkit.partitions.heat import COLUMNS, PartitionHeat
 from shardkit.partitions.model import HASHES, Partitions, hash_of
-from shardkit.partitions.partition import Partition
+from shardkit.partitions.partition import Partition, Served
 
 TICK = 0.1  # seconds
 
@@ -420,6 +422,21 @@ def test_a_new_on_demand_table_has_four_partitions() -> None:
 
 
 # Several calls at once.
+
+
+def test_what_a_partition_pays_is_taken_of_its_limit_and_of_its_share_or_of_neither() -> None:
+    served = Served(
+        TokenBucket(1000, burst=1000, balance=500, now=0.0),
+        TokenBucket(100, burst=600, balance=600, now=0.0),
+        Adaptation(None),
+    )
+    assert served.share is not None
+    assert not served.pays(550, 0.0)
+    assert not served.pays(601, 0.0)
+    assert (served.limit.spare(0.0), served.share.spare(0.0)) == (500, 600)
+    assert served.pays(450, 0.0)
+    assert (served.limit.spare(0.0), served.share.spare(0.0)) == (50, 150)
+
 
 WANTED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 25, 400, 1500])), max_size=30)
 
