@@ -352,6 +352,7 @@ def test_what_is_refused_nowhere_is_not_held_back() -> None:
     pace = LearntPace()
     pace.sent(10, 0.0)
     pace.settled(10, 0, 0.6)
+    pace.sent(10, 0.6)
     assert pace.ready(0.6) <= 0.6
 
 

@@ -205,6 +205,19 @@ def test_what_is_held_stays_below_the_budget(
     assert found == list(range(items))[:max_items]
 
 
+def test_what_is_under_way_counts_until_it_has_come() -> None:
+    """Ten bytes of memory for each over the wire: what one page leaves of the budget is all that others may take."""
+    service = Shards(3, 3000)
+    plan = Plan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 1500})
+    budget = 6_000_000
+    stream = stream_machine(plan, max_buffer_bytes=budget)
+    sends = [stream.next(0.0) for _ in range(3)]
+    limits = [send.params["Limit"] for send in sends if isinstance(send, Send)]
+    assert limits[0] >= 500
+    assert budget - 10 * KB < 10 * KB * sum(limits[:2]) <= budget
+    assert limits[2] == 1, "without one item of every shard nothing goes on"
+
+
 def test_all_shards_are_asked_for_a_page_at_once() -> None:
     """With a connection for each of many shards and sizes learnt, none is asked for one item because of the budget."""
     service = Shards(200, 4000, hot=True)
