@@ -261,6 +261,15 @@ class TestPages:
         assert [asked.shown(entry) for entry in page.items] == [{"keep": True}, {"keep": False}]
         assert sort_keys(page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)) == [2]
 
+    def test_hidden_attributes_of_an_index_that_is_not_fanned_out(self) -> None:
+        """The partition key, which is read with them, is shown without its suffix, or not at all."""
+        table = filled()
+        for projection, shown in (("keep", {"keep": True}), ("pk, keep", {"pk": "k", "keep": True})):
+            params: dict[str, Any] = {"IndexName": "city", "KeyConditionExpression": Key("city").eq("r")}
+            asked = plan(table, ProjectionExpression=projection, Limit=1, **params)
+            page = Carrier(table).run(page_machine(asked))
+            assert [asked.shown(entry) for entry in page.items] == [shown]
+
     def test_consumed_capacity_is_summed(self) -> None:
         """The capacity of every request counts; metadata is the first answer's."""
         page = page_of(filled(), ReturnConsumedCapacity="TOTAL")

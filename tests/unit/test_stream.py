@@ -18,6 +18,7 @@ from shardkit.backoff import backoff_seconds
 from shardkit.capacity.sizes import item_size
 from shardkit.capacity.units import READ_UNIT_BYTES
 from shardkit.machine import Answer, Done, Send, Wait
+from shardkit.operations.fan_out import FanOut
 from shardkit.operations.query import Plan
 from shardkit.operations.shares import ItemSizes
 from shardkit.operations.stream import StreamOfShards
@@ -203,6 +204,10 @@ def test_what_is_held_stays_below_the_budget(
             unknown = first_pages if len(found) < 64 * shards else 0
             assert service.unread_bytes <= max(budget, unknown) + 2 * shards * size
     assert found == list(range(items))[:max_items]
+
+
+def test_the_budget_that_the_documentation_names() -> None:
+    assert FanOut(1).max_buffer_bytes == 64 * 2**20
 
 
 def test_what_is_under_way_counts_until_it_has_come() -> None:
