@@ -237,6 +237,9 @@ def test_more_throughput_doubles_all_partitions_as_often_as_needed(count: int, w
     partitions = Partitions(read_units=0, write_units=1, count=count, burst_seconds=0, adaptive_seconds=None)
     partitions.change_throughput(write_units=count * 1000, now=0.0)
     assert len(partitions) == count
+    reads = Partitions(read_units=0, write_units=0, count=count)
+    reads.change_throughput(read_units=count * 3000, now=0.0)
+    assert len(reads) == count
     partitions.change_throughput(write_units=write_units, now=0.0)
     assert len(partitions) == after
     assert_whole(partitions)

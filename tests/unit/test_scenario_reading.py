@@ -260,6 +260,13 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (scenario(items={"number": None}), "[items] number: it is missing; give the number of items"),
         (scenario(items={"keys": None}), "[items] keys: it is missing; give a table of entries"),
         (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: it is missing; give a"),
+        *(
+            (
+                scenario(items={"keys": {"distribution": "hot", "values": 9, "share": share}}),
+                f"[items.keys] share = {share}: give the share of the hottest value",
+            )
+            for share in (0, 1.1)
+        ),
         (scenario(items={"keys": {"distribution": "normal"}}), "[items.keys] distribution = 'normal': give one of"),
         (
             scenario(items={"keys": {"distribution": "weights", "weights": {"a": 0}}}),
