@@ -263,7 +263,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         *(
             (
                 scenario(items={"keys": {"distribution": "hot", "values": 9, "share": share}}),
-                f"[items.keys] share = {share}: give the share of the hottest value",
+                f"[items.keys] share = {share}: give a number of the share of the hottest value, above 0",
             )
             for share in (0, 1.1)
         ),
