@@ -65,6 +65,7 @@ def test_even_keys_and_one_key() -> None:
     assert (even.entropy, even.effective_keys, even.evenness, even.distinct) == (3.0, 8.0, 1.0, 8)
     one = counted("a", "a")
     assert (one.entropy, one.effective_keys, one.evenness, one.write_share) == (0.0, 1.0, 1.0, 1.0)
+    assert {counted(*["a"] * count).entropy for count in (10, 48, 89)} == {0.0}, "their logarithms are rounded"
 
 
 def test_numbers_that_are_equal_are_one_key() -> None:

@@ -61,6 +61,12 @@ def test_attribute_sizes_of_a_subclass_and_of_what_no_item_can_hold() -> None:
         attribute_sizes(wrong)
 
 
+def test_percentiles_of_many_items() -> None:
+    profile = profile_of(*({"a": "x" * (number - 1)} for number in range(1, 1001)))
+    wanted = {1: 10, 10: 100, 50: 500, 99: 990, 100: 1000}
+    assert profile.sizes(tuple(wanted)).percentiles == wanted
+
+
 @given(st.lists(items, min_size=1, max_size=30))
 def test_as_counted_one_by_one(many: list[dict[str, Any]]) -> None:
     profile = profile_of(*many)

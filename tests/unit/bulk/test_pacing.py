@@ -65,6 +65,16 @@ def test_a_debt_is_forgiven_beyond_its_seconds() -> None:
     assert bucket.ready(0.5) == 0.5
 
 
+@pytest.mark.parametrize("rate", [0.7, 3, 10, 1000 / 3])
+def test_a_debt_that_is_only_rounding_is_none(rate: float) -> None:
+    """When it has flowed back what was taken, the next may go at that very time."""
+    for number in range(1, 500):
+        bucket = TokenBucket(rate)
+        bucket.take(rate * number / 100, 0.1)
+        now = 0.1 + number / 100
+        assert bucket.ready(now) == now
+
+
 def test_what_is_given_back_can_be_taken() -> None:
     """A debt that was an estimate too high is forgiven, but never more than the burst is kept."""
     bucket = TokenBucket(10, burst=5)
@@ -335,6 +345,15 @@ def test_after_nothing_was_taken_for_long_it_is_soon_as_fast_as_before() -> None
     assert refusing(pace, 10_000, seconds=60, begin=5, whole=1.0) < 1000
     refusing(pace, 10_000, seconds=6, begin=65)
     assert refusing(pace, 10_000, seconds=10, begin=71) > 10_000
+
+
+def test_what_is_refused_nowhere_is_not_held_back() -> None:
+    """However few units it was."""
+    pace = LearntPace()
+    pace.sent(10, 0.0)
+    pace.settled(10, 0, 0.6)
+    pace.sent(10, 0.6)
+    assert pace.ready(0.6) <= 0.6
 
 
 def test_few_refusals_hold_nothing_back() -> None:

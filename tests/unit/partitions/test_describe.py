@@ -28,6 +28,12 @@ def table(**described: Any) -> ThroughputEstimate:
     return estimate_table({"TableName": "Orders", "ItemCount": 7, **described}).table
 
 
+@pytest.mark.parametrize("name", ["ReadUnitsPerSecond", "WriteUnitsPerSecond"])
+def test_warm_throughput_of_one_side_is_not_enough_to_say(name: str) -> None:
+    found = table(BillingModeSummary={"BillingMode": "PAY_PER_REQUEST"}, WarmThroughput={name: 12_000})
+    assert "the description has no warm throughput" in str(found)
+
+
 def test_provisioned() -> None:
     found = table(**provisioned(5000, 2000))
     assert (found.billing_mode, found.partitions, found.items) == ("PROVISIONED", 4, 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardkit import stable_hash
+from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
 from shardkit.partitions.model import HASHES, Partitions, hash_of
-from shardkit.partitions.partition import COLUMNS
+from shardkit.partitions.partition import COLUMNS, Adaptation, Partition, PartitionHeat, Served
 from shardkit.partitions.rules import TablePartitions
 
 TICK = 0.1  # seconds
@@ -307,6 +309,19 @@ def test_a_partition_is_split_for_heat_when_it_was_full_for_so_long() -> None:
     assert_whole(partitions)
 
 
+def test_a_partition_is_split_by_what_it_took_since_it_was_full() -> None:
+    """Not by what made it full an hour ago."""
+    partition = Partition(0, Fraction(1), {}, PartitionHeat(0))
+    partition.see(7, 100)
+    assert partition.heat_split() is None, "it is not full"
+    for now, hashes in ((0.0, (100, 200)), (3600.0, (1000, 3000))):
+        assert partition.full_for(now) == 0
+        for hashed in hashes:
+            partition.see(hashed, 10 / (now + 1))
+        assert partition.full_for(now + 9) == 9
+        assert partition.heat_split() == sum(hashes) // 2
+
+
 def test_a_partition_that_lacks_only_its_share_is_not_split_for_heat() -> None:
     """Of the table's throughput: two halves would have no more."""
     partitions = Partitions(
@@ -416,6 +431,21 @@ def test_a_new_on_demand_table_has_four_partitions() -> None:
 
 
 # Several calls at once.
+
+
+def test_what_a_partition_pays_is_taken_of_its_limit_and_of_its_share_or_of_neither() -> None:
+    served = Served(
+        TokenBucket(1000, burst=1000, balance=500, now=0.0),
+        TokenBucket(100, burst=600, balance=600, now=0.0),
+        Adaptation(None),
+    )
+    assert served.share is not None
+    assert not served.pays(550, 0.0)
+    assert not served.pays(601, 0.0)
+    assert (served.limit.spare(0.0), served.share.spare(0.0)) == (500, 600)
+    assert served.pays(450, 0.0)
+    assert (served.limit.spare(0.0), served.share.spare(0.0)) == (50, 150)
+
 
 WANTED = st.lists(st.tuples(st.integers(0, 40), st.sampled_from([1, 2, 25, 400, 1500])), max_size=30)
 

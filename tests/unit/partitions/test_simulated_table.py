@@ -359,6 +359,9 @@ def test_the_description_makes_the_partitions() -> None:
         assert len(table.partitions) == 4
     with pytest.raises(ConfigurationError, match="ProvisionedThroughput"):
         a_table(on_demand)
+    for half in ("ReadCapacityUnits", "WriteCapacityUnits"):
+        with pytest.raises(ConfigurationError, match="no ProvisionedThroughput of read and write units"):
+            a_table({**on_demand, "ProvisionedThroughput": {half: 5}})
     with pytest.raises(ConfigurationError, match="by its description, got 'orders'"):
         SimulatedTable.described("orders")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="by-city"):

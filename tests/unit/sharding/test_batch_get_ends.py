@@ -32,6 +32,18 @@ FAULTS: tuple[Exception, ...] = (
 MOST_STEPS = 5_000
 
 
+@pytest.mark.parametrize(("asked", "units"), [("TOTAL", 1.5), ("INDEXES", 1.5), ("NONE", None), (None, None)])
+def test_what_a_batch_get_consumed_is_the_sum_of_its_requests(asked: str | None, units: float | None) -> None:
+    """Where it is asked for; where a meter asked for itself, it is not the caller's."""
+    sharding = many(SHARDS)
+    places: list[Lookup] = [(to_wire_item({"pk": "k", "sk": number}), 1 + number) for number in range(250)]
+    options = {} if asked is None else {"ReturnConsumedCapacity": asked}
+    batch = BatchGet(sharding, places, options, lambda: 0.5, FanOut(3))
+    consumed = {"TableName": "orders", "CapacityUnits": 0.5}
+    Timed(lambda _: (0.01, {"Responses": {}, "ConsumedCapacity": [consumed]})).run(batch)
+    assert batch.consumed == (None if units is None else {**consumed, "CapacityUnits": units})
+
+
 class Unsteady(Timed):
     """Answers late, in part, or with an error."""
 

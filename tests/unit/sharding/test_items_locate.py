@@ -98,6 +98,9 @@ def test_a_located_write_ends(
         assert (operation, there) == ("UpdateItem", None)
     assert len(service.stored) <= 1
     assert there is None or service.stored <= {f"k.{there}"}
+    if faulty == 0.0:  # unless the look took too long
+        unknown = operation == "UpdateItem" and there is None
+        assert (failed is None) != unknown
     if failed is None:
         assert service.written == [f"k.{response['Shard']}"]
         assert len(service.stored) == (operation != "DeleteItem")

@@ -252,6 +252,12 @@ def test_counts_read_keys_only() -> None:
         ("a = :a", "x = :b", "a = :a AND x = :b"),
         ("a = :a OR b = :a", "x = :b", "(a = :a OR b = :a) AND x = :b"),
         ("(a = :a or b = :a)", "x = :b OR y = :b", "(a = :a or b = :a) AND (x = :b OR y = :b)"),
+        ("(a = :a) OR (b = :a)", "x = :b", "((a = :a) OR (b = :a)) AND x = :b"),
+        (
+            "((a = :a OR b = :a) AND c = :a) OR d = :a",
+            "x = :b",
+            "(((a = :a OR b = :a) AND c = :a) OR d = :a) AND x = :b",
+        ),
     ],
 )
 def test_conditions_are_added(own: str | None, extra: str, both: str) -> None:

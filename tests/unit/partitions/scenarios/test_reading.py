@@ -263,6 +263,13 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (scenario(items={"number": None}), "[items] number: it is missing; give the number of items"),
         (scenario(items={"keys": None}), "[items] keys: it is missing; give a table of entries"),
         (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: it is missing; give a"),
+        *(
+            (
+                scenario(items={"keys": {"distribution": "hot", "values": 9, "share": share}}),
+                f"[items.keys] share = {share}: give a number of the share of the hottest value, above 0",
+            )
+            for share in (0, 1.1)
+        ),
         (scenario(items={"keys": {"distribution": "normal"}}), "[items.keys] distribution = 'normal': give one of"),
         (
             scenario(items={"keys": {"distribution": "weights", "weights": {"a": 0}}}),
@@ -278,6 +285,9 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ),
         ({**PLAIN, "items": {"source": "a.csv", "size": 5}}, "[items] size = 5: there is no such entry"),
         ({**PLAIN, "items": {"source": "a.csv", "absent": "NA"}}, "[items] absent = 'NA': give a list of texts"),
+        ({**PLAIN, "items": {"source": "a.csv", "absent": []}}, "[items] absent = []: give a list of texts"),
+        ({**PLAIN, "items": {"source": "a.csv", "absent": ["NA", 1]}}, "[items] absent = ['NA', 1]: give a list of"),
+        ({**PLAIN, "items": {"source": "a.csv", "absent": ["NA", ""]}}, "[items] absent = ['NA', '']: give a list of"),
         (scenario(way=[{"name": "a"}, {"name": "a"}]), "[way] name = 'a': several ways are called so"),
         (scenario(way=[{"nome": "a"}]), "[way] 1 nome = 'a': there is no such entry (did you mean name?)"),
         (scenario(way=[{"table": {"sort_key": "X"}}, {}]), "[items] keys = "),

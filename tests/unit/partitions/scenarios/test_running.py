@@ -245,6 +245,17 @@ def test_of_items_with_one_key_a_bulk_load_writes_the_last() -> None:
 READS = {"with": "get_item", "per_second": 10}
 
 
+def test_without_reads_none_are_counted() -> None:
+    outcome = simulated(items={"number": 10}, load={"with": "batch_writer"})
+    assert (outcome.reads, outcome.failed_reads) == (0, 0)
+
+
+def test_what_takes_no_time_is_counted_at_the_rate_of_its_partition() -> None:
+    outcome = simulated(items={"number": 1}, load={"with": "batch_writer"}, latency_seconds=0)
+    assert (outcome.seconds, outcome.written) == (0, 1)
+    assert outcome.busiest[1] == 1000
+
+
 def test_single_reads() -> None:
     outcome = simulated(table={"read_units": 3000}, reads={**READS, "seconds": 5}, sharding={"shards": 7})
     assert (outcome.reads, outcome.requests, outcome.failed_reads) == (50, 50, 0)

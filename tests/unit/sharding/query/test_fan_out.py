@@ -285,6 +285,15 @@ class TestPages:
         rest = page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)
         assert [entry[0] for entry in rest.items] == [2]
 
+    def test_hidden_attributes_of_an_index_that_is_not_fanned_out(self) -> None:
+        """The partition key, which is read with them, is shown without its suffix, or not at all."""
+        table = filled()
+        for projection, shown in (("keep", {"keep": True}), ("pk, keep", {"pk": "k", "keep": True})):
+            params: dict[str, Any] = {"IndexName": "city", "KeyConditionExpression": Key("city").eq("r")}
+            asked = plan(table, ProjectionExpression=projection, Limit=1, **params)
+            page = Shuffled(table).run(page_machine(asked))
+            assert [asked.shown(entry) for entry in page.items] == [shown]
+
     def test_consumed_capacity_is_summed(self) -> None:
         """The capacity of every request counts; metadata is the first answer's."""
         page = page_of(filled(), ReturnConsumedCapacity="TOTAL")
@@ -403,6 +412,20 @@ class TestStreams:
         with pytest.raises(StopIteration):
             rows.take()
         assert sort_keys(page_of(table, rows.last_evaluated_key))[0] == 3
+
+    def test_rows_that_have_all_been_given_out_have_no_cursor(self) -> None:
+        """As long as it is not known that nothing follows, there is one."""
+        table = filled(items=3)
+        rows = Rows(return_shards=False, max_items=None)
+        rows.plan = plan(table)
+        stream, carrier = stream_machine(rows.plan), Shuffled(table)
+        rows.add(carrier.run(stream))
+        assert [rows.take()["sk"] for _ in range(3)] == [0, 1, 2]
+        assert (rows.wanting, rows.last_evaluated_key is None) == (True, False)
+        rows.add(carrier.run(stream))
+        assert (rows.wanting, rows.last_evaluated_key) == (False, None)
+        with pytest.raises(StopIteration):
+            rows.take()
 
 
 def test_done_is_given_again() -> None:

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Done, Send
+from shardkit.core.merge import Merge
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.sharding.query.page import PageOfShards
-from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share, whole_blocks
+from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share, refills, whole_blocks
 from shardkit.sharding.query.plan import Plan
 from tests.support.machines import page_machine
 from tests.support.tables import many
@@ -53,6 +54,26 @@ def test_whole_blocks(items: float, size: int, spread: int) -> None:
     assert asked >= items
     if asked > ceil(items):
         assert ceil(asked * mean / READ_UNIT_BYTES) == ceil(ceil(items) * mean / READ_UNIT_BYTES)
+
+
+def test_what_the_shards_must_bring_before_more_can_be_handed_out() -> None:
+    """Each its part of what is missing, by what it brought, less what is expected of those that hold nothing back."""
+    merge = Merge(3)
+    merge.add(0, [(place, 0, {}) for place in range(10)], (9, 0))
+    merge.add(1, [(place, 1, {}) for place in range(0, 40, 2)], (38, 1))
+    merge.add(2, [(place, 2, {}) for place in range(0, 60, 6)], (54, 2))
+    handed_out = [0, 0, 0]
+    for _, number, _ in merge.release():
+        handed_out[number] += 1
+    assert handed_out == [10, 5, 2]
+    # The first one has been read to the bound. To the second one's end there are 15 + 5 more, and the 10 of 17 that the
+    # first one will bring beside them: 20 / (1 - 10 / 17).
+    assert refills(merge, 30, handed_out) == {0: pytest.approx(30 * 10 / 17)}
+    expected = 20 / (1 - 10 / 17)
+    assert refills(merge, 49, handed_out) == {
+        0: pytest.approx(49 * 10 / 17),
+        1: pytest.approx((49 - expected) * 20 / (17 + expected)),
+    }
 
 
 def test_items_of_one_size_fill_their_blocks() -> None:

@@ -18,6 +18,7 @@ from shardkit.core.backoff import backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
+from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
@@ -208,6 +209,23 @@ def test_what_is_held_stays_below_the_budget(
     assert found == list(range(items))[:max_items]
 
 
+def test_the_budget_that_the_documentation_names() -> None:
+    assert FanOut(1).max_buffer_bytes == 64 * 2**20
+
+
+def test_what_is_under_way_counts_until_it_has_come() -> None:
+    """Ten bytes of memory for each over the wire: what one page leaves of the budget is all that others may take."""
+    service = Shards(3, 3000)
+    plan = Plan.of(service.sharding, {"KeyConditionExpression": K, "Limit": 1500})
+    budget = 6_000_000
+    stream = stream_machine(plan, max_buffer_bytes=budget)
+    sends = [stream.next(0.0) for _ in range(3)]
+    limits = [send.params["Limit"] for send in sends if isinstance(send, Send)]
+    assert limits[0] >= 500
+    assert budget - 10 * KB < 10 * KB * sum(limits[:2]) <= budget
+    assert limits[2] == 1, "without one item of every shard nothing goes on"
+
+
 def test_all_shards_are_asked_for_a_page_at_once() -> None:
     """With a connection for each of many shards and sizes learnt, none is asked for one item because of the budget."""
     service = Shards(200, 4000, hot=True)
@@ -240,6 +258,24 @@ def test_max_items_reads_its_share() -> None:
         count += len(entries)
     assert count == 100
     assert service.units <= 12.0
+
+
+def test_with_max_items_nothing_is_asked_for_before_items_are_handed_out() -> None:
+    """The caller may need no more of them."""
+    service = Shards(2, 0)
+    service.stored = {"k.1": numbered(1, range(500)), "k.2": numbered(2, range(500, 1000))}
+    stream = service.stream(max_items=200)
+    first = [stream.next(0.0) for _ in range(2)]
+    for send in first:
+        assert isinstance(send, Send)
+        answer = service.answers(send)[1]
+        assert not isinstance(answer, Exception)
+        stream.receive(send, send.answer(answer), 0.01)
+    assert isinstance(handed_out := stream.next(0.02), Done)
+    assert 100 <= len(handed_out.value) < 200
+    again = stream.next(0.03)
+    assert isinstance(again, Send)
+    assert shard_of(again) == 1
 
 
 def test_max_items_with_a_filter_reads_pages_not_items() -> None:
