@@ -103,7 +103,7 @@ def test_dead_letters(moto_endpoint: str, table: Any, tmp_path: Path) -> None:
     assert (report.written, report.failed) == (60, 1)
     (letter,) = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert letter["place"] == 30
-    assert "no 'OrderId'" in letter["reason"]
+    assert "OrderId: missing" in letter["reason"]
     letter["Item"]["OrderId"] = {"S": "B1"}
     path.write_text(json.dumps(letter) + "\n", "utf-8")
     load(moto_endpoint, table, open_source(str(path), format="dynamodb"))
