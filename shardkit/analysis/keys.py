@@ -16,8 +16,6 @@ from shardkit.core.heavy_hitters import HeavyHitters
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
 
-__all__ = ["KEY_BYTES", "MAX_KEYS", "Candidate", "Key", "KeyUniformity", "KeyUsage", "Uniformity"]
-
 MAX_KEYS = 100_000
 """Distinct keys that are counted one by one."""
 

@@ -10,18 +10,6 @@ from dataclasses import dataclass, replace
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.errors import ConfigurationError
 
-__all__ = [
-    "HEADROOM",
-    "MOST_SHARDS",
-    "PROBABILITY",
-    "Fit",
-    "ShardsNeeded",
-    "probability_bound",
-    "probability_within",
-    "shards_for",
-    "shards_needed",
-]
-
 
 def probability_within(keys: int, partitions: int, most: int) -> float:
     """Give the probability that no partition gets more than ``most`` of the keys.

@@ -12,8 +12,6 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_size
 from shardkit.dynamodb.values import utf8_size
 from shardkit.errors import ConfigurationError
 
-__all__ = ["NEAR_BYTES", "SHORT_NAME", "AttributeSize", "Distribution", "SizeProfile"]
-
 NEAR_BYTES = ITEM_BYTES * 9 // 10
 """An item that is larger has less than a tenth of its 400 KB left."""
 SHORT_NAME = 2

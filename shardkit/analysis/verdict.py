@@ -9,8 +9,6 @@ from shardkit.analysis.shards import HEADROOM, ShardsNeeded, shards_for
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
-__all__ = ["TABLE_UNITS", "KeyHeat", "Verdict", "check_rate", "judge"]
-
 TABLE_UNITS = 40_000
 """Read units, and write units, a second that a table gets unless AWS was asked for more (Developer Guide, "Quotas")."""
 _WHOLE = 0.995

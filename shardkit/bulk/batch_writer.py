@@ -15,8 +15,6 @@ from shardkit.runtime.drivers import Driver
 if TYPE_CHECKING:
     from shardkit.runtime.runner import Runner
 
-__all__ = ["BatchWriter"]
-
 
 class BatchWriter:
     """What ``ShardedTable.batch_writer()`` returns. Threads may share it."""

@@ -25,8 +25,6 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError
 
-__all__ = ["DeadLetters"]
-
 _BEGINNINGS = (b'{"Item":', b'{"text":')
 
 

@@ -32,8 +32,6 @@ import orjson
 from shardkit.bulk.sources.base import Place
 from shardkit.errors import ConfigurationError, ShardkitError
 
-__all__ = ["Journal", "open_alone", "replace", "write", "writing"]
-
 try:
     import fcntl
 except ImportError:  # Windows

@@ -33,8 +33,6 @@ from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.sharding.layout import Sharding
 
-__all__ = ["LoadOptions", "Loading", "bulk_load", "check_items", "check_options", "streaming_bulk"]
-
 OnError = Literal["raise", "collect"]
 Progress = Callable[[BulkReport], object]
 Path = str | os.PathLike[str]

@@ -40,20 +40,6 @@ from shardkit.dynamodb.service_errors import (
 from shardkit.errors import ConfigurationError, brief
 from shardkit.sharding.layout import Sharding
 
-__all__ = [
-    "MOST_WINDOW",
-    "STALLED_SECONDS",
-    "WINDOW",
-    "Duplicates",
-    "InterruptedLoadError",
-    "Load",
-    "check_choice",
-    "check_load",
-    "interrupted",
-    "log_end",
-    "raise_failures",
-]
-
 WINDOW = 50_000
 """Default number of items that wait to be interleaved: 38 MB of 350-byte orders. On a sorted source with 100 to 200
 items per key it costs 1% of the throughput; a fifth of it costs 5.6% (``benchmarks/window.py``)."""

@@ -8,8 +8,6 @@ from typing import Any
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import CalculatedSuffix, Strategy
 
-__all__ = ["MANY_ITEMS", "MOST_KEYS", "OneShard", "one_shard_advice"]
-
 MANY_ITEMS = 100
 """From so many items of a key on one shard, a load advises."""
 

@@ -23,8 +23,6 @@ from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
 from shardkit.errors import ConfigurationError, brief
 
-__all__ = ["KEY_ITEMS", "KeyPace", "LearntPace", "Reasons", "TablePace", "units_of", "write_rate", "write_throughput"]
-
 KEY_ITEMS = 100
 """Most items of one physical key in flight: four batches. At 10 ms per batch that is 10,000 items per second, ten times
 what a partition accepts, so this limit only affects keys whose partition has been split."""

@@ -15,8 +15,6 @@ from shardkit.bulk.pacing import KeyPace
 from shardkit.bulk.writes import Identity, Write
 from shardkit.core.interleave import Interleave
 
-__all__ = ["BATCH_ITEMS", "Batch", "Departures", "Window"]
-
 BATCH_ITEMS = 25
 """Puts and deletes in one BatchWriteItem (API reference)."""
 

@@ -16,19 +16,6 @@ from shardkit.dynamodb.service_errors import Scope, throttle_reasons
 from shardkit.errors import ShardkitError
 from shardkit.sharding.layout import Sharding
 
-__all__ = [
-    "BulkLoadError",
-    "BulkReport",
-    "BulkResult",
-    "Encoded",
-    "Outcome",
-    "ShardTally",
-    "Tally",
-    "duplicate",
-    "stalled",
-    "too_many",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class BulkReport:

@@ -14,8 +14,6 @@ from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
 
-__all__ = ["Advice", "Skew", "advice_of", "skew_of"]
-
 _SKEWED = 2.0  # times the fair share
 _THROTTLED = "more than it has, because it was throttled, and what it asks for is not known"
 

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = [
-    "Attached",
-    "Attachment",
-    "ClientObserver",
-    "SessionAttachment",
-    "ask_for_units",
-    "events_of_session",
-    "partition_keys_of",
-    "take_units",
-    "target_of",
-]
-
 _ASK = "ReturnConsumedCapacity"
 _READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 

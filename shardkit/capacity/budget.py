@@ -33,8 +33,6 @@ from shardkit.runtime.observers import Call, Holder
 if TYPE_CHECKING:
     from shardkit.capacity.attach import Attached
 
-__all__ = ["BudgetObserver", "CapacityBudget", "Paces"]
-
 _Mode = Literal["wait", "raise"]
 
 

@@ -16,23 +16,6 @@ from shardkit.errors import ShardkitError
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
-__all__ = [
-    "SINGLE",
-    "Alike",
-    "Charge",
-    "KeyUnits",
-    "KeyValue",
-    "Metered",
-    "Shares",
-    "Whole",
-    "WireKey",
-    "charge_of",
-    "keys_of",
-    "reported",
-    "whole_of",
-    "wire_key_of",
-]
-
 KeyValue = object
 """A partition key as a boto3 resource shows it: str, bytes or Decimal."""
 

@@ -31,8 +31,6 @@ from shardkit.runtime.observers import Call
 if TYPE_CHECKING:
     from shardkit.capacity.attach import Attached
 
-__all__ = ["CapacityMeter", "MeterObserver"]
-
 
 class CapacityMeter(Totals):
     """Counts what calls consume, on the client: from their responses where they say, estimated where they don't.

@@ -9,8 +9,6 @@ from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import CapacityBudgetError
 
-__all__ = ["Pace", "Side", "Turn"]
-
 Side = Literal["read", "write"]
 
 _LEARN = 0.25  # how much the last call counts in what the next one of its operation is expected to take

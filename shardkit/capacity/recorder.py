@@ -20,8 +20,6 @@ from shardkit.capacity.usage import part_of
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
-__all__ = ["Backlog", "Charged", "Recorder", "Seen"]
-
 _AT_ONCE = 64
 _log = logging.getLogger("shardkit")
 

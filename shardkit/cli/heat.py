@@ -46,9 +46,6 @@ from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 from shardkit.strategies import CalculatedSuffix
 
-__all__ = ["heat"]
-
-
 LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 
 

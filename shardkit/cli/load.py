@@ -56,8 +56,6 @@ from shardkit.cli.screen import LINE_SECONDS, LIVE_SECONDS, bar, duration, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
 
-__all__ = ["Progress", "load", "show_estimate", "show_plan", "show_report", "to_json"]
-
 # How --help groups the options.
 SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 

@@ -19,8 +19,6 @@ from shardkit.capacity import CapacityEstimator, TableUnits
 from shardkit.dynamodb.encode import sized_to_wire_item
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 
-__all__ = ["Estimate", "estimate"]
-
 _MOST_KEYS = 100_000
 _SHOWN = 20
 

@@ -27,8 +27,6 @@ from shardkit.cli.options import (
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
-__all__ = ["plan"]
-
 LOAD, INDEXES, TABLE = "Load", "Indexes", "Table"  # how --help groups the options
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-__all__ = [
-    "LINE_SECONDS",
-    "LIVE_SECONDS",
-    "CommandProgress",
-    "bar",
-    "clipped",
-    "columns",
-    "drawing",
-    "duration",
-    "percent",
-    "picture",
-    "say",
-    "show_table",
-    "size",
-]
-
-
 _KILO = 1000
 
 _LARGE_SHARE = 0.1

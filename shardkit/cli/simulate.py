@@ -43,9 +43,6 @@ from shardkit.partitions.simulator import draws
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["simulate"]
-
-
 _MOST_BYTES = 1_000_000
 
 

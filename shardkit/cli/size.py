@@ -37,8 +37,6 @@ from shardkit.dynamodb.units import read_units, write_units
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["measure"]
-
 _OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
 _MOST_ATTRIBUTES = 20
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-__all__ = ["ATTEMPTS", "Backoff", "backoff_seconds"]
-
 ATTEMPTS = 10
 """Consecutive failed tries before a request is given up: 13 to 26 seconds with the delays below."""
 

@@ -12,17 +12,6 @@ from typing import Any
 from shardkit.core.hashing import binary
 from shardkit.errors import ConfigurationError, brief
 
-__all__ = [
-    "MOST_CURSORS",
-    "MOST_SIDE_BY_SIDE",
-    "check_count",
-    "check_headroom",
-    "check_key",
-    "check_number",
-    "check_side_by_side",
-    "did_you_mean",
-]
-
 MOST_SIDE_BY_SIDE = 1000
 """Requests that one process may have in flight."""
 MOST_CURSORS = 1000

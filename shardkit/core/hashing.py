@@ -11,8 +11,6 @@ from typing import Any
 
 from shardkit.errors import InvalidKeyError
 
-__all__ = ["code_point_product", "stable_hash"]
-
 _MOST_DIGITS = 1000  # of a number written in full; DynamoDB stores 1E-130 to 9.99E+125
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 

@@ -14,8 +14,6 @@ from typing import Generic, TypeVar
 
 from shardkit.core.checks import check_count
 
-__all__ = ["HeavyHitters", "Held"]
-
 K = TypeVar("K", bound=Hashable)
 
 

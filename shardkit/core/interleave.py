@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Interleave"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-__all__ = ["Answer", "Done", "Machine", "Program", "Response", "Send", "Step", "Steps", "Wait"]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
-__all__ = ["Entry", "Merge", "Place"]
-
 # Any: str, Decimal or bytes; a tuple of these, empty without a sort key. All sort keys of one read have one type.
 Place: TypeAlias = "tuple[Any, int]"
 """(sort key, index of the shard)."""

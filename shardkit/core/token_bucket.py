@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-__all__ = ["TokenBucket"]
-
-
 _NOTHING = 1e-9  # units; less than this is a rounding error
 
 

@@ -12,8 +12,6 @@ import orjson
 
 from shardkit.errors import InvalidValueError, brief
 
-__all__ = ["binary", "binary_text", "encode"]
-
 
 def encode(params: Mapping[str, Any]) -> bytes:
     """Write a request's parameters as the JSON that goes over HTTP; stray bytes become base64 text.

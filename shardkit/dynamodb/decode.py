@@ -10,8 +10,6 @@ from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
 from shardkit.errors import InvalidValueError, brief
 
-__all__ = ["from_wire", "from_wire_item", "from_wire_response", "sized_from_wire_item"]
-
 # Where attribute values stand in responses (botocore's model: every place of shape AttributeValue).
 _RESPONSE_MAPS = ("Item", "Attributes")
 

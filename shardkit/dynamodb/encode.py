@@ -20,8 +20,6 @@ from shardkit.dynamodb.values import (
 )
 from shardkit.errors import InvalidKeyError, InvalidValueError, brief
 
-__all__ = ["sized_to_wire_item", "to_wire_item", "to_wire_params"]
-
 # Where attribute values stand in requests (botocore's model: every place of shape AttributeValue).
 _REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues")
 _ITEMS = ("Item", "Key")

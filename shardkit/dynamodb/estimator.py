@@ -11,8 +11,6 @@ from shardkit.dynamodb.sizes import SizedItem, sized
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError
 
-__all__ = ["CapacityEstimator", "Item", "ItemChange", "TableUnits"]
-
 Item: TypeAlias = Mapping[str, Any]
 """An item in Python values or in wire values."""
 

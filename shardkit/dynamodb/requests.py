@@ -15,21 +15,6 @@ from shardkit.dynamodb.units import read_units, table_name, write_units
 from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ShardkitError
 
-__all__ = [
-    "METERED",
-    "OPERATIONS",
-    "SEARCH",
-    "Access",
-    "Estimate",
-    "Requested",
-    "accesses_of",
-    "equals_of",
-    "estimates_of",
-    "found_items",
-    "tables_of",
-    "writes",
-]
-
 OPERATIONS: Mapping[str, bool | None] = {
     "BatchExecuteStatement": None,
     "BatchGetItem": False,

@@ -11,8 +11,6 @@ from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ConfigurationError
 
-__all__ = ["Index", "KeySchema", "Throughput", "UnitsPerSecond", "indexes_of", "throughput_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeySchema:

@@ -16,25 +16,6 @@ from botocore.exceptions import (
     ProxyConnectionError,
 )
 
-__all__ = [
-    "Kind",
-    "Limit",
-    "Scope",
-    "Throttle",
-    "arn_of",
-    "code_of",
-    "is_fatal",
-    "is_throttle",
-    "is_throttle_code",
-    "is_transient",
-    "retry_after",
-    "scope_of_reasons",
-    "throttle_reasons",
-    "throttle_reasons_in",
-    "throttled_indexes",
-    "throttled_scope",
-]
-
 Scope = Literal["key", "index", "table", "account"]
 """What a throttle is about: one partition key of what was asked, one of a global index that a write goes into as well,
 the table or an index as a whole, or the account."""

@@ -13,8 +13,6 @@ from shardkit.dynamodb.encode import sized_to_wire_item
 from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
 from shardkit.errors import InvalidValueError, brief
 
-__all__ = ["ITEM_BYTES", "STORAGE_OVERHEAD", "SizedItem", "attribute_sizes", "item_size", "sized", "storage_size"]
-
 ITEM_BYTES = 409_600
 """An item's names and values at the most (API reference: 400 KB)."""
 STORAGE_OVERHEAD = 100

@@ -10,20 +10,6 @@ from typing import Any, TypeVar
 
 from shardkit.errors import ConfigurationError
 
-__all__ = [
-    "PARTITION_READ_UNITS",
-    "PARTITION_WRITE_UNITS",
-    "READ_UNIT_BYTES",
-    "WRITE_UNIT_BYTES",
-    "add_consumed",
-    "apportion",
-    "partitions_taken",
-    "read_units",
-    "rounded_up",
-    "table_name",
-    "write_units",
-]
-
 K = TypeVar("K", bound=Hashable)
 
 PARTITION_READ_UNITS = 3000

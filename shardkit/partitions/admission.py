@@ -17,8 +17,6 @@ from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.model import Partitions, hash_of
 
-__all__ = ["Admission", "Demand"]
-
 
 class Demand(NamedTuple):
     """The units that a request takes of the partition of one key, of the table or of an index."""

@@ -18,8 +18,6 @@ from shardkit.partitions.rules import (
 )
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
-__all__ = ["TableEstimate", "ThroughputEstimate", "estimate_table"]
-
 _SPLITS = "Subsequent Allocation of Partitions"
 
 

@@ -11,8 +11,6 @@ from shardkit.analysis.shards import Fit
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.partitions.plan_load import IndexWrites
 
-__all__ = ["KeyLoad"]
-
 PAGE_BYTES = 1024 * 1024  # of a Query
 
 

@@ -35,8 +35,6 @@ from shardkit.dynamodb.values import WireValue
 from shardkit.partitions.partition import LIMITS, Adaptation, Heat, Partition, PartitionHeat, Served, kept
 from shardkit.partitions.rules import BURST_SECONDS, PARTITION_BYTES, initial_partitions
 
-__all__ = ["HASHES", "MOST_PARTITIONS", "Partitions", "hash_of", "hash_of_plain"]
-
 HASHES = 2**64
 """The number of hashes."""
 MOST_PARTITIONS = 1_000_000

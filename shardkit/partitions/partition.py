@@ -11,9 +11,6 @@ from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
 
-__all__ = ["COLUMNS", "LIMITS", "Adaptation", "Heat", "Partition", "PartitionHeat", "Served", "kept"]
-
-
 LIMITS: dict[Kind, float] = {"read": PARTITION_READ_UNITS, "write": PARTITION_WRITE_UNITS}
 """The most units a second that a partition serves."""
 _SECOND = 1.0  # rates are units a second: units not used early in a second can be used later in it

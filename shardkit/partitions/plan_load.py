@@ -17,9 +17,6 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions.rules import TablePartitions, initial_partitions, partitions_for_size
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
-__all__ = ["BulkLoadPlan", "IndexLoad", "IndexWrites", "plan_bulk_load"]
-
-
 _ADJUSTING = "Consider Workload Uniformity When Adjusting Provisioned Throughput"
 
 

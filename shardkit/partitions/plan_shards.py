@@ -15,8 +15,6 @@ from shardkit.partitions.key_load import KeyLoad
 from shardkit.partitions.plan_load import IndexWrites
 from shardkit.partitions.statements import Statement, counted, model, number, percent, rule, show
 
-__all__ = ["Alternative", "FanOut", "ShardPlan", "plan_shards"]
-
 _TIMES = (2, 4, 8)
 
 

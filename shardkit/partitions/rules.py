@@ -13,17 +13,6 @@ from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, rounded_up
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
-__all__ = [
-    "BURST_SECONDS",
-    "PARTITION_BYTES",
-    "PartitionThroughput",
-    "TablePartitions",
-    "initial_partitions",
-    "partitions_by_older_rule",
-    "partitions_for_size",
-    "partitions_stated",
-]
-
 PARTITION_BYTES = 10 * 1000**3
 """Bytes that a partition holds, "approximately 10 GB" (Best Practices for Tables, Subsequent Allocation)."""
 BURST_SECONDS = 300

@@ -19,8 +19,6 @@ from shardkit.partitions.admission import Admission
 from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
 
-__all__ = ["SimulatedTable"]
-
 _EVALUATED = ("FilterExpression", "QueryFilter", "ProjectionExpression", "AttributesToGet", "ConditionExpression")
 _GLOBAL = "GlobalSecondaryIndexes"
 

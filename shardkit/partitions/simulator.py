@@ -19,8 +19,6 @@ from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["SimulatedLoad", "Simulator", "draws"]
-
 T = TypeVar("T")
 
 _OPTIONS: Mapping[str, Any] = {"window": WINDOW, "write_units": None, "duplicates": "last", "max_failures": None}

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["Statement", "counted", "model", "number", "percent", "rule", "show"]
-
 
 @dataclass(frozen=True, slots=True)
 class Statement:

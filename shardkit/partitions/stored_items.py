@@ -12,8 +12,6 @@ from shardkit.dynamodb.sizes import SizedItem, item_size
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.errors import UnsupportedExpressionError
 
-__all__ = ["Page", "StoredItems"]
-
 PAGE_BYTES = 1024 * 1024
 """The most bytes that a Query evaluates, before filter and projection (API reference)."""
 

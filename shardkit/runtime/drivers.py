@@ -18,8 +18,6 @@ from shardkit.core.machine import Answer, Done, Machine, Send, Wait
 from shardkit.runtime.hooks import own_call, prepare, visible
 from shardkit.sharding.layout import Sharding
 
-__all__ = ["AsyncDriver", "Driver", "async_transport", "transport"]
-
 T = TypeVar("T")
 
 _LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the machine is asked again

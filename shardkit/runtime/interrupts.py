@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interruptions"]
-
 
 class Interruptions:
     """A context manager that delays SIGINT, except while ``waiting``.

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
-__all__ = ["Call", "Holder", "Observer", "hold", "holders_of", "show"]
-
 
 @dataclass
 class Call:

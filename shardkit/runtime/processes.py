@@ -46,8 +46,6 @@ from shardkit.runtime.hooks import carried, observe
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Runner
 
-__all__ = ["Connect", "Processes", "alike"]
-
 Connect = Callable[[], Any]
 """Makes the client of one process: a function at the top level of a module, or a ``partial`` of one."""
 

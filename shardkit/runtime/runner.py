@@ -21,19 +21,6 @@ from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, trans
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = [
-    "AsyncRunner",
-    "Clock",
-    "Runner",
-    "Transport",
-    "clock_of",
-    "draw_from",
-    "log_retry",
-    "on_clock",
-    "runner_of",
-    "table_runner",
-]
-
 T = TypeVar("T")
 _log = logging.getLogger("shardkit")
 

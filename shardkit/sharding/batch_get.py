@@ -17,8 +17,6 @@ from shardkit.errors import ShardkitError, ShardQueryError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 
-__all__ = ["BATCH_GET_KEYS", "BatchGet", "Lookup"]
-
 BATCH_GET_KEYS = 100
 """Keys in one BatchGetItem (API reference)."""
 

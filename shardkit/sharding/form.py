@@ -10,8 +10,6 @@ from shardkit.dynamodb.decode import from_wire, from_wire_item, from_wire_respon
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import WireItem
 
-__all__ = ["PYTHON_VALUES", "WIRE_VALUES", "Form"]
-
 Item = Mapping[str, Any]
 
 

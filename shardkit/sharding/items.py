@@ -25,8 +25,6 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
 
-__all__ = ["OPERATIONS", "logical_item", "physical_item", "primary_key"]
-
 Draw = Callable[[], float]
 
 _CONDITIONS = ("ConditionExpression", "Expected")

@@ -16,8 +16,6 @@ from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["Sharding"]
-
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 # A page has one key, a load a few hundred. Keys of 2 KB, with their parts, take at most 4 MB.
 _KEYS_KEPT = 1000

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DECISIONS", "KEYWORDS", "Decision", "decide"]
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:

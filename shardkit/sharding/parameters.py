@@ -15,16 +15,6 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import KEYWORDS
 from shardkit.strategies import Unsharded
 
-__all__ = [
-    "MAX_BUFFER_BYTES",
-    "FanOut",
-    "check_keywords",
-    "checked_types",
-    "refuse_stored_keys",
-    "shard_given",
-    "wire_request",
-]
-
 _LEGACY = ("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter")
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "AttributesToGet": ((list, tuple), "a list of names"),

@@ -27,8 +27,6 @@ from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["Programs"]
-
 Params = Mapping[str, Any]
 Response = dict[str, Any]
 

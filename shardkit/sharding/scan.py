@@ -16,8 +16,6 @@ from shardkit.sharding.parameters import FanOut, refuse_stored_keys, wire_reques
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for
 from shardkit.sharding.query.plan import check_position
 
-__all__ = ["StreamOfSegments", "scan"]
-
 Row = tuple[dict[str, Any], "int | None"]
 """A logical item in the caller's form, and its shard."""
 

@@ -12,8 +12,6 @@ from shardkit.dynamodb.units import read_units, table_name
 from shardkit.dynamodb.values import comparable_item
 from shardkit.testing.partitioned import Cost, Item, PartitionedTable
 
-__all__ = ["Action", "Identity", "Request", "Tables", "actions_of"]
-
 Tables = Mapping[str, PartitionedTable]
 """The simulated tables, by name."""
 

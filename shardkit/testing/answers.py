@@ -12,8 +12,6 @@ from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.units import table_name
 from shardkit.testing.actions import Action, Request, Tables
 
-__all__ = ["Answer", "cancelled", "cut", "throttled", "with_consumed", "with_unprocessed"]
-
 _ERRORS = "com.amazonaws.dynamodb.v20120810#"
 _MULTIPLE = ("RequestItems", "TransactItems")
 

@@ -28,8 +28,6 @@ from shardkit.testing.actions import Action, Identity, Request, Tables, actions_
 from shardkit.testing.answers import Answer, cancelled, cut, throttled, with_consumed, with_unprocessed
 from shardkit.testing.partitioned import Cost, Item, Key, PartitionedTable
 
-__all__ = ["Attempt", "Page", "attempt", "page_of"]
-
 T = TypeVar("T")
 
 Steps = Generator[Request, Answer, T]

@@ -21,8 +21,6 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["CapacityBlock", "CapacityBudgetFixture", "watching_clients"]
-
 
 class CapacityBlock:
     """A block of a test with a limit on its units: the context manager of ``with capacity_budget(…)``."""

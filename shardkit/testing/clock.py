@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from shardkit.core.checks import check_number
 
-__all__ = ["RealClock", "VirtualClock"]
-
 T = TypeVar("T")
 
 

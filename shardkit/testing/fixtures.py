@@ -17,8 +17,6 @@ from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
-__all__ = ["DynamoDBTableFixture", "SimulatedPartitionsFixture", "tables_at"]
-
 Attribute = str | tuple[str, str]
 """A key attribute: its name (of type S), or its name and type."""
 

@@ -32,9 +32,6 @@ from shardkit.testing.answers import Answer
 from shardkit.testing.attempt import Attempt, attempt
 from shardkit.testing.partitioned import PartitionedTable
 
-__all__ = ["Engine", "in_front", "response_of"]
-
-
 _EVENT = "before-send.*.*"
 _UNIQUE_ID = "shardkit-partitions"
 _NOWHERE = "http://localhost/"

@@ -14,8 +14,6 @@ from shardkit.dynamodb.units import table_name
 from shardkit.partitions.admission import Admission, Demand
 from shardkit.partitions.model import Partitions, hash_of
 
-__all__ = ["Cost", "Item", "Key", "PartitionedTable"]
-
 Item = Mapping[str, Any]
 """An item, or a key, in wire values."""
 

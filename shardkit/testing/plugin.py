@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from shardkit.testing.capacity_fixture import CapacityBudgetFixture
     from shardkit.testing.fixtures import DynamoDBTableFixture, SimulatedPartitionsFixture
 
-__all__ = ["capacity_budget", "dynamodb_table", "pytest_addoption", "simulated_partitions"]
-
 _ENDPOINT = "dynamodb_endpoint"
 _HELP = "URL of the engine for the tables of the fixture dynamodb_table (default: moto, in process)"
 

@@ -16,8 +16,6 @@ from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS
 from shardkit.testing.partitioned import Key, PartitionedTable
 
-__all__ = ["Hot", "complaint_of", "hottest_keys", "hottest_partitions", "text_of"]
-
 _KINDS: tuple[Kind, ...] = ("read", "write")
 _SHOWN = 5
 

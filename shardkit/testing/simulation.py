@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = ["SimulatedPartitions", "simulate_partitions"]
-
 T = TypeVar("T")
 
 _MACHINES_TIME = RealClock()  # one object, because all simulations of a client must share a clock

@@ -35,8 +35,6 @@ except ModuleNotFoundError as missing:
         'source: Parquet and frames need the package pyarrow, which is not installed; pip install "shardkit[load]"'
     ) from missing
 
-__all__ = ["Frame", "ParquetFile", "RowSection", "divided", "keys_apart"]
-
 _ROWS = 256  # per batch, which a cursor holds as values
 _PAGE_BYTES = 1024 * 1024
 _FOOTER_BYTES = 8  # its length, and the magic bytes at the end

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["BadRecord", "Done", "Item", "IterableSource", "Place", "Record", "Source"]
-
 
 class Place(NamedTuple):
     """The position of a record in its source: the ``number``-th, from 0, that the ``cursor``-th cursor reads.

@@ -13,8 +13,6 @@ from boto3.dynamodb.types import DYNAMODB_CONTEXT
 
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
 
-__all__ = ["CELL_TYPES", "Cells", "infer_types", "parse_types"]
-
 CELL_TYPES = ("S", "N", "B", "BOOL")
 """Types of a cell: text, number, binary as base64, true or false."""
 

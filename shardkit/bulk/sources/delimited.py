@@ -10,8 +10,6 @@ from shardkit.bulk.sources.cells import Cells, item_of
 from shardkit.bulk.sources.lines import Skip
 from shardkit.errors import ConfigurationError, InvalidValueError
 
-__all__ = ["Delimited", "read_row"]
-
 _CELL_BYTES = 1024 * 1024  # the csv module's limit is 128 KB, an item's is 400 KB
 
 Row = list[str] | InvalidValueError

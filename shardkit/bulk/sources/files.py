@@ -23,18 +23,6 @@ from urllib.parse import urlsplit
 
 from shardkit.errors import ConfigurationError
 
-__all__ = [
-    "BLOCK",
-    "File",
-    "LocalFile",
-    "S3File",
-    "StandardInput",
-    "compression",
-    "damaged",
-    "decompressed",
-    "find_files",
-]
-
 BLOCK = 64 * 1024
 """Bytes of a local file that a cursor holds in memory."""
 S3_BLOCK = 1024 * 1024

@@ -12,8 +12,6 @@ from shardkit.bulk.writes import DeadLetter
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import InvalidValueError, ShardkitError
 
-__all__ = ["DynamoDBJson", "Format", "JsonLines", "Skip", "is_dynamodb_json"]
-
 _DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
 _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"})
 

@@ -18,8 +18,6 @@ from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
 
-__all__ = ["FormatName", "as_source", "open_source"]
-
 FormatName = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 Cursors = int | Literal["auto"]
 Keys = Mapping[str, str | None]

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from shardkit.bulk.sources.base import Done, Place, Record
 from shardkit.bulk.sources.lines import Skip
 
-__all__ = ["CURSORS", "Section", "SectionedSource", "is_clustered"]
-
 CURSORS = 64
 """Cursors of a source whose records are clustered by key: 64 keys in flight, if each cursor reads another key."""
 

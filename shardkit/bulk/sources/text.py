@@ -16,8 +16,6 @@ from shardkit.bulk.sources.files import File, compression, damaged, decompressed
 from shardkit.bulk.sources.lines import Format, Skip
 from shardkit.errors import ConfigurationError
 
-__all__ = ["Layout", "TextFile", "TextSection", "sample"]
-
 _LINE_BYTES = 8 * 1024 * 1024  # an item of 400 KB with every character escaped has 2.4 MB
 _NEWLINE = ord("\n")
 _COUNT_BYTES = 1024 * 1024

@@ -14,18 +14,6 @@ from shardkit.core.checks import check_count
 from shardkit.dynamodb.body import binary_text
 from shardkit.errors import ConfigurationError
 
-__all__ = [
-    "HOT_KEYS",
-    "METRICS",
-    "Measured",
-    "Measurements",
-    "Metric",
-    "check",
-    "differences",
-    "measure",
-    "present",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Metric:

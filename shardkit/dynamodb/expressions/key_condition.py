@@ -22,17 +22,6 @@ from shardkit.dynamodb.expressions.tokens import (
 )
 from shardkit.errors import InvalidValueError, UnsupportedExpressionError
 
-__all__ = [
-    "Comparable",
-    "KeyCondition",
-    "SortCondition",
-    "comparable",
-    "from_position",
-    "matches",
-    "parse_key_condition",
-    "replace_key_condition",
-]
-
 Comparable: TypeAlias = "str | Decimal | bytes"
 
 _SORT_KEY_BYTES = 1024

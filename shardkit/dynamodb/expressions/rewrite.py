@@ -27,16 +27,6 @@ from shardkit.dynamodb.expressions.tokens import (
 )
 from shardkit.errors import UnsupportedExpressionError
 
-__all__ = [
-    "and_condition",
-    "build_conditions",
-    "keys_only",
-    "project",
-    "refuse_partition_key",
-    "rewrite_partition_key",
-    "updated_attributes",
-]
-
 # These say nothing about the value, so they mean the same of a logical and of a physical key.
 _PRESENCE = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type"})
 _LEGACY_PRESENCE = frozenset({"NULL", "NOT_NULL"})

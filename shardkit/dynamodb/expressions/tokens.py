@@ -10,26 +10,6 @@ from typing import Any, TypeAlias
 
 from shardkit.errors import UnsupportedExpressionError
 
-__all__ = [
-    "NAMES",
-    "VALUES",
-    "Part",
-    "Token",
-    "WireValue",
-    "fresh",
-    "name_of",
-    "parts",
-    "path_name",
-    "placeholders_in",
-    "rebuilt",
-    "renamed",
-    "render",
-    "taken_placeholders",
-    "text_of",
-    "tokenize",
-    "value_of",
-]
-
 WireValue: TypeAlias = Mapping[str, Any]
 
 NAMES = "ExpressionAttributeNames"

@@ -13,8 +13,6 @@ from shardkit.bulk.queue import BATCH_ITEMS
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
 from shardkit.partitions.scenarios.retries import Retries
 
-__all__ = ["AtARate", "SideBySide", "batch_writer"]
-
 
 def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retries) -> Program[None]:
     """Write stored items as boto3's ``Table.batch_writer()`` does.

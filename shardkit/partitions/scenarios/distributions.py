@@ -9,8 +9,6 @@ from itertools import accumulate
 
 from shardkit.partitions.scenarios.entries import Entries
 
-__all__ = ["Distribution", "EachValue", "Weighted", "read_distribution"]
-
 _MOST = 10_000_000  # values, and items of one: they are held in memory
 
 

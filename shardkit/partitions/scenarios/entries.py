@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import brief
 
-__all__ = ["Entries"]
-
 D = TypeVar("D")
 
 

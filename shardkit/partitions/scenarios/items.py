@@ -12,8 +12,6 @@ from shardkit.dynamodb.sizes import item_size
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.partitions.scenarios.distributions import Distribution
 
-__all__ = ["FILLER", "Items", "Kept", "Order", "generated"]
-
 Order = Literal["as given", "sorted", "random"]
 FILLER = "~"
 """The attribute that fills an item up to its size; its name is one byte long, so that any rest can be filled."""

@@ -10,8 +10,6 @@ from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import Heat
 from shardkit.partitions.scenarios.scenario import Way
 
-__all__ = ["HeatMap", "Outcome"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:

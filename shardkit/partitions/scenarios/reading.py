@@ -33,8 +33,6 @@ from shardkit.partitions.scenarios.scenario import (
 )
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["read_scenario"]
-
 _STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "Unsharded")
 _PROJECTIONS = ("ALL", "KEYS_ONLY", "INCLUDE")
 _FORMATS = ("csv", "tsv", "jsonl", "dynamodb", "parquet")

@@ -8,8 +8,6 @@ from itertools import count
 from shardkit.core.machine import Program, Response, Send, Wait
 from shardkit.dynamodb.service_errors import is_throttle
 
-__all__ = ["ATTEMPTS", "Retries"]
-
 ATTEMPTS = 4
 """Tries of a request to DynamoDB, the first one included."""
 _FIRST_SECONDS = 1.0

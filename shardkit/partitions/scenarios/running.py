@@ -23,8 +23,6 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 
-__all__ = ["run"]
-
 _FAN_OUT = FanOut(concurrency=10)  # as many requests side by side as botocore pools connections
 
 Progress = Callable[[float], object]

@@ -13,20 +13,6 @@ from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.retries import ATTEMPTS
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = [
-    "Index",
-    "ItemsSettings",
-    "Load",
-    "Operation",
-    "Reads",
-    "Scenario",
-    "Source",
-    "Table",
-    "Throughput",
-    "Tool",
-    "Way",
-]
-
 Tool = Literal["batch_writer", "bulk_load", "put_item"]
 Operation = Literal["query", "get_item"]
 

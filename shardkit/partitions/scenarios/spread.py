@@ -17,8 +17,6 @@ from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
-__all__ = ["KeyUnits", "SpreadItems"]
-
 Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
 
 

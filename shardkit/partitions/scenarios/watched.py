@@ -10,8 +10,6 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import throttle_reasons
 from shardkit.partitions.simulated_table import SimulatedTable
 
-__all__ = ["UNPROCESSED", "WatchedTable"]
-
 UNPROCESSED = "UnprocessedItems"
 """The reason counted for a batch with unprocessed items: the service gives none."""
 _TOLD_EVERY = 256  # requests

@@ -26,8 +26,6 @@ from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, InvalidValueError
 
-__all__ = ["Cursor", "is_token", "made_for"]
-
 _NAME = "shardkit"
 _VERSION = 1
 

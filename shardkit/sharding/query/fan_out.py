@@ -29,8 +29,6 @@ from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 
-__all__ = ["Gather", "ShardPage"]
-
 
 class Gather:
     """The fan-out that a page and a stream share."""

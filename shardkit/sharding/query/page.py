@@ -17,8 +17,6 @@ from shardkit.core.merge import Entry
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import first_share, refill_share, refills
 
-__all__ = ["PageOfShards"]
-
 
 class PageOfShards(Gather):
     """One page of a merged Query; its result is the machine itself, with ``items`` and ``last_evaluated_key``."""

@@ -23,8 +23,6 @@ from math import ceil, sqrt
 from shardkit.core.merge import Merge
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 
-__all__ = ["ItemSizes", "first_share", "refill_share", "refills", "whole_blocks"]
-
 _MEMORY = 256
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block

@@ -36,8 +36,6 @@ from shardkit.sharding.parameters import refuse_stored_keys, shard_given, wire_r
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for
 from shardkit.strategies import Unsharded
 
-__all__ = ["Plan", "check_position", "read_start"]
-
 _MOST_ITEMS = 2**20
 """More items do not fit into a page of 1 MB; the service accepts only 32-bit limits."""
 

@@ -24,8 +24,6 @@ from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import first_share, refill_share, refills, whole_blocks
 from shardkit.sharding.query.plan import Plan
 
-__all__ = ["Rows", "StreamOfShards"]
-
 _FIRST_PAGE_BYTES = 64 * 1024
 _UNKNOWN_ITEM_BYTES = 1024
 _GROWTH = 4
