@@ -1,4 +1,4 @@
-"""The text form of a strategy, as plain values that JSON can carry, and the names of functions in it."""
+"""Strategies: how a table's suffixes are chosen, and how a strategy is written as JSON."""
 
 from __future__ import annotations
 
@@ -19,55 +19,57 @@ __all__ = ["CalculatedSuffix", "RandomSuffix", "Strategy", "TextForm", "Unsharde
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPES: dict[str, type[Strategy]] = {}  # by the class's name; filled at the end of this file
+_TYPES: dict[str, type[Strategy]] = {}  # by the class's name; filled below
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"stable_hash": stable_hash, "code_point_product": code_point_product}
 _KEY_FORMS: dict[str, Callable[[Any], Any]] = {"S": str, "B": lambda text: base64.b64decode(text, validate=True)}
 
 
 def register_function(function: F, *, name: str) -> F:
-    """Give a function a name, so that a strategy that uses it can be written down and read again.
+    """Register a function under a name, so that strategies that use it can be written as JSON.
 
     Example::
 
         register_function(shards_of_day, name="shards-of-day")
 
-    Do so at import, in each process that reads the strategy.
+    Do so at import, in every process that reads the strategy.
 
     Args:
-        function: What a strategy takes as ``shards``, ``by`` or ``hash``.
-        name: A non-empty text, that of one function for ever.
+        function: A function for ``shards``, ``by`` or ``hash`` of a strategy.
+        name: A non-empty str. Never reuse it for another function.
 
     Returns:
-        ``function``, as it was given.
+        ``function``, unchanged.
 
     Raises:
-        ConfigurationError: No callable, no name, or a name that another function has.
+        ConfigurationError: ``function`` is not callable, or the name is empty or taken by another function.
 
     Cost: O(1); no request.
     """
     given: Any = function, name
     if not (callable(given[0]) and isinstance(given[1], str) and name):
-        raise ConfigurationError(f"{shown(function)} under name={shown(name)}: give a callable and a non-empty str.")
+        raise ConfigurationError(
+            f"function, name: must be a callable and a non-empty str, got {shown(function)} and {shown(name)}"
+        )
     if _FUNCTIONS.setdefault(name, function) != function:
-        raise ConfigurationError(f"The name {name!r} is taken by {shown(_FUNCTIONS[name])}. Choose another name.")
+        raise ConfigurationError(f"name: {name!r} is taken by {shown(_FUNCTIONS[name])}; choose another name")
     return function
 
 
 class TextForm:
-    """What every strategy has: it can be written down, and read again."""
+    """The methods that write a strategy as JSON and read it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Write the strategy down as plain values that JSON can carry, for ``from_dict``.
+        """Return the strategy as plain values that JSON can represent, for ``from_dict``.
 
         Example::
 
             Unsharded().to_dict() == {"type": "Unsharded"}
 
         Returns:
-            ``type``, the class's name, and its arguments.
+            The class's name under ``type``, and its arguments.
 
         Raises:
-            ConfigurationError: A function without a name (see ``register_function``).
+            ConfigurationError: A function is not registered (see ``register_function``).
 
         Cost: O(keys in ``shards``); no request.
         """
@@ -75,35 +77,37 @@ class TextForm:
 
     @staticmethod
     def from_dict(form: Mapping[str, Any]) -> Strategy:
-        """Build the strategy that ``to_dict`` wrote down.
+        """Return the strategy that ``to_dict`` represents.
 
         Example::
 
             Strategy.from_dict({"type": "RandomSuffix", "shards": 200}) == RandomSuffix(200)
 
         Args:
-            form: What ``to_dict`` gave; fields with a default may be left out.
+            form: The result of ``to_dict``; fields with a default may be omitted.
 
         Returns:
-            A strategy that is equal to the one written down.
+            A strategy equal to the original one.
 
         Raises:
-            ConfigurationError: A wrong type, field or value, or a function that is not registered.
+            ConfigurationError: The type, a field or a value is invalid, or a function is not registered.
 
         Cost: O(keys in ``shards``); no request.
         """
         given: Any = form
         made = _TYPES.get(str(given.get("type"))) if isinstance(given, Mapping) else None
         if made is None:
-            raise ConfigurationError(f"{shown(form)} has no known type. Give a mapping with type: {[*_TYPES]}.")
+            raise ConfigurationError(f"form: must be a mapping whose type is one of {[*_TYPES]}, got {shown(form)}")
         try:
             return made(**{name: _value(name, value) for name, value in form.items() if name != "type"})
         except TypeError as error:  # a field too many or too few
-            raise ConfigurationError(f"{shown(form)}: {error}. Give the fields of {made.__name__}.") from error
+            raise ConfigurationError(
+                f"form: {shown(form)} does not fit {made.__name__}: {error}; give its fields"
+            ) from error
 
 
 def _plain(value: Any) -> Any:
-    """Give the plain form of a field's value; ``_value`` is its reverse."""
+    """Return the plain form of a field's value; ``_value`` is the inverse."""
     if isinstance(value, Mapping) and not callable(value):
         forms = [{"S": key} if isinstance(key, str) else {"B": base64.b64encode(key).decode()} for key in value]
         return sorted(map(list, zip(forms, value.values(), strict=True)), key=repr)
@@ -112,23 +116,25 @@ def _plain(value: Any) -> Any:
     for name, function in list(_FUNCTIONS.items()):
         if function == value:
             return {"function": name}
-    raise ConfigurationError(f"{shown(value)} has no name. Give it one: register_function(function, name=...).")
+    raise ConfigurationError(f"{shown(value)}: not registered; call register_function(function, name=...) first")
 
 
 def _value(name: str, form: Any) -> Any:
     if isinstance(form, Mapping):
         if len(form) != 1 or form.get("function") not in list(_FUNCTIONS):
-            raise ConfigurationError(f"{name}={shown(form)} is no known function. Call register_function first.")
+            raise ConfigurationError(
+                f"{name}: {shown(form)} is not a registered function; call register_function first"
+            )
         return _FUNCTIONS[form["function"]]
     if name != "shards" or not isinstance(form, list):
         return tuple(form) if isinstance(form, list) else form
     try:
         return {_KEY_FORMS[letter](text): count for key, count in form for letter, text in [*key.items()]}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"shards={shown(form)} is wrong. Give [[{{'S': key}}, count], ...].") from error
+        raise ConfigurationError(f"shards: must be [[{{'S': key}}, count], ...], got {shown(form)}") from error
 
 
-_MOST_SHARDS = 1_000_000  # of a logical key: its partitions then serve 1,000 million write units a second
+_MOST_SHARDS = 1_000_000  # per logical key: enough for 1,000 million write units a second
 
 KeyValue = str | bytes | bytearray | Binary | int | Decimal
 Shards = int | Mapping[Any, int] | Callable[[Any], int]
@@ -136,20 +142,20 @@ By = str | tuple[str, ...] | Callable[[Mapping[str, Any]], Any]
 
 
 class Strategy(TextForm):
-    """How a table's suffixes are chosen: immutable, compared by value, picklable; nothing is sent, drawn or waited for.
+    """How a table's suffixes are chosen. Strategies are immutable, picklable, compared by value, and do no I/O.
 
     Example::
 
         strategy = CalculatedSuffix("OrderId", shards=200)
         strategy.physical_key("2014-07-09", strategy.shard_of("2014-07-09", {"OrderId": "A17"}))
 
-    It is the base of ``RandomSuffix``, ``CalculatedSuffix`` and ``Unsharded``, and is not used by itself.
+    This is the base class of ``RandomSuffix``, ``CalculatedSuffix`` and ``Unsharded``; do not use it directly.
 
-    In every method ``key`` is a logical partition key: text or binary, for ``Unsharded`` also a number.
+    In every method, ``key`` is a logical partition key: text or binary; for ``Unsharded`` also a number.
 
     Raises:
-        InvalidKeyError: In every method: an empty key, or a value that is no key.
-        ConfigurationError: In every method: a number as key, or a function that gave no count of shards.
+        InvalidKeyError: In every method: the key is empty or not a key.
+        ConfigurationError: In every method: the key is a number, or the ``shards`` function returned an invalid number.
 
     Source: Developer Guide, "Best Practices for Tables".
     """
@@ -160,17 +166,17 @@ class Strategy(TextForm):
 
     @property
     def locate(self) -> bool:
-        """Whether an item whose shard is unknown is looked for on every shard (RandomSuffix only)."""
+        """Whether to search all shards for an item whose shard is unknown (RandomSuffix only)."""
         return False
 
     @property
     def by_attributes(self) -> tuple[str, ...] | None:
-        """The attributes that the shard is calculated from; None if it is not, or by a function of the item."""
+        """The attributes that the shard is calculated from; None if there are none or ``by`` is a function."""
         by: By | None = getattr(self, "by", None)
         return (by,) if isinstance(by, str) else by if isinstance(by, tuple) else None
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:
-        """Say which shard an item belongs to, where that is known.
+        """Return the shard of an item, if it is known.
 
         Example::
 
@@ -178,23 +184,23 @@ class Strategy(TextForm):
 
         Args:
             key: A logical partition key.
-            item: Attribute names to Python values: the item, or of a call without one its Key.
+            item: The item, or its ``Key`` in a call without an item, as Python values.
 
         Returns:
-            The number of the shard. None means any (``RandomSuffix``, unless the key has only one) or no suffix
+            The number of the shard. None means any shard (``RandomSuffix``, unless the key has only one) or no suffix
             (``Unsharded``).
 
         Raises:
-            ShardUnknownError: An attribute that it is calculated from is missing.
-            InvalidKeyError: As the class; or such an attribute has a value without a hash.
-            ConfigurationError: As the class; or ``hash`` gave no int of at least 0.
+            ShardUnknownError: An attribute that the shard is calculated from is missing.
+            InvalidKeyError: As the class; or such an attribute has a value that cannot be hashed.
+            ConfigurationError: As the class; or ``hash`` did not return an int >= 0.
 
         Cost: at most one hash; no request.
         """
         return None
 
     def shards_for(self, key: KeyValue) -> Sequence[int | None]:
-        """Give the shards of a logical key.
+        """Return the shards of a logical key.
 
         Example::
 
@@ -204,7 +210,7 @@ class Strategy(TextForm):
             key: A logical partition key.
 
         Returns:
-            The range from ``first`` to ``first + shards - 1``; of ``Unsharded`` ``(None,)``.
+            The range from ``first`` to ``first + shards - 1``; for ``Unsharded`` ``(None,)``.
 
         Raises:
             InvalidKeyError: As the class.
@@ -217,11 +223,11 @@ class Strategy(TextForm):
             if isinstance(shards, Mapping):
                 shards = shards.get(raw, 1)
             else:
-                shards = _count(shards(raw), f"For the key {shown(raw)}, the function gave shards")
+                shards = _count(shards(raw), f"shards (for key {shown(raw)})")
         return range(self.first, self.first + shards)
 
     def physical_key(self, key: KeyValue, shard: int | None) -> KeyValue:
-        """Write a logical key and one of its shards as the partition key that is stored.
+        """Return the stored partition key for a logical key and one of its shards.
 
         Example::
 
@@ -232,22 +238,22 @@ class Strategy(TextForm):
             shard: The number of one of its shards; None with ``Unsharded``.
 
         Returns:
-            A str for text, bytes for binary; of ``Unsharded`` ``key`` itself.
+            A str for text, bytes for binary; for ``Unsharded`` ``key`` itself.
 
         Raises:
             InvalidKeyError: As the class.
-            ConfigurationError: As the class; or ``shard`` is no shard of ``key``.
+            ConfigurationError: As the class; or ``shard`` is not a shard of ``key``.
 
         Cost: O(length of the key); no request.
         """
         shards = self.shards_for(key)
         if (type(shard) is not int and shard is not None) or shard not in shards:
             span = f"{shards[0]} to {shards[-1]}"
-            raise ConfigurationError(f"shard={shown(shard)} is no shard of {shown(key)}. Give one from {span}.")
+            raise ConfigurationError(f"shard: must be from {span} for key {shown(key)}, got {shown(shard)}")
         return self._join(key, shard)
 
     def physical_keys(self, key: KeyValue) -> tuple[KeyValue, ...]:
-        """List every physical key of a logical key, in the order of ``shards_for``.
+        """Return all physical keys of a logical key, in the order of ``shards_for``.
 
         Example::
 
@@ -257,7 +263,7 @@ class Strategy(TextForm):
             key: A logical partition key.
 
         Returns:
-            What ``physical_key`` gives, for each shard.
+            The ``physical_key`` of each shard.
 
         Raises:
             InvalidKeyError: As the class.
@@ -268,7 +274,7 @@ class Strategy(TextForm):
         return tuple(self._join(key, shard) for shard in self.shards_for(key))
 
     def split(self, physical: KeyValue) -> tuple[KeyValue, int | None]:
-        """Take a stored partition key apart, once, from the right: the reverse of ``physical_key``.
+        """Split a stored partition key into logical key and shard: the inverse of ``physical_key``.
 
         Example::
 
@@ -278,11 +284,11 @@ class Strategy(TextForm):
             physical: A stored partition key, of any type.
 
         Returns:
-            The logical key and its shard. Or ``physical`` and None, where it does not end in the separator and a shard
-            of that key (ASCII digits, no leading zero).
+            The logical key and its shard; or ``physical`` and None, if it does not end with the separator and a shard
+            of that key (ASCII digits, no leading zero). Only the last suffix is removed.
 
         Raises:
-            ConfigurationError: The function in ``shards`` gave no count of shards.
+            ConfigurationError: The ``shards`` function returned an invalid number.
 
         Cost: O(length of the key); no request.
         """
@@ -291,7 +297,7 @@ class Strategy(TextForm):
             return physical, None
         cut: Any = self.separator if isinstance(raw, str) else self.separator.encode("ascii")
         logical, _, digits = raw.rpartition(cut)
-        # An empty logical key is none; a zero comes first only in "0".
+        # A logical key is not empty; digits have a leading zero only in "0".
         if not logical or not digits.isascii() or not digits.isdigit() or (len(digits) > 1 and not int(digits[:1])):
             return physical, None
         shards = self.shards_for(logical)
@@ -308,7 +314,9 @@ class Strategy(TextForm):
     def _check(self) -> None:
         separator: Any = self.separator
         if not (isinstance(separator, str) and separator and separator.isascii()) or any(map(str.isdigit, separator)):
-            raise ConfigurationError(f"separator={shown(separator)} is empty or not ASCII without digits. Give '.'.")
+            raise ConfigurationError(
+                f"separator: must be ASCII text without digits, not empty, got {shown(separator)}; give '.'"
+            )
         object.__setattr__(self, "first", _whole(self.first, "first", 0))
         shards: Any = self.shards
         if isinstance(shards, Mapping) or not callable(shards):
@@ -322,7 +330,7 @@ class Strategy(TextForm):
 
 @dataclass(frozen=True, repr=False)
 class Unsharded(Strategy):
-    """One shard and no suffix, what an existing table has: its shard is None, its keys may be numbers.
+    """No suffixes, as in an existing table: one shard per key, whose number is None. Keys may be numbers.
 
     Example::
 
@@ -338,7 +346,7 @@ class Unsharded(Strategy):
 
 @dataclass(frozen=True, repr=False)
 class RandomSuffix(Strategy):
-    """A suffix drawn at random for every write, evenly over the shards; the caller supplies the draw.
+    """A random suffix for every write, evenly distributed over the shards.
 
     Example::
 
@@ -350,7 +358,7 @@ class RandomSuffix(Strategy):
             is not in it has one), or a function of the logical key (which gets bytes for binary).
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
-        locate: Whether a single item, whose shard nobody knows, is looked for on every shard.
+        locate: Whether operations on one item search all shards for it.
 
     Raises:
         ConfigurationError: An argument cannot work.
@@ -367,7 +375,7 @@ class RandomSuffix(Strategy):
     def __post_init__(self) -> None:
         self._check()
         if type(self.locate) is not bool:
-            raise ConfigurationError(f"locate={shown(self.locate)} is no bool. Give True or False.")
+            raise ConfigurationError(f"locate: must be True or False, got {shown(self.locate)}")
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
         shards = self.shards_for(key)
@@ -376,7 +384,7 @@ class RandomSuffix(Strategy):
 
 @dataclass(frozen=True, repr=False)
 class CalculatedSuffix(Strategy):
-    """A suffix calculated from the item, so that one item is always on one shard: ``hash(value) % shards + first``.
+    """A suffix calculated from the item, so that its shard is known: ``hash(value) % shards + first``.
 
     Example::
 
@@ -386,7 +394,7 @@ class CalculatedSuffix(Strategy):
         by: What is hashed: an attribute's name, a tuple of names (hashed as a tuple), or a function of the item.
         shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
             is not in it has one), or a function of the logical key (which gets bytes for binary).
-        hash: A function from the value (binary comes as bytes) to an int of at least 0, the same in every process.
+        hash: A function from the value (bytes for binary) to an int >= 0, the same in every process.
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
 
@@ -410,10 +418,15 @@ class CalculatedSuffix(Strategy):
         self._check()
         names: tuple[Any, ...] = self.by if isinstance(self.by, tuple) else (self.by,)
         if not callable(self.by) and not (names and all(isinstance(name, str) and name for name in names)):
-            raise ConfigurationError(f"by={shown(self.by)} is no name, tuple of names or function. Give one of these.")
+            raise ConfigurationError(
+                f"by: must be an attribute name, a tuple of names or a function, got {shown(self.by)}"
+            )
         function: Any = self.hash
         if not callable(function) or function is builtins.hash:
-            raise ConfigurationError(f"hash={shown(function)} is no function or salted per process. Use stable_hash.")
+            raise ConfigurationError(
+                f"hash: must be a function that returns the same in every process, got {shown(function)}; "
+                "use stable_hash"
+            )
         if function is code_point_product:
             warnings.warn(
                 "code_point_product: a product of code points is nearly always divisible by 200; most items share a "
@@ -425,7 +438,9 @@ class CalculatedSuffix(Strategy):
         shards = self.shards_for(key)
         number: Any = self.hash(self._value(item))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ConfigurationError(f"hash={shown(self.hash)} gave {shown(number)}, no int >= 0. Use stable_hash.")
+            raise ConfigurationError(
+                f"hash: {shown(self.hash)} returned {shown(number)}; it must return an int >= 0; use stable_hash"
+            )
         return shards[number % len(shards)]
 
     def _value(self, item: Mapping[str, Any]) -> Any:
@@ -434,11 +449,11 @@ class CalculatedSuffix(Strategy):
             value = by(item) if callable(by) else item[by] if isinstance(by, str) else tuple(item[name] for name in by)
         except LookupError as error:
             raise ShardUnknownError(
-                f"The shard is calculated with by={shown(by)}, but among {sorted(map(str, item))} it found no "
-                f"{error}. Put it into Item=, or into Key= beside the key attributes; or pass Shard=."
+                f"by: {shown(by)} found no {error} among {sorted(map(str, item))}; add it to Item=, or to Key= beside "
+                "the key attributes; or give Shard="
             ) from error
         if isinstance(by, str) and isinstance(value, tuple):
-            raise InvalidKeyError(f"by={by!r} has the value {shown(value)}, a list to DynamoDB. Use a single value.")
+            raise InvalidKeyError(f"by: {by!r} has the value {shown(value)}, a list in DynamoDB; use a single value")
         return checked(value)
 
 
@@ -452,7 +467,7 @@ class _Counts(Mapping[Any, int]):
         try:
             self._counts = {_carrier(key): _count(count, f"shards[{key!r}]") for key, count in counts.items()}
         except InvalidKeyError as error:
-            raise ConfigurationError(f"shards={shown(counts)} has a key that is none: {error}") from error
+            raise ConfigurationError(f"shards: {shown(counts)} has an invalid key: {error}") from error
 
     def __getitem__(self, key: Any) -> int:
         return self._counts[key]
@@ -471,26 +486,27 @@ class _Counts(Mapping[Any, int]):
 
 
 def _carrier(key: Any) -> str | bytes:
-    """The key as something that can carry a suffix."""
     if type(key) is str and key:
         return key
     raw = binary(key)
     if isinstance(raw, int | float | Decimal) and not isinstance(raw, bool):
-        problem = f"The partition key {shown(key)} is a number, and a number cannot carry a suffix"
-        raise ConfigurationError(f"{problem}. Use an S or B partition key, or an S key holding the number's text.")
+        raise ConfigurationError(
+            f"key: must be text or binary, got the number {shown(key)}, which cannot have a suffix; use a partition "
+            "key of type S or B, such as the number's text"
+        )
     if not isinstance(raw, str | bytes) or not raw:
-        raise InvalidKeyError(f"The partition key {shown(key)} is empty or no key. Give a non-empty str or bytes.")
+        raise InvalidKeyError(f"key: must be a non-empty str or bytes, got {shown(key)}")
     return raw
 
 
 def _count(value: Any, what: str) -> int:
     shards = _whole(value, what, 1)
     if shards > _MOST_SHARDS:
-        raise ConfigurationError(f"{what}={shown(value)} is more than {_MOST_SHARDS:,}. Give fewer.")
+        raise ConfigurationError(f"{what}: must be an integer from 1 to {_MOST_SHARDS:,}, got {shown(value)}")
     return shards
 
 
 def _whole(value: Any, what: str, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(f"{what}={shown(value)} is no int of at least {least}. Give one.")
+        raise ConfigurationError(f"{what}: must be an integer >= {least}, got {shown(value)}")
     return int(value)

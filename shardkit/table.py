@@ -1,4 +1,4 @@
-"""ShardedTable: a boto3 ``Table`` whose partition keys are spread over shards."""
+"""ShardedTable: a boto3 ``Table`` with sharded partition keys."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from shardkit.strategies import Strategy
 
 __all__ = ["QueryItems", "ShardedTable"]
 
-_KEPT: Any = object()  # of a view: as in the table that it is made from
-# What boto3's ``Table`` shows of DescribeTable, most of it read from one call, made when the first is asked for.
+_KEPT: Any = object()  # default of with_options: keep the table's own setting
+# The attributes of boto3's ``Table`` that come from DescribeTable.
 _ATTRIBUTES = frozenset(
     (
         "archival_summary",
@@ -68,22 +68,22 @@ class ShardedTable:
         orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
         orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
 
-    Method names, keywords, response shapes and exceptions are those of boto3's ``Table``. Items and keys are shown with
-    their logical keys. What shardkit adds are the keywords ``Shard`` (only this shard, by its number) and
-    ``ReturnShards`` (adds ``Shard``, or ``Shards`` parallel to ``Items``) and the methods that boto3 has not.
+    Method names, keywords, responses and exceptions are those of boto3's ``Table``. Items and keys have their logical
+    keys. shardkit adds some methods and two keywords: ``Shard`` (use only the shard with this number) and
+    ``ReturnShards`` (add ``Shard`` to the response, or ``Shards`` parallel to ``Items``).
 
     Args:
         table: A boto3 ``Table``; requests go through its client (``table.meta.client``), so the application's
             credentials, configuration and event handlers apply.
         strategy: How suffixes are chosen.
-        key_schema: What CreateTable takes: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the indexes. Without
-            it, one DescribeTable is made when the schema is first needed (IAM: ``dynamodb:DescribeTable``).
-        max_concurrency: Requests of one fan-out that run side by side; the client's ``max_pool_connections`` (10 unless
-            configured) if not given. At most 1,000.
+        key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
+            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
+        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
+            ``max_pool_connections`` (10 unless configured).
         rng: The source of random suffixes and jitter; seed it to repeat a run.
 
     Raises:
-        ConfigurationError: An argument cannot work.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -105,12 +105,12 @@ class ShardedTable:
 
     @property
     def strategy(self) -> Strategy:
-        """How suffixes are chosen."""
+        """The strategy that chooses suffixes."""
         return self._programs.strategy
 
     @property
     def table(self) -> Any:
-        """The boto3 ``Table`` itself, unsharded."""
+        """The wrapped boto3 ``Table``, which knows no shards."""
         return self._table
 
     @property
@@ -135,8 +135,8 @@ class ShardedTable:
             orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})["Item"]
 
         Args:
-            Key: The logical primary key; also the attribute that ``by`` names, where that is not in the key.
-            Shard: The number of the shard to look in.
+            Key: The logical primary key, and the attributes that ``by`` names if they are not part of the key.
+            Shard: The number of the shard to read.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.get_item``.
 
@@ -144,10 +144,10 @@ class ShardedTable:
             boto3's response.
 
         Raises:
-            ShardUnknownError: The shard cannot be calculated, and the strategy does not locate.
+            ShardUnknownError: The shard cannot be calculated, and the strategy has no ``locate=True``.
             AmbiguousItemError: ``locate=True`` found the item in more than one shard.
 
-        Cost: one GetItem; with ``locate=True`` a BatchGetItem for every 100 shards, each key at least 0.5 read units.
+        Cost: one GetItem; with ``locate=True`` one BatchGetItem per 100 shards, at least 0.5 read units per shard.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
         return self._item("GetItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
@@ -161,11 +161,12 @@ class ShardedTable:
 
             orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
 
-        With ``RandomSuffix`` each primary key is written once: a put draws a shard and never replaces.
+        With ``RandomSuffix``, write each primary key only once: every put draws a new shard, so it does not replace an
+        item that exists.
 
         Args:
             Item: The item, with its logical key.
-            Shard: The number of the shard to write to; with ``CalculatedSuffix`` it must be the calculated one.
+            Shard: The number of the shard to write to; with ``CalculatedSuffix`` must be the calculated shard.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.put_item``.
 
@@ -174,11 +175,11 @@ class ShardedTable:
 
         Raises:
             InvalidKeyError: A key attribute is missing, empty or of the wrong type.
-            ConfigurationError: ``Shard`` is not the calculated shard, the only one that :meth:`get_item` looks in.
-            ShardUnknownError: A conditional put, and the shard cannot be calculated.
-            UnsupportedExpressionError: The condition compares the partition key in a way that a suffix would change.
+            ConfigurationError: ``Shard`` is not the calculated shard, so :meth:`get_item` would not find the item.
+            ShardUnknownError: The put has a condition, and the shard cannot be calculated.
+            UnsupportedExpressionError: The condition compares the partition key in a way that a suffix changes.
 
-        Cost: one PutItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        Cost: one PutItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
         return self._item("PutItem", {"Item": Item, **options}, Shard, return_shards=ReturnShards)
@@ -186,7 +187,7 @@ class ShardedTable:
     def update_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
-        """Change one item where it is.
+        """Update one item.
 
         Example::
 
@@ -198,7 +199,7 @@ class ShardedTable:
 
         Args:
             Key: As for :meth:`get_item`.
-            Shard: The number of the item's shard; it must be the calculated one, where that can be calculated.
+            Shard: The number of the item's shard; must be the calculated shard if it can be calculated.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.update_item``.
 
@@ -207,12 +208,13 @@ class ShardedTable:
 
         Raises:
             ConfigurationError: ``Shard`` is not the calculated shard.
-            ShardUnknownError: The shard cannot be calculated, or a ``by`` function reads more than ``Key`` holds; or
-                ``locate=True`` found no item to change.
+            ShardUnknownError: The shard cannot be calculated, a ``by`` function reads attributes other than those of
+                ``Key``, or ``locate=True`` found no item.
             AmbiguousItemError: ``locate=True`` found the item in more than one shard.
-            UnsupportedExpressionError: It would change what the shard is calculated from, or read the partition key.
+            UnsupportedExpressionError: An expression changes an attribute that the shard is calculated from, or reads
+                the partition key.
 
-        Cost: one UpdateItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        Cost: one UpdateItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
         return self._item("UpdateItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
@@ -220,7 +222,7 @@ class ShardedTable:
     def delete_item(
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
-        """Delete one item where it is.
+        """Delete one item.
 
         Example::
 
@@ -236,10 +238,10 @@ class ShardedTable:
             boto3's response; ``Attributes`` show the logical key.
 
         Raises:
-            ShardUnknownError: The shard cannot be calculated, and the strategy does not locate.
+            ShardUnknownError: The shard cannot be calculated, and the strategy has no ``locate=True``.
             AmbiguousItemError: ``locate=True`` found the item in more than one shard.
 
-        Cost: one DeleteItem; with ``locate=True`` a consistent BatchGetItem over the shards before it.
+        Cost: one DeleteItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
         return self._item("DeleteItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
@@ -259,20 +261,20 @@ class ShardedTable:
             orders.batch_get_items([{"Date": "2014-07-09", "OrderId": "A17"}], ConsistentRead=True)["Items"]
 
         Args:
-            keys: Any number of logical primary keys; one that is given twice is read once.
+            keys: Logical primary keys, any number; a repeated key is read once.
             options: ``ConsistentRead``, ``ProjectionExpression``, ``ExpressionAttributeNames``,
                 ``ReturnConsumedCapacity``, as in boto3's ``batch_get_item``.
 
         Returns:
-            ``Items`` (those that exist, in the order of their keys) and ``UnprocessedKeys`` (a list of the logical keys
-            that the service left unprocessed after ten tries with growing waits).
+            ``Items``: the items that exist, in the order of ``keys``. ``UnprocessedKeys``: a list of the logical keys
+            that were still unprocessed after ten attempts with increasing waits.
 
         Raises:
-            ConfigurationError: No keys.
-            ShardUnknownError: The shard of a key cannot be calculated, and the strategy does not locate.
+            ConfigurationError: ``keys`` is empty.
+            ShardUnknownError: The shard of a key cannot be calculated, and the strategy has no ``locate=True``.
             AmbiguousItemError: ``locate=True`` found an item in more than one shard.
 
-        Cost: one BatchGetItem for every 100 keys (with ``locate=True``: keys × shards).
+        Cost: one BatchGetItem per 100 keys (with ``locate=True``: per 100 of keys × shards).
         IAM: ``dynamodb:BatchGetItem``.
         """
         return self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out))
@@ -286,18 +288,21 @@ class ShardedTable:
                 batch.put_item(Item={"Date": "2014-07-09", "OrderId": "A17"})
 
         Args:
-            overwrite_by_pkeys: Attribute names; a write replaces an earlier one, not yet sent, of the same values.
+            overwrite_by_pkeys: Attribute names. A write replaces an earlier, unsent one with the same values of these
+                attributes.
 
         Returns:
-            A context manager with ``put_item(Item=…)`` and ``delete_item(Key=…)``. Unprocessed items are sent again
-            after growing waits; writes of one primary key keep their order; nothing is sent when the body raises.
+            A context manager with ``put_item(Item=…)`` and ``delete_item(Key=…)``. It retries unprocessed items after
+            increasing waits and keeps the order of writes to one primary key. If the block raises, it sends nothing
+            more.
 
         Raises:
-            BulkLoadError: On leaving the block: some items were not written; ``failed`` says which and why. Or earlier,
-                where nothing more can be written.
+            BulkLoadError: When the block ends, some items were not written (see ``failed``); or earlier, if no more
+                items can be written.
 
-        Cost: one BatchWriteItem for every 25 writes; memory: 25 items.
-        IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to hear why some come back).
+        Cost: one BatchWriteItem per 25 writes; memory: 25 items.
+        IAM: ``dynamodb:BatchWriteItem`` (``dynamodb:PutItem`` and ``dynamodb:DeleteItem``, to learn why items come back
+        unprocessed).
         """
         return BatchWriter(self._runner, overwrite_by_pkeys)
 
@@ -311,7 +316,7 @@ class ShardedTable:
         max_concurrency: int | None = None,
         max_buffer_bytes: int = _KEPT,
     ) -> Self:
-        """Give a view of the same table whose merged reads have other options; those not given stay as they are.
+        """Return a view of the table with other options for merged reads; options that you omit stay the same.
 
         Example::
 
@@ -321,22 +326,22 @@ class ShardedTable:
             page.get("ShardErrors")  # {57: TimeoutError(…)}: the shards whose items are missing
 
         Args:
-            timeout: Seconds for a whole fan-out, waits for throttled shards included; None: no end but botocore's own.
-                In ``query_items`` and ``scan_items`` it is what each wait for the next items may take. A request that
-                hangs keeps its thread until botocore gives it up: set ``Config(read_timeout=…, retries=…)`` to match.
-            on_shard_error: ``"raise"``: a shard that fails raises :class:`ShardQueryError` with the others' items;
-                ``"partial"``: they are returned, and ``ShardErrors`` (``query_items``: ``.shard_errors``) says what is
-                missing. When all shards fail, the error is raised in any case.
-            max_concurrency: Requests of one fan-out that run side by side; None: as this table.
-            max_buffer_bytes: Bytes of memory that ``query_items`` may hold and have under way, 64 MB unless given.
+            timeout: Seconds for a whole fan-out, including waits for throttled shards; None: only botocore's timeouts.
+                In ``query_items`` and ``scan_items``, seconds for each wait for the next items. A request that hangs
+                keeps its thread until botocore's own timeout: set ``Config(read_timeout=…, retries=…)`` to match.
+            on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the other shards'
+                items; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:
+                ``.shard_errors``). If all shards fail, both raise.
+            max_concurrency: Concurrent requests of one fan-out; None: as this table.
+            max_buffer_bytes: Memory in bytes for pages that ``query_items`` holds or has requested, 64 MB by default.
 
         Returns:
-            The view; it shares what this table has learnt (key schema, item sizes).
+            The view. It shares the table's key schema and learnt item sizes.
 
         Raises:
-            ConfigurationError: An argument cannot work.
+            ConfigurationError: An argument is invalid.
 
-        Cost: none. A view with another ``max_concurrency`` has a pool of threads of its own: keep it.
+        Cost: none. A view with another ``max_concurrency`` has its own thread pool: keep the view and reuse it.
         """
         view = copy(self)
         given: dict[str, Any] = {
@@ -351,7 +356,7 @@ class ShardedTable:
         return view
 
     def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
-        """Read one page of a logical key's items, merged over its shards in the order of the sort key.
+        """Read one page of a logical key's items, merged from all its shards in sort-key order.
 
         Example::
 
@@ -360,23 +365,25 @@ class ShardedTable:
         Args:
             Shard: Read this shard only.
             ReturnShards: Add ``Shards``, parallel to ``Items``.
-            query: As for boto3's ``Table.query``; ``ExclusiveStartKey`` is the ``LastEvaluatedKey`` of an earlier page,
-                or a primary key where the shard can be calculated from it.
+            query: As for boto3's ``Table.query``. ``ExclusiveStartKey`` is the ``LastEvaluatedKey`` of an earlier page,
+                or a primary key if its shard can be calculated.
 
         Returns:
-            boto3's response. ``LastEvaluatedKey`` is ``{"shardkit": token}``; ``ConsumedCapacity`` is summed. Without
-            ``Limit`` a page is one page (1 MB) of every shard, up to the earliest place that a shard stopped at.
+            boto3's response. ``LastEvaluatedKey`` is ``{"shardkit": token}``; ``ConsumedCapacity`` is the sum of all
+            shards. Without ``Limit``, shardkit reads one page (1 MB) of every shard and returns the items up to the
+            earliest sort key at which a page ended.
 
         Raises:
-            UnsupportedExpressionError: No equality on the partition key, or a condition that suffixes would change.
+            UnsupportedExpressionError: The partition key has no equality condition, or suffixes change a condition.
             CursorError: The cursor is damaged, or was made for another key, table or index.
-            ShardQueryError: Some shards failed; ``partial_items`` holds what the others brought.
+            ShardQueryError: Some shards failed; ``partial_items`` holds the other shards' items.
 
-        A throttled shard is asked again, alone, from its first throttle on; where ``ThrottlingReasons`` say that the
-        table is short of throughput, all shards wait; the account's limit is not waited for.
+        A throttled shard is retried alone. If ``ThrottlingReasons`` say that the whole table is throttled, all shards
+        wait. If the account's limit is reached, the error is raised without a wait.
 
-        Cost: at least one Query a shard, each at least 0.5 read units; with ``Limit`` each shard is asked for its share
-        in whole 4 KB blocks, and the ones that hold the page back are asked again; memory: shards × page.
+        Cost: at least one Query and 0.5 read units per shard. With ``Limit``, the first request to a shard is for its
+        share of the page, in whole 4 KB blocks; a shard with more items for the page gets another request. Memory:
+        shards × page.
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
         return self._runner.run(
@@ -391,7 +398,7 @@ class ShardedTable:
     def query_items(
         self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
     ) -> QueryItems:
-        """Stream all items of a logical key, merged over its shards in the order of the sort key.
+        """Iterate over all items of a logical key, merged from all its shards in sort-key order.
 
         Example::
 
@@ -401,18 +408,18 @@ class ShardedTable:
         Args:
             Shard: Read this shard only.
             ReturnShards: Yield ``(item, shard)``.
-            max_items: End after so many items.
-            query: As for :meth:`query`; ``Limit`` is the size of a page, in items over all shards.
+            max_items: Stop after this number of items.
+            query: As for :meth:`query`; ``Limit`` is the number of items per page, over all shards.
 
         Returns:
-            An iterator; its ``last_evaluated_key`` is the cursor behind the last item handed out.
+            An iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned.
 
         Raises:
-            The same as :meth:`query`, when the first item is asked for.
+            The errors of :meth:`query`, when you request the first item.
 
-        Cost: nothing is read twice; pages start small (64 KB a shard) and grow to 1 MB, the next ones are fetched while
-        the caller works; at least one Query a shard. Memory: ``max_buffer_bytes`` (64 MB unless :meth:`with_options`
-        says otherwise), and at least one item a shard. IAM: ``dynamodb:Query``.
+        Cost: at least one Query per shard; no item is read twice. Pages start small (64 KB per shard) and grow to 1 MB;
+        the next pages are read while your code runs. Memory: ``max_buffer_bytes`` (64 MB by default, see
+        :meth:`with_options`), but at least one item per shard. IAM: ``dynamodb:Query``.
         """
         rows = Rows(return_shards=ReturnShards, max_items=max_items)
         return QueryItems(
@@ -423,18 +430,18 @@ class ShardedTable:
         )
 
     def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
-        """Read one page of the table (or of one segment), items with their logical keys.
+        """Read one page of the table, or of one segment.
 
         Example::
 
             orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)["Shards"]
 
         Args:
-            ReturnShards: Add ``Shards``, parallel to ``Items``; None for an item that carries no suffix.
+            ReturnShards: Add ``Shards``, parallel to ``Items``; None for an item without a suffix.
             scan: As for boto3's ``Table.scan``.
 
         Returns:
-            boto3's response.
+            boto3's response; items have their logical keys.
 
         Raises:
             UnsupportedExpressionError: The filter compares the partition key, which is stored with a suffix.
@@ -445,22 +452,22 @@ class ShardedTable:
         return self._runner.run(self._programs.scan(scan, return_shards=ReturnShards))
 
     def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
-        """Stream the whole table, its segments side by side; the order is nobody's.
+        """Iterate over all items of the table, in no particular order.
 
         Example::
 
             total = sum(order["Total"] for order in orders.scan_items(segments=4))
 
         Args:
-            segments: How many parts are read at once.
+            segments: The number of segments to read concurrently.
             ReturnShards: Yield ``(item, shard)``.
-            scan: As for boto3's ``Table.scan``; ``Limit`` is the size of a page.
+            scan: As for boto3's ``Table.scan``; ``Limit`` is the number of items per page.
 
         Returns:
             An iterator of items.
 
         Raises:
-            ShardQueryError: Some segments failed, or did not answer within ``timeout=``.
+            ShardQueryError: Some segments failed, or did not respond within ``timeout=``.
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
@@ -472,10 +479,10 @@ class ShardedTable:
         finally:
             driver.close()
 
-    # The ways out, for one's own transactions and streams.
+    # Keys and items as they are stored: for your own transactions and streams.
 
     def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a logical primary key as it is stored, for a call of one's own.
+        """Return a logical primary key as it is stored, for a request of your own.
 
         Example::
 
@@ -483,7 +490,7 @@ class ShardedTable:
             orders.meta.client.transact_write_items(TransactItems=[delete])
 
         Args:
-            key: The logical key; also what ``by`` names, which is used and left out.
+            key: The logical primary key, and the attributes that ``by`` names; the result omits the latter.
 
         Returns:
             The key with its suffix.
@@ -496,7 +503,7 @@ class ShardedTable:
         return self._runner.run(self._programs.physical(key, "Key"))
 
     def physical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a logical item as it is stored, for a call of one's own; a random suffix is drawn.
+        """Return a logical item as it is stored, for a request of your own; ``RandomSuffix`` draws a suffix.
 
         Example::
 
@@ -506,7 +513,7 @@ class ShardedTable:
             item: The item, with its logical key.
 
         Returns:
-            A new item with its suffix; the given one is not changed.
+            A new item with its suffix; ``item`` is not changed.
 
         Raises:
             InvalidKeyError: A key attribute is missing, empty or of the wrong type.
@@ -516,7 +523,7 @@ class ShardedTable:
         return self._runner.run(self._programs.physical(item, "Item"))
 
     def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Give a stored item (from a stream, an export, a transaction) as the application sees it.
+        """Return a stored item (from a stream, an export, a transaction) with its logical key.
 
         Example::
 
@@ -526,7 +533,7 @@ class ShardedTable:
             item: A stored item, or part of one.
 
         Returns:
-            A new item; one without a suffix is returned as it is.
+            A new item; an item without a suffix is returned unchanged.
 
         Cost: none.
         """
@@ -534,22 +541,22 @@ class ShardedTable:
 
     @property
     def runner(self) -> Runner:
-        """What runs this table's operations; for the other rooms of shardkit."""
+        """The runner of this table's operations; internal."""
         return self._runner
 
-    # What boto3's ``Table`` does, and sharding does not touch.
+    # Methods of boto3's ``Table`` that sharding does not change.
 
     def get_available_subresources(self) -> list[str]:
-        """Name boto3's subresources of a table (there are none)."""
+        """Return the names of boto3's subresources of a table (an empty list)."""
         names: list[str] = self._table.get_available_subresources()
         return names
 
     def load(self) -> None:
-        """Fetch the table's attributes (one DescribeTable)."""
+        """Read the table's attributes (one DescribeTable)."""
         self._table.load()
 
     def reload(self) -> None:
-        """Fetch the table's attributes again (one DescribeTable)."""
+        """Read the table's attributes again (one DescribeTable)."""
         self._table.reload()
 
     def update(self, **options: Any) -> Any:
@@ -566,11 +573,11 @@ class ShardedTable:
         self._table.wait_until_exists(**options)
 
     def wait_until_not_exists(self, **options: Any) -> None:
-        """Wait until the table is gone."""
+        """Wait until the table is deleted."""
         self._table.wait_until_not_exists(**options)
 
     def __getattr__(self, name: str) -> Any:
-        """Forward boto3's own attributes; refuse what it offers and nobody has decided on, or has decided against."""
+        """Forward boto3's attributes; refuse operations that sharding does not support or does not know."""
         if name in _ATTRIBUTES:
             return getattr(self._table, name)
         if not name.startswith("_"):
@@ -578,7 +585,7 @@ class ShardedTable:
             decision = decide(operation or name)
             if decision.action == "refuse" and (operation or hasattr(type(self._table), name)):
                 raise UnsupportedOperationError(
-                    f"{name} is not done on the sharded table {self.name!r}: {decision.reason}"
+                    f"{name}: is not supported on the sharded table {self.name!r}: {decision.reason}"
                 )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -587,14 +594,14 @@ class ShardedTable:
 
 
 class QueryItems(Iterator[Any]):
-    """The items of a merged Query, read as they are asked for; ``ShardedTable.query_items()`` makes it.
+    """An iterator over the items of a merged Query; ``ShardedTable.query_items()`` returns it.
 
     Example::
 
         with orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")) as day:
-            first = next(day)  # nothing is read ahead after the block
+            first = next(day)  # the block's end stops reading ahead
 
-    Threads may share one.
+    Threads may share it.
     """
 
     def __init__(
@@ -626,18 +633,18 @@ class QueryItems(Iterator[Any]):
         try:
             self._rows.add(self._driver.run())
         except BaseException:
-            # As with a generator: what has failed, or was interrupted, gives no more; the cursor tells where it stood.
+            # As with a generator: after an error or an interrupt it yields nothing more. The cursor keeps its position.
             self._rows.end()
             raise
 
     @property
     def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor behind the last item handed out; None: before the first, and when all has been read."""
+        """The cursor after the last item that was returned; None before the first item and after the last one."""
         return self._rows.last_evaluated_key
 
     @property
     def shard_errors(self) -> dict[int | None, Exception]:
-        """With ``on_shard_error="partial"``: the shards that have failed so far, and why; their items are missing."""
+        """With ``on_shard_error="partial"``: the error of each shard that failed; its items are missing."""
         return {} if self._stream is None else dict(self._stream.errors)
 
     def __enter__(self) -> Self:
@@ -647,7 +654,7 @@ class QueryItems(Iterator[Any]):
         self.close()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._rows.end()
         if self._driver is not None:
             self._driver.close()

@@ -1,12 +1,12 @@
-"""The processes of a load: they carry its requests, each with a client of its own, so that all cores work.
+"""Processes that send a load's requests, each with its own client, so that a load can use all cores.
 
-The machine, its driver and all that a load promises stay in the caller's process; only the requests go elsewhere.
+The machine and its driver stay in the caller's process; only requests and answers go to the processes.
 
-1. A request under way has a connection to a thread of a process to itself: it is written there, carried out, answered.
-   So no answer is taken for another's, and none waits for another.
-2. A process that ends (kill -9, out of memory) leaves the requests that it carries without an answer: they are lost,
-   as with a connection to the service, and the machine sends them again, by the other processes.
-3. A process ends when its connections do: with the load, or with the caller's process, however that ends.
+1. Each request in flight has its own line (a pipe) to one thread of a process. So answers cannot be mixed up, and none
+   waits for another.
+2. If a process is killed, the requests that it was sending get no answer. The machine sends them again through another
+   process, as after a lost connection to the service.
+3. A process ends when its lines close: when the load ends, or when the caller's process ends for any reason.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from shardkit.runtime.runner import Runner
 Connect = Callable[[], Any]
 """Makes the client of one process: a function at the top level of a module, or a ``partial`` of one."""
 
-_GRACE_SECONDS = 10.0  # for what a process does at its end of its own accord (atexit)
+_GRACE_SECONDS = 10.0  # for a process's own atexit handlers
 _Carry = Callable[[Send], Answer]
-_Answered = tuple[Answer, list[dict[str, Any]]]  # and what attempts met that failed
+_Answered = tuple[Answer, list[dict[str, Any]]]  # the answer, and the responses of attempts that failed
 
 
 class Processes:
-    """Carry requests in processes of their own; as a context manager it starts and ends them.
+    """Send requests from other processes; a context manager that starts and ends them.
 
     Args:
-        runner: The table's: its client's observers (a meter) see every request and its answer.
-        count: How many processes.
-        workers: Requests under way at once, over all of them; at least one for each.
-        connect: Makes each process's client; None: one for the region, endpoint and configuration of the runner's,
-            with the credentials that boto3 finds by itself.
+        runner: The table's runner; the observers of its client (a meter) see every request and answer.
+        count: The number of processes.
+        workers: Requests in flight over all processes, at least ``count``.
+        connect: Makes each process's client. None: a client with the region, endpoint and configuration of the runner's
+            and the credentials that boto3 finds.
 
     Raises:
-        ConfigurationError: ``connect`` cannot be taken to another process; or, when they start, that they cannot be
-            started, or do not reach the runner's table.
+        ConfigurationError: ``connect`` cannot be pickled; or, on entering, a process cannot start, or its client does
+            not reach the runner's table.
 
-    Cost: a DescribeTable, and one for each process; 0.5 to 1 s to start; memory 55 MB a process.
+    Cost: one DescribeTable per process and one more; 0.5 to 1 s to start; 55 MB of memory per process.
     """
 
     def __init__(self, runner: Runner, *, count: int, workers: int, connect: Connect | None) -> None:
@@ -80,16 +80,16 @@ class Processes:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-processes")
         self._processes: list[BaseProcess] = []
         self._lines: dict[Connection, BaseProcess] = {}
-        # Lines that carry nothing now; None once there are no lines any more.
+        # The idle lines; None when no line is left.
         self._free: SimpleQueue[Connection | None] = SimpleQueue()
         self._lock = threading.Lock()
 
     def executor(self) -> Executor:
-        """Give the threads that wait for answers."""
+        """Return the threads that wait for answers."""
         return self._threads
 
     def send(self, request: Send) -> Answer:
-        """Carry a request to a process, and its answer back."""
+        """Send a request from one of the processes, and return its answer."""
         call = Call(request.operation, dict(request.params), self._programs.sharding)
         answer = carried(self._client, call, partial(self._carried, paced=request.paced))
         if isinstance(answer, Exception):
@@ -101,7 +101,7 @@ class Processes:
         message = pickle.dumps((call.operation, call.params, paced))
         if threading.current_thread() is not threading.main_thread():
             return self._carry(message)
-        # The main thread can be interrupted, and what is on a line must not be torn.
+        # Ctrl-C interrupts the main thread, which could leave half a message on a line.
         return self._threads.submit(self._carry, message).result()
 
     def _carry(self, message: bytes) -> _Answered:
@@ -110,7 +110,7 @@ class Processes:
             try:
                 line.send_bytes(message)
             except OSError:
-                self._lose(line)  # it did not read the request: another one can carry it
+                self._lose(line)  # the request was not read: another process can send it
                 continue
             try:
                 answer, failed = line.recv()
@@ -119,12 +119,12 @@ class Processes:
                 return ConnectionClosedError(endpoint_url=f"process {process.pid} of the load"), []
             self._free.put(line)
             if isinstance(answer, ClientError):
-                # It comes as its base class: another process has other classes for what the service models.
+                # It arrives as the base class, because each client makes its own exception classes.
                 kind = self._client.exceptions.from_code(answer.response.get("Error", {}).get("Code"))
                 answer = kind(answer.response, answer.operation_name)
             return answer, failed
         self._free.put(None)
-        with self._lock:  # without lines they end, and have their exit codes
+        with self._lock:  # processes without lines end: wait for their exit codes
             for process in self._processes:
                 process.join(_GRACE_SECONDS)
         return ShardkitError(
@@ -159,8 +159,8 @@ class Processes:
         self._end()
         if ended and self._lines and exc_type is None:
             warnings.warn(
-                f"of the load's {self._count} processes some ended before it did ({ended}: killed, or out of memory?); "
-                "the others carried on, and nothing is lost",
+                f"some of the load's {self._count} processes ended early ({ended}: killed, or out of memory?); the "
+                "others finished the load, and nothing is lost",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -205,7 +205,7 @@ class Processes:
                 ) from None
             if problem is not None:
                 raise _refusal("a process of the load", table, problem)
-        # In turn, so that all processes have some where few requests are under way.
+        # Alternate, so that a few requests are spread over all processes.
         for turn in zip_longest(*lines):
             for line in filter(None, turn):
                 self._free.put(line)
@@ -219,7 +219,7 @@ class Processes:
         self._free.put(None)
         with self._lock:
             carrying = {process for line, process in self._lines.items() if line not in idle}
-        # What is still under way is not waited for: nobody takes its answer.
+        # Do not wait for requests in flight: their answers are no longer used.
         for process in carrying:
             process.kill()
         self._threads.shutdown()
@@ -235,20 +235,20 @@ class Processes:
 def _pickled(connect: Connect) -> bytes:
     if not callable(connect):
         raise ConfigurationError(
-            f"connect={connect!r:.100} is not a function that makes a client; give one, without arguments, at the top "
-            "level of a module"
+            f"connect: must be a function without arguments that makes a client, at the top level of a module, got "
+            f"{connect!r:.100}"
         )
     try:
         return pickle.dumps(connect)
     except Exception as error:
         raise ConfigurationError(
-            f"connect={connect!r:.100} cannot be taken to another process ({error}); give a function at the top level "
-            "of a module, or a functools.partial of one"
+            f"connect: {connect!r:.100} cannot be pickled ({error}); give a function at the top level of a module, or "
+            "a functools.partial of one"
         ) from error
 
 
 def alike(client: Any, *, connections: int) -> Connect:
-    """Give what makes a client like this one, as far as a client says what it is like."""
+    """Return a function that makes a client with the region, endpoint and configuration of this one."""
     meta = client.meta
     config = meta.config.merge(Config(max_pool_connections=max(connections, meta.config.max_pool_connections)))
     return partial(_made, meta.region_name, meta.endpoint_url, config)
@@ -257,14 +257,14 @@ def alike(client: Any, *, connections: int) -> Connect:
 def _made(region: str, endpoint_url: str, config: Config) -> Any:
     session = Session(region_name=region)
     client = session.client("dynamodb", config=config)
-    if client.meta.endpoint_url != endpoint_url:  # not said where it is found anyway: a dual-stack one cannot be
+    if client.meta.endpoint_url != endpoint_url:  # given only if needed: it does not go with a dual-stack configuration
         client.close()
         client = session.client("dynamodb", endpoint_url=endpoint_url, config=config)
     return client
 
 
 def _identity(table: str, send: _Carry) -> dict[str, Any] | Exception:
-    """Say which table a client reaches: its ARN has region and account, its ID is of this table alone."""
+    """Return what identifies the table that a client reaches: the ARN (region, account) and the table's unique ID."""
     answer = send(Send("DescribeTable", {"TableName": table}))
     if isinstance(answer, Exception):
         return answer
@@ -272,14 +272,14 @@ def _identity(table: str, send: _Carry) -> dict[str, Any] | Exception:
 
 
 def _refusal(who: str, table: str, error: Exception) -> Exception:
-    """Say what it means that a client cannot be used; what may pass by itself stays what it is."""
+    """Return the error for a client that does not reach the table; a transient error is returned unchanged."""
     if isinstance(error, ConfigurationError) or is_transient(error):
         return error
     kind = MissingCredentialsError if isinstance(error, NoCredentialsError) else ConfigurationError
     refusal = kind(
-        f"{who} cannot reach table {table!r}: {error}; each process makes a client of its own, with the credentials "
-        "that boto3 finds there by itself, and asks by DescribeTable whether it reaches the same table; give connect= "
-        "where clients are to be made otherwise, and check the permission dynamodb:DescribeTable"
+        f"{who} cannot reach table {table!r}: {error}; each process makes its own client with the credentials that "
+        "boto3 finds, and checks with DescribeTable that it reaches the same table; give connect= to make clients "
+        "differently, and check the permission dynamodb:DescribeTable"
     )
     refusal.__cause__ = error
     return refusal
@@ -287,11 +287,11 @@ def _refusal(who: str, table: str, error: Exception) -> Exception:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Start a process that Ctrl-C, which goes to the whole group, does not reach, from its first moment on."""
+    """Keep Ctrl-C, which goes to the whole process group, from a process that is started in this block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # else the first start does it, and unblocks the signal
+    resource_tracker.ensure_running()  # otherwise the first start does, which unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -299,11 +299,10 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# In the processes.
+# Code that runs in the processes.
 
 
 def _serve(lines: list[Connection], connect: bytes, table: str, identity: dict[str, Any]) -> None:
-    """Be one of the processes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     failed = _Failed()
     try:
@@ -324,7 +323,7 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Fa
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:
         raise ConfigurationError(
-            f"connect= gave {made!r:.100}, which is no boto3 client; give a function that returns "
+            f"connect: must return a boto3 client, got {made!r:.100}; give a function that returns "
             "boto3.client('dynamodb', …)"
         )
     observe(client, failed)
@@ -334,14 +333,14 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Fa
         raise reached
     if reached != identity:
         raise ConfigurationError(
-            f"a process of the load reaches another table {table!r} than the table's own client: {reached}, not "
-            f"{identity}; give connect= that makes a client with the same account, region and endpoint"
+            f"connect: the client reaches another table {table!r} ({reached}) than the table's own client "
+            f"({identity}); give connect= that makes a client with the same account, region and endpoint"
         )
     return send
 
 
 def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:
-    # The end of the line is that of the load, or of the caller's process.
+    # The line closes when the load or the caller's process ends.
     with line, suppress(EOFError, OSError):
         while True:
             operation, params, paced = line.recv()
@@ -351,24 +350,23 @@ def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:
 
 
 class _Failed(threading.local):
-    """Notes what the attempts of this thread's request meet, for the observers of the caller's client."""
+    """An observer that collects the failed attempts of this thread's request, for the caller's observers."""
 
     def __init__(self) -> None:
         self.responses: list[Mapping[str, Any]] = []
 
     def before(self, call: Call) -> None:
-        """Add nothing."""
+        pass
 
     def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """Note it."""
         self.responses.append(response)
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """Take nothing."""
+        pass
 
 
 def _portable(answer: Any) -> Any:
-    """Give an answer as it can be taken to the caller's process."""
+    """Return an answer that can be pickled."""
     if not isinstance(answer, Exception):
         return answer
     if isinstance(answer, BotoCoreError | ClientError | ShardkitError):

@@ -239,7 +239,10 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
-        (("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'), "no known type"),
+        (
+            ("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'),
+            "a mapping whose type is one of",
+        ),
         (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column 'Totla' (did you mean Total?)"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
         (("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "kept"), "are the same file"),

@@ -63,7 +63,7 @@ def homemade(endpoint: str) -> Any:
     [
         (elsewhere, ConfigurationError, r"'Orders-\w+'.*ResourceNotFoundException.* give connect="),
         (without_credentials, MissingCredentialsError, "Unable to locate credentials.* give connect="),
-        (no_client, ConfigurationError, "connect= gave 'Orders', which is no boto3 client"),
+        (no_client, ConfigurationError, "connect: must return a boto3 client, got 'Orders'"),
         (refusing, ConfigurationError, "PermissionError: no key"),
     ],
 )
@@ -112,8 +112,8 @@ def test_the_users_handlers_in_a_process(job: Job) -> None:
         ({"processes": True}, "processes: must be an integer from 1 to 256 .*, got True"),
         ({"processes": 4, "workers": 3}, "workers: 3 is less than processes=4"),
         ({"connect": no_client}, "give processes= too"),
-        ({"processes": 2, "connect": "Orders"}, "connect='Orders' is not a function"),
-        ({"processes": 2, "connect": lambda: None}, "cannot be taken to another process.*top level of a module"),
+        ({"processes": 2, "connect": "Orders"}, "connect: must be a function .*, got 'Orders'"),
+        ({"processes": 2, "connect": lambda: None}, "connect: .* cannot be pickled.*top level of a module"),
     ],
 )
 def test_arguments_that_cannot_work(orders: ShardedTable, options: Any, says: str) -> None:
