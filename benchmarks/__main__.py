@@ -16,6 +16,7 @@ from benchmarks import report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.heat_maps import draw_heat, picture_of
+from benchmarks.imports import imports
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
@@ -43,6 +44,7 @@ class Bench(StrEnum):
     units = "units"
     growth = "growth"
     simulate = "simulate"
+    imports = "imports"
 
 
 _TITLES = {
@@ -55,6 +57,7 @@ _TITLES = {
     Bench.units: "Read units",
     Bench.growth: "Growth",
     Bench.simulate: "Simulated loads",
+    Bench.imports: "Importing: CPU",
 }
 MEASURES = {
     Bench.reads: reads,
@@ -63,6 +66,7 @@ MEASURES = {
     Bench.meter: meter,
     Bench.bulk: bulk,
     Bench.window: window,
+    Bench.imports: imports,
 }
 
 

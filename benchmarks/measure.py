@@ -84,12 +84,17 @@ def alternate(
     for way in () if warm else ways.values():
         way()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(runs):
-        for name, way in ways.items():
-            gc.collect()
-            began = clock()
-            way()
-            seconds[name].append(clock() - began)
+    gc.collect()
+    gc.freeze()  # what exists before the runs is not looked at again: each collection is for what a run has left
+    try:
+        for _ in range(runs):
+            for name, way in ways.items():
+                gc.collect()
+                began = clock()
+                way()
+                seconds[name].append(clock() - began)
+    finally:
+        gc.unfreeze()
     return {name: Timing(tuple(measured)) for name, measured in seconds.items()}
 
 
