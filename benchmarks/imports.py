@@ -47,7 +47,7 @@ def imports(*, short: bool) -> Iterator[Figure]:
 
 
 def _timings(code: str) -> tuple[float, float, int]:
-    child = subprocess.run(
+    child = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", dedent(_CHILD).format(code=code)], check=True, capture_output=True, text=True
     )
     boto3, own, modules = json.loads(child.stdout)
