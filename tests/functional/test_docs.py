@@ -3,7 +3,8 @@
 The prelude of every page: moto, fake credentials, region us-east-1, an empty folder to work in, and an empty table
 `Orders` (partition key `Date`, sort key `OrderId`, both strings). Its ```python blocks then run in order in one
 namespace. A ```text block below a ```python block is what the snippet printed. A ```toml block is a file, whose name
-its first line says (`# hot_day.toml`).
+its first line says (`# hot_day.toml`). A picture that a snippet of `page.md` writes as `hot_day.svg` is on the page as
+`page-hot-day.svg`.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
 
 ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
 DEMO_LINE = "python3 -m venv .venv && .venv/bin/pip install -q '.[demo]' && .venv/bin/shardkit demo"
 TEST_LINE = (
@@ -84,6 +86,10 @@ def test_snippets(page: Path) -> None:
             assert printed.getvalue() == following["text"], f"{name_of(page)}, line {before + 1}"
         else:
             assert not printed.getvalue(), f"{name_of(page)}, line {before + 1}: prints, and the page does not show it"
+    for drawn in Path().glob("*.svg"):
+        shown = f"{page.stem}-{drawn.stem.replace('_', '-')}.svg"
+        assert f"]({shown})" in text
+        assert texts_of(drawn) == texts_of(page.parent / shown)
 
 
 def below(text: str, block: re.Match[str], following: re.Match[str]) -> bool:
@@ -166,21 +172,26 @@ def test_every_public_name_is_on_a_page() -> None:
 # -- pictures ----------------------------------------------------------------------------------------------------------
 
 
-def texts_of(picture: str, kind: str) -> list[str]:
-    tree = ET.parse(ROOT / "docs" / picture)  # noqa: S314 - a file of this repository
-    return [text.text or "" for text in tree.iter("{http://www.w3.org/2000/svg}text") if text.get("class") == kind]
+def texts_of(picture: Path, kind: str | None = None) -> list[str]:
+    """Return all texts of a picture (titles, axes, scales), or those of one class."""
+    tree = ET.parse(picture)  # noqa: S314 - a file of this repository, or of this test
+    texts = [text for text in tree.iter("{http://www.w3.org/2000/svg}text") if kind in {None, text.get("class")}]
+    return ["".join(text.itertext()).strip() for text in texts]
 
 
 def test_the_picture_of_the_hot_key() -> None:
     strategy = CalculatedSuffix("OrderId", shards=10)
     items = Counter(strategy.shard_of("2014-07-09", {"OrderId": f"A{number:05}"}) for number in range(1, 20_001))
-    assert texts_of("hot-key.svg", "count") == ["20,000", *(f"{items[shard]:,}" for shard in range(1, 11))]
+    assert texts_of(DOCS / "hot-key.svg", "count") == [
+        "20,000",
+        *(f"{items[shard]:,}" for shard in range(1, 11)),
+    ]
 
 
 def test_the_picture_of_the_upload() -> None:
-    source = texts_of("upload-order.svg", "source")
+    source = texts_of(DOCS / "upload-order.svg", "source")
     order: Interleave[str] = Interleave()
     for message in source:
         order.add(message.split()[0], message)
     assert source == sorted(source)
-    assert texts_of("upload-order.svg", "upload") == order.drain()
+    assert texts_of(DOCS / "upload-order.svg", "upload") == order.drain()

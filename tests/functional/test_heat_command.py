@@ -234,7 +234,7 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
             2,
             "not begun: --read-units: must be a number > 0 (units a second), got nan",
         ),
-        (("orders.jsonl", "--key", "Date", "--by", ""), 2, "is no name"),
+        (("orders.jsonl", "--key", "Date", "--by", ""), 2, "by: must be an attribute name"),
         (("-", "--format", "jsonl", "--key", "Date", "--by", "OrderId"), 2, "standard input can be read once"),
         (
             ("orders.csv", "--key", "Date"),
