@@ -100,6 +100,7 @@ class Partitions:
 
     Attributes:
         resource: the argument ``resource``.
+        serves: units a second that each partition serves alone, by kind of units, before any split.
         heat: the units that each partition served and throttled, over time.
 
     Raises:
@@ -145,6 +146,10 @@ class Partitions:
                 count = max(count, _ON_DEMAND_PARTITIONS)
         check_count("count", count, "partitions", most=MOST_PARTITIONS)
         self.resource = resource
+        self.serves = dict(LIMITS)
+        if adaptive_seconds is None and not on_demand:
+            shares = {kind: units / count for kind, units in self._units.items() if units is not None}
+            self.serves |= {kind: min(LIMITS[kind], share) for kind, share in shares.items()}
         self.heat = Heat()
         self._burst_seconds = burst_seconds
         self._adaptive_seconds = adaptive_seconds
@@ -173,6 +178,11 @@ class Partitions:
     def stored(self) -> list[float]:
         """The bytes that each partition holds, in the order of their ranges."""
         return [partition.stored for partition in self._partitions]
+
+    def total(self, kind: Kind) -> float:
+        """Return the units a second of the table, or, without a limit for it, of all partitions together."""
+        units = self._units[kind]
+        return len(self) * LIMITS[kind] if units is None else units
 
     def place(self, hashed: int) -> int:
         """Return the number of the partition that owns a hash, from 0, in the order of their ranges."""

@@ -1,4 +1,4 @@
-"""The clients of a scenario, as machines: boto3's ``batch_writer``, and calls at a steady rate."""
+"""The clients of a scenario, as machines: boto3's ``batch_writer`` and retries, and calls at a steady rate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,51 @@ from math import inf
 from typing import Any
 
 from shardkit.bulk.queue import BATCH_ITEMS
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
-from shardkit.partitions.scenarios.retries import Retries
+from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step, Wait
+from shardkit.dynamodb.service_errors import is_throttle
+
+ATTEMPTS = 4
+"""Tries of a request to DynamoDB, including the first."""
+_FIRST_SECONDS = 1.0
+_MOST_SECONDS = 20.0
+_QUOTA = 500
+_QUOTA_OF_A_RETRY = 5
+_QUOTA_OF_A_SUCCESS = 1
+
+
+class Retries:
+    """The retries of one boto3 client, in botocore's default mode, ``standard``.
+
+    Args:
+        attempts: tries of a request, including the first.
+        draw: draws from [0, 1).
+
+    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44. A throttled request is retried after
+    a random time of at most 1, 2, 4 … seconds, unless the retries have used up a quota of the client, which successes
+    refill.
+    """
+
+    def __init__(self, attempts: int, draw: Callable[[], float]) -> None:
+        self._attempts = attempts
+        self._draw = draw
+        self._quota = _QUOTA
+
+    def call(self, send: Send) -> Program[Response]:
+        """Send a request, and again while it is throttled."""
+        for attempt in count(1):
+            try:
+                response: Response = yield send
+            except Exception as error:
+                if not is_throttle(error) or attempt >= self._attempts or self._quota < _QUOTA_OF_A_RETRY:
+                    raise
+                self._quota -= _QUOTA_OF_A_RETRY
+            else:
+                back = _QUOTA_OF_A_SUCCESS if attempt == 1 else _QUOTA_OF_A_RETRY
+                self._quota = min(_QUOTA, self._quota + back)
+                return response
+            now: float = yield Wait(0.0)
+            yield Wait(now + self._draw() * min(_MOST_SECONDS, _FIRST_SECONDS * 2.0 ** (attempt - 1)))
+        raise AssertionError("count() does not end")
 
 
 def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retries) -> Program[None]:
@@ -62,7 +105,7 @@ class SideBySide:
         return not self._under_way
 
     def add(self, machine: Machine[Any]) -> None:
-        """Run one more."""
+        """Run another machine."""
         self._under_way.add(machine)
         self._ready.append(machine)
 
@@ -106,7 +149,7 @@ class SideBySide:
 
 
 class AtARate:
-    """Starts calls at a steady rate, whatever the earlier ones do; ends when all calls have ended.
+    """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
     Args:
         per_second: calls started a second.
@@ -135,7 +178,7 @@ class AtARate:
 
     @property
     def failed(self) -> int:
-        """How many calls ended in an error."""
+        """The number of calls that ended in an error."""
         return self._calls.failed
 
     def next(self, now: float) -> Step[None]:

@@ -14,7 +14,7 @@ from shardkit.partitions.scenarios.distributions import Distribution
 
 Order = Literal["as given", "sorted", "random"]
 FILLER = "~"
-"""The attribute that fills an item up to its size; its name is one byte long, so that any rest can be filled."""
+"""The attribute that fills an item up to its size. Its name takes one byte, so it can fill any rest."""
 
 _SORT_DIGITS = 9
 
@@ -98,8 +98,8 @@ def generated(
     least, most = size
     if taken + len(FILLER) > least:
         raise ConfigurationError(
-            f"items of {least:,} bytes do not hold their attributes {', '.join(columns)}, which take {taken:,} with "
-            f"their names; give a size of at least {taken + len(FILLER):,}"
+            f"size: must be at least {taken + len(FILLER):,} bytes for the attributes {', '.join(columns)} with their "
+            f"names, got {least:,}"
         )
     return Items(columns, array("L", (least + int(draw() * (most - least + 1)) for _ in range(number))))
 
@@ -147,18 +147,18 @@ class Kept:
             ConfigurationError: there are no items, or no item has one of the attributes.
         """
         if not self._sizes:
-            raise ConfigurationError("there are no items to simulate; look at the source")
+            raise ConfigurationError("source: has no items to simulate")
         for name, column in self._columns.items():
             if all(value is None for value in column):
                 raise ConfigurationError(
-                    f"none of {len(self._sizes):,} items has the attribute {name!r}; name one that they have"
+                    f"none of {len(self._sizes):,} items has the attribute {name!r}; choose one that they have"
                 )
         return Items(self._columns, self._sizes)
 
 
 @dataclass(frozen=True)
 class _Picked(Sequence[Any]):
-    """For each item the value at its place."""
+    """The value of each item, by its place in ``values``."""
 
     values: Sequence[str]
     places: Sequence[int]
@@ -172,7 +172,7 @@ class _Picked(Sequence[Any]):
 
 @dataclass(frozen=True)
 class _Counted(Sequence[Any]):
-    """For each item its number, in digits of one length."""
+    """The number of each item, with leading zeros."""
 
     items: int
 

@@ -1,10 +1,9 @@
-"""A scenario's items as a way stores them: each with its shard, and the units of each partition key."""
+"""A scenario's items as one of its ways stores them: with suffixes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from shardkit.core.hashing import stable_hash
@@ -18,28 +17,6 @@ from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
 Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
-
-
-@dataclass(frozen=True)
-class KeyUnits:
-    """The write units of each partition key of a table when every item is written once.
-
-    Args:
-        units: the units by partition key.
-    """
-
-    units: Counter[Key]
-
-    @property
-    def total(self) -> float:
-        """The write units of all keys."""
-        return float(self.units.total())
-
-    @property
-    def hottest(self) -> tuple[str, float]:
-        """The partition key with the most write units, as text, and these units."""
-        ((key, units),) = self.units.most_common(1) or [((), 0)]
-        return "#".join(str(from_wire({letter: content})) for letter, content in key), float(units)
 
 
 class SpreadItems:
@@ -69,14 +46,14 @@ class SpreadItems:
         stored, _ = self._stored(number, self.items.attributes(number))
         return {name: stored[name] for name in self.sharding.keys.names}
 
-    def key_units(self) -> KeyUnits:
-        """Return the write units of the table's partition keys."""
+    def key_units(self) -> Counter[Key]:
+        """Return the write units of each partition key of the table when every item is written once."""
         units: Counter[Key] = Counter()
         for number, size in enumerate(self.items.sizes):
             stored, shard = self._stored(number, self.items.attributes(number))
             suffix = self.sharding.suffix_bytes(shard)
             units[_key(stored, self.sharding.keys.partition)] += int(write_units(size + suffix))
-        return KeyUnits(units)
+        return units
 
     def _stored(self, number: int, item: Mapping[str, Any]) -> tuple[WireItem, int | None]:
         wire = to_wire_item(item)
@@ -90,3 +67,8 @@ class SpreadItems:
 
 def _key(item: Mapping[str, WireValue], names: tuple[str, ...]) -> Key:
     return tuple(entry for name in names for entry in item[name].items())
+
+
+def key_text(key: Key) -> str:
+    """Return a partition key as text."""
+    return "#".join(str(from_wire({letter: content})) for letter, content in key)
