@@ -177,11 +177,11 @@ def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_
         reasoning=(
             *(said for _, said in bounds),
             rule(
-                "a table never loses partitions: there may be more, made for more throughput or by splits of full ones",
+                "a table never loses partitions: there may be more, from a higher throughput or splits in the past",
                 "Consider Workload Uniformity When Adjusting Provisioned Throughput",
             ),
             rule(
-                f"a partition keeps up to {BURST_SECONDS} seconds of the throughput that it does not use, for bursts",
+                f"a partition keeps up to {BURST_SECONDS} seconds of unused throughput for bursts",
                 "Use Burst Capacity Sparingly",
             ),
         ),

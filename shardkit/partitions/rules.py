@@ -233,7 +233,7 @@ class TablePartitions:
             )
         else:
             said = rule(
-                f"{setting} change no partition: they are served by {total:,}, and less throughput removes none",
+                f"{setting} are served by {counted(total, 'partition')}; less throughput removes none",
                 "Consider Workload Uniformity When Adjusting Provisioned Throughput",
             )
         return TablePartitions(read, write, after, (*self.reasoning, said))
