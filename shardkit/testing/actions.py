@@ -62,7 +62,7 @@ class Action:
         return self.table.name, comparable_item(self.key)
 
     def expected(self, before: Item | None) -> Cost:
-        """Return the cost as far as it is known beforehand: the least that a get or an update can cost, else all."""
+        """Return the cost known in advance: the least of a get or an update, the exact one of other writes."""
         if self.kind == "get":
             access = self.access
             least = read_units(0, consistent=access.consistent, transactional=access.transactional)
@@ -91,8 +91,7 @@ def actions_of(request: Request, tables: Tables) -> list[Action]:
     """Return a request's reads and writes of items in simulated tables.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape; the engine says
-            what is wrong.
+        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape.
     """
     accesses = ((table_name(access.table), access) for access in accesses_of(request.operation, request.params))
     return [

@@ -1,4 +1,4 @@
-"""Answers in the service's own shape: throttles, what a batch gives back, and what was consumed."""
+"""Answers as the service gives them: throttles, unprocessed parts of batches, and consumed capacity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MULTIPLE = ("RequestItems", "TransactItems")
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer: the body as JSON has it, and what HTTP says beside it."""
+    """An answer: its JSON body, and its HTTP status and headers."""
 
     body: Mapping[str, Any]
     status: int = HTTPStatus.OK
@@ -26,17 +26,17 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether it is no error."""
+        """Whether the request succeeded."""
         return self.status == HTTPStatus.OK
 
     @property
     def code(self) -> str:
-        """The error's code, if it is one."""
+        """The code of an error; empty for a success."""
         return str(self.body.get("__type", "")).rpartition("#")[2]
 
 
 def throttled(throttles: Sequence[Throttle]) -> Answer:
-    """Refuse a request, with all reasons that there are."""
+    """Return the error of a throttled request, with the reasons of all throttles."""
     first = throttles[0]
     ((name, _),) = first.reasons.items()
     reasons = {reason["reason"]: reason for throttle in throttles for reason in throttle.reasons[name]}
@@ -45,7 +45,7 @@ def throttled(throttles: Sequence[Throttle]) -> Answer:
 
 
 def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
-    """Cancel a transaction because of throttles, by the places of the actions that met them.
+    """Return the error of a transaction with throttled actions; ``throttles`` is by the place of the action.
 
     Source:
         DynamoDB API reference, ``TransactionCanceledException``: ``ProvisionedThroughputExceeded`` on a provisioned
@@ -70,7 +70,7 @@ def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
 
 
 def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str, Any]]:
-    """Divide a batch: what goes on, and, as UnprocessedItems or UnprocessedKeys, what these actions are."""
+    """Return a batch without these actions, and the actions as UnprocessedItems or UnprocessedKeys."""
     out: dict[str, set[int]] = {}
     for action in actions:
         out.setdefault(action.access.table, set()).add(action.access.place)
@@ -86,7 +86,7 @@ def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str,
 
 
 def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to an answer what was left out of the batch."""
+    """Add to an answer what was left out of its batch."""
     name = "UnprocessedKeys" if request.operation == "BatchGetItem" else "UnprocessedItems"
     left = dict(body.get(name) or {})
     for given, part in stays.items():
@@ -101,7 +101,7 @@ def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[s
 def with_consumed(
     request: Request, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
 ) -> dict[str, Any]:
-    """Say in an answer what was consumed of tables that are simulated, if the request asked."""
+    """Replace the consumed capacity of simulated tables in an answer, if the request asked for it."""
     answer = {name: value for name, value in body.items() if name != "ConsumedCapacity"}
     level = request.params.get("ReturnConsumedCapacity", "NONE")
     if level == "NONE":

@@ -1,9 +1,9 @@
-"""One attempt of a call, answered as the service would: what is let in, what goes on to the engine, what it cost.
+"""Answer one attempt of a call as the service would: throttle it, or send it on to the engine and take its cost.
 
-A program in the order in which it happens (:data:`shardkit.core.machine.Program`): each ``yield`` sends a request to
-the engine, and gets its answer. What a write costs is said by the item before it, which is read first; what a read or
-an update costs is known after it, and may be a debt. A request that cannot be understood goes on as it is, so that the
-engine says what is wrong. An error takes nothing, but a failed condition what it costs.
+The program (:data:`shardkit.core.machine.Program`) yields requests to the engine and gets their answers. The cost of a
+write depends on the item before it, which is read first. The cost of a read or an update is known only afterwards, and
+may become a debt. An invalid request is sent on unchanged, so that the engine reports what is wrong. An error takes
+nothing, except that a failed condition takes its cost.
 """
 
 from __future__ import annotations
@@ -34,25 +34,20 @@ Steps = Generator[Request, Answer, T]
 Attempt = Steps[Answer]
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, ShardkitError, TypeError, ValueError)
-_KEYS = 100  # of a BatchGetItem at the most (API reference)
+_KEYS = 100  # the most of a BatchGetItem (API reference)
 _NOTHING = Cost(TableUnits(), (), ())
 
 
 def attempt(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
-    """Answer one attempt of a call on tables that are simulated.
-
-    Args:
-        request: what it asks for.
-        tables: what is simulated, by name.
-        clock: gives the time.
+    """Answer one attempt of a call on simulated tables.
 
     Raises:
-        UnsupportedOperationError: by the program: it is PartiQL.
+        UnsupportedOperationError: the request is PartiQL; raised when the program runs.
     """
     if OPERATIONS[request.operation] is None:
         raise UnsupportedOperationError(
-            f"{request.operation} on a table with simulated partitions: what a PartiQL statement costs cannot be seen; "
-            "use the operations of items instead"
+            f"{request.operation}: is not supported on a table with simulated partitions, because the cost of PartiQL "
+            "is unknown; use other operations, such as GetItem"
         )
     try:
         if request.operation in {"Query", "Scan"}:
@@ -62,8 +57,8 @@ def attempt(request: Request, tables: Tables, clock: Callable[[], float]) -> Att
         return (yield request)
 
 
-class _Malformed(Exception):  # noqa: N818 - no error: the engine knows better what is wrong
-    """The request is not as the API's are; nothing was taken."""
+class _Malformed(Exception):  # noqa: N818 - not an error: the engine reports what is wrong
+    """The request does not have the API's shape; nothing was taken."""
 
 
 # -- reads and writes of items
@@ -105,7 +100,7 @@ def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Atte
 def _let_in(
     actions: Iterable[Action], expected: Iterable[Cost], now: float
 ) -> tuple[list[tuple[Action, Throttle]], list[tuple[Action, Cost]]]:
-    """Take what can be taken, one action after another: those that were refused, and those that were not."""
+    """Take the cost of one action after another; return those that were refused, and those that were not."""
     refused, taken = [], []
     for action, cost in zip(actions, expected, strict=True):
         throttle = action.table.take(cost, now)
@@ -117,7 +112,7 @@ def _let_in(
 
 
 def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Identity, Item]) -> Steps[list[Cost]]:
-    """Say what each action that was let in took in the end."""
+    """Return what each action that was let in finally took."""
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
@@ -138,7 +133,7 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
 
 
 def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identity, Item]:
-    """Return the items that an answer holds whole."""
+    """Return the complete items in an answer."""
     whole = [action for action in taken if action.kind == "get" and not action.access.projected]
     if not whole:
         return {}
@@ -148,7 +143,7 @@ def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identi
 
 
 def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
-    """Give the items of a batch that the engine itself left unprocessed."""
+    """Return the items of a batch that the engine itself left unprocessed."""
     left = answer.body.get("UnprocessedKeys") or answer.body.get("UnprocessedItems")
     if not left:
         return set()
@@ -156,7 +151,7 @@ def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
 
 
 def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
-    """Read items as they are now, whole; None: the engine does not give them."""
+    """Read the complete items as they are now; None: the engine answered with an error."""
     wanted = {action.identity: action for action in actions}
     tables = {action.table.name: action.table for action in wanted.values()}
     images: dict[Identity, Item] = {}
@@ -201,7 +196,7 @@ def _page(request: Request, tables: Tables, clock: Callable[[], float]) -> Attem
     return replace(answer, body=with_consumed(request, answer.body, tables, [(table.name, cost.units)]))
 
 
-# What only says which of the evaluated items are shown, and how.
+# Parameters that only decide which of the evaluated items are returned, and how.
 _SHOWN = frozenset({"AttributesToGet", "ConditionalOperator", "FilterExpression", "ProjectionExpression", "QueryFilter",
                     "ReturnConsumedCapacity", "ScanFilter", "Select"})  # fmt: skip
 _WHOLE = frozenset({"ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"})
@@ -209,14 +204,14 @@ _WHOLE = frozenset({"ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"})
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """One request of a Query or a Scan.
+    """A request of a Query or a Scan.
 
     Args:
         request: the request.
         table: its table.
-        index: the index that it reads, if it does.
-        expected: the least that it costs, and of which partition: of a Scan, that where it goes on.
-        fetch: it asks a local index for attributes that are not projected.
+        index: the index that it reads; None: the table.
+        expected: its least cost, and the partition: of a Scan, the one where it starts.
+        fetch: whether it asks a local index for attributes that are not projected.
     """
 
     request: Request
@@ -226,7 +221,7 @@ class Page:
     fetch: bool
 
     def evaluated(self, body: Mapping[str, Any]) -> Request | None:
-        """Give the request that answers with all that was evaluated; None: the answer has it."""
+        """Return the request for all evaluated items; None: the answer ``body`` has them."""
         params = self.request.params
         shown = _SHOWN.intersection(params) - {"ReturnConsumedCapacity"}
         scanned = body.get("ScannedCount", 0)
@@ -237,7 +232,7 @@ class Page:
         return Request(self.request.operation, {**whole, **({"Select": "ALL_ATTRIBUTES"} if self.fetch else {})})
 
     def cost(self, items: Sequence[Item]) -> Cost:
-        """Say what the page cost that evaluated these items, each partition for its share."""
+        """Return the cost of a page that evaluated these items; each partition takes its share."""
         params = self.request.params
         name = None if self.index is None else self.index.name
         units = self.table.admission.estimator.query(
@@ -257,10 +252,10 @@ class Page:
 
 
 def page_of(request: Request, tables: Tables) -> Page:
-    """Read a Query or a Scan of a table that is simulated.
+    """Read a Query or a Scan of a simulated table.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: it is no such request; the engine says what is wrong.
+        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape.
     """
     params = request.params
     table = tables[table_name(params["TableName"])]
@@ -279,7 +274,7 @@ def page_of(request: Request, tables: Tables) -> Page:
 
 
 def _fetches(params: Mapping[str, Any], index: Index | None) -> bool:
-    """Say whether a local index is asked for what it does not hold."""
+    """Return whether a request asks a local index for attributes that it does not hold."""
     if index is None or not index.local or index.projected is None:
         return False
     return params.get("Select") == "ALL_ATTRIBUTES" or not index.projected.issuperset(_asked(params))

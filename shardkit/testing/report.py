@@ -133,8 +133,8 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
     whole = [reason for reason in table.throttles if "KeyRange" not in reason]
     if whole:
         yield (
-            f"{' and '.join(sorted(whole))}: more was asked for than the table (or the index) has as a whole, which no "
-            "shards change; ask for less, or give it more throughput."
+            f"{' and '.join(sorted(whole))}: requests exceed the throughput of the whole table (or index), which no "
+            "shards change; send fewer requests, or give it more throughput."
         )
     for kind in _KINDS:
         refused = {key: held for key, held in table.refused[kind].held.items() if key in table.asked[kind].held}
@@ -143,15 +143,15 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         key = max(refused, key=lambda one: refused[one].units)
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
-        serves = table.serves[index][kind]
+        serves = table.partitions[index].serves[kind]
         # A partition with less than the usual limit is full at a proportionally lower rate.
         units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
         partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)
         if needed.shards == 1:
             advice = (
-                "That alone it would serve, but other keys are on it too: shardkit.partitions.plan_shards says how "
-                f"many shards a whole key needs on {partitions:,} partitions."
+                "It would serve this key alone, but it has other keys too: shardkit.partitions.plan_shards calculates "
+                f"how many shards a whole key needs on {partitions:,} partitions."
             )
         elif needed.shards is None:
             advice = f"No number of shards is enough for that: {needed.reason}."

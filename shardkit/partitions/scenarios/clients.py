@@ -148,7 +148,7 @@ class SideBySide:
         return None
 
 
-class AtARate:
+class AtARate(SideBySide):
     """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
     Args:
@@ -163,10 +163,10 @@ class AtARate:
     def __init__(
         self, per_second: float, begin: Callable[[int], Machine[Any]], go_on: Callable[[int, float], bool]
     ) -> None:
+        super().__init__()
         self._per_second = per_second
         self._begin = begin
         self._go_on = go_on
-        self._calls = SideBySide()
         self._began: float | None = None
         self._due: float = -inf
         self.begun = 0
@@ -174,12 +174,7 @@ class AtARate:
     @property
     def ended(self) -> bool:
         """Whether all calls have ended, and no more will start."""
-        return self._due == inf and self._calls.ended
-
-    @property
-    def failed(self) -> int:
-        """The number of calls that ended in an error."""
-        return self._calls.failed
+        return self._due == inf and super().ended
 
     def next(self, now: float) -> Step[None]:
         """Decide the next step at the time ``now``."""
@@ -187,17 +182,11 @@ class AtARate:
             self._began = now
         while self._due <= now:
             if self._due > -inf:
-                self._calls.add(self._begin(self.begun))
+                self.add(self._begin(self.begun))
                 self.begun += 1
             due = self._began + self.begun / self._per_second
             self._due = due if self._go_on(self.begun, due) else inf
-        step = self._calls.next(now)
-        if isinstance(step, Send):
-            return step
-        if isinstance(step, Done) or step.until is None:
-            return Wait(self._due) if self._due < inf else step
-        return Wait(min(self._due, step.until))
-
-    def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take the answer to an earlier ``Send``."""
-        self._calls.receive(send, answer, now)
+        step = super().next(now)
+        if isinstance(step, Wait) and self._due < inf:
+            return Wait(self._due if step.until is None else min(self._due, step.until))
+        return step

@@ -83,8 +83,7 @@ class Front:
                 **options,
             ),
         }
-        serves: Any = {None: {"read": units, "write": units}, "ByCustomer": {"read": 1.0, "write": 1.0}}
-        self.table = PartitionedTable(DESCRIPTION, partitions, serves)
+        self.table = PartitionedTable(DESCRIPTION, partitions)
 
     def call(self, operation: str, **params: Any) -> Answer:
         program = attempt(Request(operation, params), {"Orders": self.table}, lambda: self.now)
