@@ -209,7 +209,7 @@ def plan_bulk_load(
     check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
     if steady_write_units is not None:
         steady_write_units = check_number("steady_write_units", steady_write_units, "write units a second")
-    load = _Load(items, item_size, steady_write_units, tuple(indexes))
+    load = _TableLoad(items, item_size, steady_write_units, tuple(indexes))
     if (within is None) == (write_units is None):
         raise ConfigurationError(f"within: got {within!r} with write_units={write_units!r}; give one of them")
     if write_units is not None:
@@ -224,7 +224,7 @@ def plan_bulk_load(
 
 
 @dataclass(frozen=True)
-class _Load:
+class _TableLoad:
     items: int
     item_size: int
     steady: float | None

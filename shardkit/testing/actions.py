@@ -20,7 +20,7 @@ Identity = tuple[str, Hashable]
 
 
 @dataclass(frozen=True)
-class Request:
+class EngineRequest:
     """A request to the engine: the API's operation name, and its parameters as in the HTTP body."""
 
     operation: str
@@ -87,7 +87,7 @@ class Action:
         return self.table.write(self.key, ItemChange(before, before), units=units)
 
 
-def actions_of(request: Request, tables: Tables) -> list[Action]:
+def actions_of(request: EngineRequest, tables: Tables) -> list[Action]:
     """Return a request's reads and writes of items in simulated tables.
 
     Raises:

@@ -10,14 +10,14 @@ from typing import Any
 from shardkit.dynamodb.estimator import TableUnits
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.units import table_name
-from shardkit.testing.actions import Action, Request, Tables
+from shardkit.testing.actions import Action, EngineRequest, Tables
 
 _ERRORS = "com.amazonaws.dynamodb.v20120810#"
 _MULTIPLE = ("RequestItems", "TransactItems")
 
 
 @dataclass(frozen=True)
-class Answer:
+class EngineAnswer:
     """An answer: its JSON body, and its HTTP status and headers."""
 
     body: Mapping[str, Any]
@@ -35,16 +35,16 @@ class Answer:
         return str(self.body.get("__type", "")).rpartition("#")[2]
 
 
-def throttled(throttles: Sequence[Throttle]) -> Answer:
+def throttled(throttles: Sequence[Throttle]) -> EngineAnswer:
     """Return the error of a throttled request, with the reasons of all throttles."""
     first = throttles[0]
     ((name, _),) = first.reasons.items()
     reasons = {reason["reason"]: reason for throttle in throttles for reason in throttle.reasons[name]}
     body = {"__type": _ERRORS + first.code, "message": first.message, name: list(reasons.values())}
-    return Answer(body, HTTPStatus.BAD_REQUEST)
+    return EngineAnswer(body, HTTPStatus.BAD_REQUEST)
 
 
-def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
+def cancelled(request: EngineRequest, throttles: Mapping[int, Throttle]) -> EngineAnswer:
     """Return the error of a transaction with throttled actions; ``throttles`` is by the place of the action.
 
     Source:
@@ -66,10 +66,10 @@ def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
         "Message": message,
         "CancellationReasons": reasons,
     }
-    return Answer(body, HTTPStatus.BAD_REQUEST)
+    return EngineAnswer(body, HTTPStatus.BAD_REQUEST)
 
 
-def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str, Any]]:
+def cut(request: EngineRequest, actions: Iterable[Action]) -> tuple[EngineRequest, dict[str, Any]]:
     """Return a batch without these actions, and the actions as UnprocessedItems or UnprocessedKeys."""
     out: dict[str, set[int]] = {}
     for action in actions:
@@ -82,10 +82,10 @@ def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str,
             some = [entry for place, entry in enumerate(keys) if (place in out.get(given, ())) is wanted]
             if some:
                 kept[given] = {**part, "Keys": some} if isinstance(part, Mapping) else some
-    return Request(request.operation, {**request.params, "RequestItems": goes}), stays
+    return EngineRequest(request.operation, {**request.params, "RequestItems": goes}), stays
 
 
-def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
+def with_unprocessed(request: EngineRequest, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
     """Add to an answer what was left out of its batch."""
     name = "UnprocessedKeys" if request.operation == "BatchGetItem" else "UnprocessedItems"
     left = dict(body.get(name) or {})
@@ -99,7 +99,7 @@ def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[s
 
 
 def with_consumed(
-    request: Request, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
+    request: EngineRequest, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
 ) -> dict[str, Any]:
     """Replace the consumed capacity of simulated tables in an answer, if the request asked for it."""
     answer = {name: value for name, value in body.items() if name != "ConsumedCapacity"}

@@ -24,21 +24,21 @@ from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ShardkitError, UnsupportedOperationError
 from shardkit.partitions.admission import Demand
 from shardkit.partitions.model import HASHES
-from shardkit.testing.actions import Action, Identity, Request, Tables, actions_of
-from shardkit.testing.answers import Answer, cancelled, cut, throttled, with_consumed, with_unprocessed
+from shardkit.testing.actions import Action, EngineRequest, Identity, Tables, actions_of
+from shardkit.testing.answers import EngineAnswer, cancelled, cut, throttled, with_consumed, with_unprocessed
 from shardkit.testing.partitioned import Cost, Item, Key, PartitionedTable
 
 T = TypeVar("T")
 
-Steps = Generator[Request, Answer, T]
-Attempt = Steps[Answer]
+Steps = Generator[EngineRequest, EngineAnswer, T]
+Attempt = Steps[EngineAnswer]
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, ShardkitError, TypeError, ValueError)
 _KEYS = 100  # the most of a BatchGetItem (API reference)
 _NOTHING = Cost(TableUnits(), (), ())
 
 
-def attempt(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
+def attempt(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     """Answer one attempt of a call on simulated tables.
 
     Raises:
@@ -64,7 +64,7 @@ class _Malformed(Exception):  # noqa: N818 - not an error: the engine reports wh
 # -- reads and writes of items
 
 
-def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
+def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     try:
         actions = actions_of(request, tables)
         before = (yield from _images(actions)) if OPERATIONS[request.operation] else {}
@@ -111,7 +111,9 @@ def _let_in(
     return refused, taken
 
 
-def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Identity, Item]) -> Steps[list[Cost]]:
+def _took(
+    request: EngineRequest, answer: EngineAnswer, taken: list[Action], before: dict[Identity, Item]
+) -> Steps[list[Cost]]:
     """Return what each action that was let in finally took."""
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
@@ -132,7 +134,7 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
     return costs
 
 
-def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identity, Item]:
+def _found(request: EngineRequest, answer: EngineAnswer, taken: list[Action]) -> dict[Identity, Item]:
     """Return the complete items in an answer."""
     whole = [action for action in taken if action.kind == "get" and not action.access.projected]
     if not whole:
@@ -142,12 +144,12 @@ def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identi
     return {identity: item for identity, item in items if item is not None}
 
 
-def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
+def _left(request: EngineRequest, answer: EngineAnswer, tables: Tables) -> set[Identity]:
     """Return the items of a batch that the engine itself left unprocessed."""
     left = answer.body.get("UnprocessedKeys") or answer.body.get("UnprocessedItems")
     if not left:
         return set()
-    return {action.identity for action in actions_of(Request(request.operation, {"RequestItems": left}), tables)}
+    return {action.identity for action in actions_of(EngineRequest(request.operation, {"RequestItems": left}), tables)}
 
 
 def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
@@ -161,7 +163,7 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
         for action in some:
             requests.setdefault(action.access.table, {"Keys": [], "ConsistentRead": True})["Keys"].append(action.key)
         while requests:
-            answer = yield Request("BatchGetItem", {"RequestItems": requests})
+            answer = yield EngineRequest("BatchGetItem", {"RequestItems": requests})
             if not answer.ok:
                 return None
             for given, items in answer.body["Responses"].items():
@@ -174,9 +176,9 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
 # -- Query and Scan
 
 
-def _page(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
+def _page(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     try:
-        page: Page = page_of(request, tables)
+        page: PageRead = page_of(request, tables)
     except _MALFORMED as error:
         raise _Malformed from error
     table, now = page.table, clock()
@@ -203,7 +205,7 @@ _WHOLE = frozenset({"ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
+class PageRead:
     """A request of a Query or a Scan.
 
     Args:
@@ -214,13 +216,13 @@ class Page:
         fetch: whether it asks a local index for attributes that are not projected.
     """
 
-    request: Request
+    request: EngineRequest
     table: PartitionedTable
     index: Index | None
     expected: Cost
     fetch: bool
 
-    def evaluated(self, body: Mapping[str, Any]) -> Request | None:
+    def evaluated(self, body: Mapping[str, Any]) -> EngineRequest | None:
         """Return the request for all evaluated items; None: the answer ``body`` has them."""
         params = self.request.params
         shown = _SHOWN.intersection(params) - {"ReturnConsumedCapacity"}
@@ -229,7 +231,7 @@ class Page:
             return None
         kept = {name: value for name, value in params.items() if name not in _SHOWN}
         whole = rebuilt({**kept, "Limit": scanned}, {}, released=taken_placeholders(params))
-        return Request(self.request.operation, {**whole, **({"Select": "ALL_ATTRIBUTES"} if self.fetch else {})})
+        return EngineRequest(self.request.operation, {**whole, **({"Select": "ALL_ATTRIBUTES"} if self.fetch else {})})
 
     def cost(self, items: Sequence[Item]) -> Cost:
         """Return the cost of a page that evaluated these items; each partition takes its share."""
@@ -251,7 +253,7 @@ class Page:
         return Cost(units, demands, [key for _, key in shares])
 
 
-def page_of(request: Request, tables: Tables) -> Page:
+def page_of(request: EngineRequest, tables: Tables) -> PageRead:
     """Read a Query or a Scan of a simulated table.
 
     Raises:
@@ -270,7 +272,7 @@ def page_of(request: Request, tables: Tables) -> Page:
         begin = HASHES * params.get("Segment", 0) // params.get("TotalSegments", 1)
         partitions = table.partitions[None if index is None or index.local else name]
         expected = Cost(least, [Demand(partitions, begin, "read", least.total)], ())
-    return Page(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
+    return PageRead(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
 
 
 def _fetches(params: Mapping[str, Any], index: Index | None) -> bool:

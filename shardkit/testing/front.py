@@ -30,8 +30,8 @@ from shardkit.dynamodb.requests import OPERATIONS, tables_of
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Clock, on_clock
-from shardkit.testing.actions import Request
-from shardkit.testing.answers import Answer
+from shardkit.testing.actions import EngineRequest
+from shardkit.testing.answers import EngineAnswer
 from shardkit.testing.attempt import Attempt, attempt
 from shardkit.testing.partitioned import PartitionedTable
 
@@ -102,7 +102,7 @@ class _Front:
         if program is None:
             return None
         step = self._next(program, None)
-        while isinstance(step, Request):
+        while isinstance(step, EngineRequest):
             onward = _copy(request, step)
             with _going_on():
                 response = _first(self._events.emit(f"{service}.{step.operation}", request=onward))
@@ -117,7 +117,7 @@ class _Front:
         if program is None:
             return None
         step = self._next(program, None)
-        while isinstance(step, Request):
+        while isinstance(step, EngineRequest):
             onward = _copy(request, step)
             with _going_on():
                 response = _first(await self._events.emit(f"{service}.{step.operation}", request=onward))
@@ -141,14 +141,14 @@ class _Front:
         params, tables = orjson.loads(body), self.tables
         if tables.keys().isdisjoint(tables_of(Call(operation, params))):
             return None
-        return attempt(Request(operation, params), tables, self.clock)
+        return attempt(EngineRequest(operation, params), tables, self.clock)
 
-    def _next(self, program: Attempt, answer: Answer | None) -> Request | Answer:
+    def _next(self, program: Attempt, answer: EngineAnswer | None) -> EngineRequest | EngineAnswer:
         with self._lock:
             try:
                 return program.send(answer)  # type: ignore[arg-type]
             except StopIteration as stop:
-                end: Answer = stop.value
+                end: EngineAnswer = stop.value
                 return end
 
 
@@ -162,7 +162,7 @@ def _going_on() -> Iterator[None]:
         _onward.reset(token)
 
 
-def _copy(attempt: AWSPreparedRequest, wanted: Request) -> AWSPreparedRequest:
+def _copy(attempt: AWSPreparedRequest, wanted: EngineRequest) -> AWSPreparedRequest:
     body = orjson.dumps(wanted.params)
     headers: Any = HeadersDict(attempt.headers)
     target = headers[_TARGET]
@@ -186,7 +186,7 @@ def _outside_of_aws(request: AWSPreparedRequest) -> AWSPreparedRequest:
     return request
 
 
-def _read(response: Any) -> Answer:
+def _read(response: Any) -> EngineAnswer:
     content = response.content
     try:
         body = orjson.loads(content or b"{}")
@@ -195,7 +195,7 @@ def _read(response: Any) -> Answer:
             f"client: its endpoint did not answer in DynamoDB's JSON, got {content!r:.200}; check endpoint_url="
         ) from error
     headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
-    return Answer(body, response.status_code, headers)
+    return EngineAnswer(body, response.status_code, headers)
 
 
 class _Body:
@@ -211,7 +211,7 @@ class _Body:
         return self._content
 
 
-def _response(request: AWSPreparedRequest, answer: Answer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
+def _response(request: AWSPreparedRequest, answer: EngineAnswer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
     """Return an answer as a response that botocore treats as received over HTTP."""
     content = orjson.dumps(answer.body)
     raw: Any = _Body(content)

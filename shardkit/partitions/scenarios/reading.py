@@ -20,15 +20,15 @@ from shardkit.partitions.scenarios.distributions import Distribution, EachValue,
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.scenario import (
-    Index,
+    IndexSettings,
     ItemsSettings,
-    Load,
+    LoadSettings,
     Operation,
-    Reads,
+    ReadSettings,
     Scenario,
-    Source,
-    Table,
-    Throughput,
+    SourceSettings,
+    TableSettings,
+    ThroughputSettings,
     Tool,
     Way,
 )
@@ -136,15 +136,15 @@ def _strategy(given: Entries | None) -> Strategy:
         return Unsharded()
 
 
-def _load(given: Entries) -> Load:
+def _load(given: Entries) -> LoadSettings:
     tool = given.choice("with", "bulk_load", get_args(Tool), needed=True)
-    settings: dict[str, Any] = {"tool": tool, "order": given.choice("order", Load.order, get_args(Order))}
+    settings: dict[str, Any] = {"tool": tool, "order": given.choice("order", LoadSettings.order, get_args(Order))}
     if tool != "put_item":
-        default = 1 if tool == "batch_writer" else Load.workers
+        default = 1 if tool == "batch_writer" else LoadSettings.workers
         settings["workers"] = given.count("workers", default, "workers", most=MOST_SIDE_BY_SIDE)
     if tool == "bulk_load":
         settings["window"] = given.count("window", WINDOW, "items", most=MOST_WINDOW)
-        settings["cursors"] = given.count("cursors", Load.cursors, "cursors", most=MOST_CURSORS)
+        settings["cursors"] = given.count("cursors", LoadSettings.cursors, "cursors", most=MOST_CURSORS)
         settings["write_units"] = given.take("write_units", "write units a second, or a share of the table's")
         try:
             write_rate(settings["write_units"])
@@ -155,10 +155,10 @@ def _load(given: Entries) -> Load:
     if tool == "put_item":
         settings |= _rate(given, "items", seconds_needed=False)
     given.end()
-    return Load(**settings)
+    return LoadSettings(**settings)
 
 
-def _reads(given: Entries, *, alone: bool) -> Reads:
+def _reads(given: Entries, *, alone: bool) -> ReadSettings:
     settings: dict[str, Any] = {
         "operation": given.choice("with", "query", get_args(Operation), needed=True),
         **_rate(given, "reads", seconds_needed=alone),
@@ -169,7 +169,7 @@ def _reads(given: Entries, *, alone: bool) -> Reads:
     else:
         settings["attempts"] = given.count("attempts", ATTEMPTS, "tries", most=_MOST_TRIES)
     given.end()
-    return Reads(**settings)
+    return ReadSettings(**settings)
 
 
 def _rate(given: Entries, unit: str, *, seconds_needed: bool) -> dict[str, float | None]:
@@ -187,8 +187,8 @@ def _rate(given: Entries, unit: str, *, seconds_needed: bool) -> dict[str, float
 # -- table -------------------------------------------------------------------------------------------------------------
 
 
-def _table(given: Entries) -> Table:
-    table = Table(
+def _table(given: Entries) -> TableSettings:
+    table = TableSettings(
         name=given.text("name", "table"),
         keys=_keys(given),
         throughput=_throughput(given),
@@ -198,12 +198,12 @@ def _table(given: Entries) -> Table:
     return table
 
 
-def _index(given: Entries) -> Index:
+def _index(given: Entries) -> IndexSettings:
     projection = given.choice("projection", "ALL", _PROJECTIONS)
     included = given.texts("include", ())
     if (projection == "INCLUDE") != bool(included):
         given.note("include", 'belongs to projection = "INCLUDE"; give both, or neither')
-    index = Index(
+    index = IndexSettings(
         name=given.text("name", "index", needed=True),
         keys=_keys(given),
         projection=projection,
@@ -223,8 +223,8 @@ def _keys(given: Entries) -> KeySchema:
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
-def _throughput(given: Entries) -> Throughput:
-    throughput = Throughput(
+def _throughput(given: Entries) -> ThroughputSettings:
+    throughput = ThroughputSettings(
         read_units=given.number("read_units", None, "read units a second", least=1.0),
         write_units=given.number("write_units", None, "write units a second", least=1.0),
         on_demand=given.flag("on_demand", default=False),
@@ -290,7 +290,7 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
     return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
 
 
-def _source(given: Entries) -> Source:
+def _source(given: Entries) -> SourceSettings:
     options: dict[str, Any] = {
         "format": given.choice("format", None, _FORMATS),
         "types": given.text("types", None),
@@ -299,4 +299,4 @@ def _source(given: Entries) -> Source:
         "absent": given.texts("absent", ()),
         "empty_strings": given.flag("empty_strings", default=False),
     }
-    return Source(path=given.text("source", "", "the path of a data file"), options=options)
+    return SourceSettings(path=given.text("source", "", "the path of a data file"), options=options)

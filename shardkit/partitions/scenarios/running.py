@@ -14,7 +14,7 @@ from shardkit.partitions.model import Partitions
 from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
 from shardkit.partitions.scenarios.items import Items
 from shardkit.partitions.scenarios.outcome import Outcome
-from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Way
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, Scenario, Way
 from shardkit.partitions.scenarios.spread import SpreadItems, key_text
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
@@ -173,7 +173,7 @@ class _Run:
 
     # -- the machines that write and read
 
-    def _load(self, load: Load) -> SimulatedLoad | SideBySide | AtARate:
+    def _load(self, load: LoadSettings) -> SimulatedLoad | SideBySide | AtARate:
         name, items, seed = self._way.table.name, self._items, self._scenario.seed
         order = items.order(load.order, self._way.table.keys.partition_key, draws(f"order {seed}"))
         if load.tool == "bulk_load":
@@ -197,7 +197,7 @@ class _Run:
 
         return AtARate(load.per_second, put, lambda number, _now: number < self._puts)
 
-    def _reads(self, reads: Reads, loading: Callable[[], bool]) -> AtARate:
+    def _reads(self, reads: ReadSettings, loading: Callable[[], bool]) -> AtARate:
         draw = draws(f"reads {self._scenario.seed}")
         retries = Retries(reads.attempts, draws(f"retries of reads {self._scenario.seed}"))
 
@@ -213,7 +213,7 @@ class _Run:
 
         return AtARate(reads.per_second, read, go_on)
 
-    def _query(self, reads: Reads, key: Any) -> Program[None]:
+    def _query(self, reads: ReadSettings, key: Any) -> Program[None]:
         """Read a whole key, or its first items, page by page, as ``ShardedTable.query`` does."""
         params: dict[str, Any] = {
             "KeyConditionExpression": "#key = :key",

@@ -18,7 +18,7 @@ Operation = Literal["query", "get_item"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Throughput:
+class ThroughputSettings:
     """The partitions and throughput of a table or a global index: arguments of :class:`Partitions`."""
 
     read_units: float | None
@@ -31,24 +31,24 @@ class Throughput:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index:
+class IndexSettings:
     """A global secondary index; ``included`` lists its projected attributes, if ``projection`` is ``"INCLUDE"``."""
 
     name: str
     keys: KeySchema
     projection: str
     included: tuple[str, ...]
-    throughput: Throughput
+    throughput: ThroughputSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSettings:
     """The table."""
 
     name: str
     keys: KeySchema
-    throughput: Throughput
-    indexes: tuple[Index, ...] = ()
+    throughput: ThroughputSettings
+    indexes: tuple[IndexSettings, ...] = ()
 
     def description(self, types: Mapping[str, str]) -> dict[str, Any]:
         """Return the arguments of CreateTable; ``types`` are those of the key attributes."""
@@ -77,7 +77,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SourceSettings:
     """A data file with the items; ``options`` are those of ``shardkit load``."""
 
     path: str
@@ -91,11 +91,11 @@ class ItemsSettings:
     number: int | None
     size: tuple[int, int] = (0, 0)
     attributes: Mapping[str, Distribution] = field(default_factory=dict)
-    source: Source | None = None
+    source: SourceSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class LoadSettings:
     """How the items are written.
 
     Args:
@@ -122,7 +122,7 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reads:
+class ReadSettings:
     """Reads at a rate; the more items a key has, the more often it is read.
 
     Args:
@@ -147,10 +147,10 @@ class Way:
     """One way to write and read the table."""
 
     name: str
-    table: Table
+    table: TableSettings
     strategy: Strategy
-    load: Load | None = None
-    reads: Reads | None = None
+    load: LoadSettings | None = None
+    reads: ReadSettings | None = None
 
     @property
     def described(self) -> str:
@@ -197,7 +197,7 @@ class Scenario:
         return frozenset[str]().union(*(way.attributes for way in self.ways))
 
 
-def _described(keys: KeySchema, throughput: Throughput) -> dict[str, Any]:
+def _described(keys: KeySchema, throughput: ThroughputSettings) -> dict[str, Any]:
     schema = [{"AttributeName": name, "KeyType": "HASH"} for name in keys.partition]
     schema += [{"AttributeName": name, "KeyType": "RANGE"} for name in keys.sort]
     if throughput.on_demand:

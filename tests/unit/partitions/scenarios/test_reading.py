@@ -15,7 +15,7 @@ from shardkit.partitions import BURST_SECONDS
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import EachValue, Weighted
 from shardkit.partitions.scenarios.reading import read_scenario
-from shardkit.partitions.scenarios.scenario import Load, Reads, Source, Throughput
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, SourceSettings, ThroughputSettings
 
 PLAIN: dict[str, Any] = {
     "table": {"partition_key": "Date", "sort_key": "OrderId", "write_units": 4000},
@@ -60,7 +60,7 @@ def test_defaults() -> None:
     (way,) = read.ways
     assert (read.seed, read.latency_seconds) == (1, (0.005, 0.010))
     assert way.table.keys == KeySchema(("Date",), ("OrderId",))
-    assert way.table.throughput == Throughput(
+    assert way.table.throughput == ThroughputSettings(
         read_units=None,
         write_units=4000,
         on_demand=False,
@@ -69,7 +69,9 @@ def test_defaults() -> None:
         adaptive_seconds=0.0,
         split_for_heat=None,
     )
-    assert way.load == Load(tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None)
+    assert way.load == LoadSettings(
+        tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None
+    )
     assert (way.strategy, way.reads, way.name) == (Unsharded(), None, "bulk_load")
     assert (read.items.number, read.items.size, read.items.source) == (100, (1000, 1000), None)
 
@@ -128,24 +130,24 @@ def test_strategies(given: dict[str, Any], strategy: Any) -> None:
 def test_every_form_of_a_load_and_of_reads() -> None:
     bulk = {"with": "bulk_load", "order": "sorted", "workers": 3, "window": 9, "cursors": 4, "write_units": "80%"}
     (way,) = read_scenario(scenario(load=bulk), "s.toml").ways
-    assert way.load == Load(tool="bulk_load", order="sorted", workers=3, window=9, cursors=4, write_units="80%")
+    assert way.load == LoadSettings(tool="bulk_load", order="sorted", workers=3, window=9, cursors=4, write_units="80%")
     (way,) = read_scenario(scenario(load={"with": "batch_writer", "order": "random"}), "s.toml").ways
-    assert way.load == Load(tool="batch_writer", order="random", workers=1, attempts=ATTEMPTS)
+    assert way.load == LoadSettings(tool="batch_writer", order="random", workers=1, attempts=ATTEMPTS)
     puts = {"with": "put_item", "per_second": 5, "seconds": 60, "attempts": 1}
     reads = {"with": "get_item", "per_second": 2.5, "consistent": True}
     (way,) = read_scenario(scenario(load=puts, reads=reads), "s.toml").ways
-    assert way.load == Load(tool="put_item", per_second=5, seconds=60, attempts=1)
-    assert way.reads == Reads(operation="get_item", per_second=2.5, consistent=True)
+    assert way.load == LoadSettings(tool="put_item", per_second=5, seconds=60, attempts=1)
+    assert way.reads == ReadSettings(operation="get_item", per_second=2.5, consistent=True)
     query = {"with": "query", "per_second": 1, "seconds": 9, "limit": 50}
     (way,) = read_scenario(scenario(load=None, reads=query), "s.toml").ways
-    assert (way.load, way.reads) == (None, Reads(operation="query", per_second=1, seconds=9, limit=50))
+    assert (way.load, way.reads) == (None, ReadSettings(operation="query", per_second=1, seconds=9, limit=50))
 
 
 def test_items_of_a_file() -> None:
     items = {"source": "flights.csv", "types": "Delay:N", "absent": ["NA"], "number": 7}
     read = read_scenario({**PLAIN, "items": items}, "s.toml").items
     options = {"format": None, "types": "Delay:N", "columns": None, "delimiter": None, "empty_strings": False}
-    assert (read.number, read.source) == (7, Source(path="flights.csv", options={**options, "absent": ("NA",)}))
+    assert (read.number, read.source) == (7, SourceSettings(path="flights.csv", options={**options, "absent": ("NA",)}))
 
 
 def test_distributions() -> None:
