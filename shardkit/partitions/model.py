@@ -111,7 +111,7 @@ class Partitions:
 
     Source:
         Developer Guide, "Best Practices for Tables"; Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), section 4.
-        The module's docstring and docs/simulate.md say what is a model of ours.
+        The module's docstring and docs/simulate.md list the assumptions.
     """
 
     def __init__(

@@ -198,9 +198,6 @@ def plan_bulk_load(
     Raises:
         ConfigurationError: not exactly one of ``within`` and ``write_units`` is given, or an argument is invalid.
 
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Best Practices for Tables", Consider Workload Uniformity When Adjusting
         Provisioned Throughput.

@@ -52,7 +52,7 @@ class Alternative:
 
     Args:
         partitions: partitions of the table; its sharded indexes grow in the same ratio.
-        write_units: write units a second that give a new table so many partitions.
+        write_units: write units a second with which a new table gets them.
         shards: shards that the key then needs; None: no number is enough.
         query_read_units: read units of a Query of an empty key then.
     """

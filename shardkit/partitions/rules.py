@@ -36,9 +36,6 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
     Raises:
         ConfigurationError: a rate is not a number >= 0.
 
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Best Practices for Tables", Initial Allocation of Partitions.
     """
@@ -62,9 +59,6 @@ def partitions_for_size(size: float) -> int:
 
     Raises:
         ConfigurationError: the size is not a number >= 0.
-
-    Cost:
-        No request.
 
     Source:
         Developer Guide, "Best Practices for Tables", Subsequent Allocation of Partitions.
@@ -90,9 +84,6 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
 
     Raises:
         ConfigurationError: an argument is not a number >= 0.
-
-    Cost:
-        No request.
 
     Source:
         Developer Guide, older edition, "Guidelines for Working with Tables", Understand Partition Behavior.

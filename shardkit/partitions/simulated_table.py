@@ -9,6 +9,7 @@ from typing import Any
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.expressions.key_condition import parse_key_condition
 from shardkit.dynamodb.requests import Access, accesses_of
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Throttle
@@ -170,9 +171,7 @@ class SimulatedTable:
     def _write(self, operation: str, params: Mapping[str, Any], now: float) -> Response | Throttle:
         (access,) = accesses_of(operation, params)
         taken = self._written(access, now)
-        if isinstance(taken, Throttle):
-            return taken
-        return self._with_consumed({}, params, taken)
+        return taken if isinstance(taken, Throttle) else self._with_consumed({}, params, taken)
 
     def _batch_write_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         requests = self._own(params)
@@ -272,7 +271,7 @@ class SimulatedTable:
             )
         page = self.items.page(params)
         units = self.admission.estimator.query(page, index=index, consistent=bool(params.get("ConsistentRead")))
-        throttle = self._read(index, self.items.equals(params), units, now)
+        throttle = self._read(index, parse_key_condition(params).equals, units, now)
         if throttle is not None:
             return throttle
         response: Response = {"Count": len(page), "ScannedCount": len(page)}

@@ -122,11 +122,6 @@ class StoredItems:
             for collections, entry in self._entries(held):
                 collections.remove(entry)
 
-    @staticmethod
-    def equals(params: Mapping[str, Any]) -> Mapping[str, WireValue]:
-        """Return the attributes with ``=`` in a Query's key condition, the partition key among them."""
-        return parse_key_condition(params).equals
-
     def page(self, params: Mapping[str, Any]) -> Page:
         """Return the items, or index entries, that a Query evaluates."""
         name = params.get("IndexName")

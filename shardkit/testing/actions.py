@@ -34,13 +34,7 @@ class EngineRequest:
 
 @dataclass(frozen=True)
 class Action:
-    """One read or write of an item in a simulated table.
-
-    Args:
-        table: the table.
-        access: the read or write, as the request has it.
-        key: the item's primary key.
-    """
+    """One read or write of an item in a simulated table; ``key`` is the item's primary key."""
 
     table: PartitionedTable
     access: Access

@@ -178,7 +178,7 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
 
 def _page(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     try:
-        page: PageRead = page_of(request, tables)
+        page = _page_of(request, tables)
     except _MALFORMED as error:
         raise _Malformed from error
     table, now = page.table, clock()
@@ -205,15 +205,11 @@ _WHOLE = frozenset({"ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class PageRead:
+class _PageRead:
     """A request of a Query or a Scan.
 
-    Args:
-        request: the request.
-        table: its table.
-        index: the index that it reads; None: the table.
-        expected: its least cost, and the partition: of a Scan, the one where it starts.
-        fetch: whether it asks a local index for attributes that are not projected.
+    ``expected`` is its least cost, on the partition of the key, or of the position where the Scan starts. ``fetch``:
+    whether it asks a local index for attributes that are not projected.
     """
 
     request: EngineRequest
@@ -253,12 +249,7 @@ class PageRead:
         return Cost(units, demands, [key for _, key in shares])
 
 
-def page_of(request: EngineRequest, tables: Tables) -> PageRead:
-    """Read a Query or a Scan of a simulated table.
-
-    Raises:
-        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape.
-    """
+def _page_of(request: EngineRequest, tables: Tables) -> _PageRead:
     params = request.params
     table = tables[table_name(params["TableName"])]
     name = params.get("IndexName")
@@ -272,11 +263,10 @@ def page_of(request: EngineRequest, tables: Tables) -> PageRead:
         begin = HASHES * params.get("Segment", 0) // params.get("TotalSegments", 1)
         partitions = table.partitions[None if index is None or index.local else name]
         expected = Cost(least, [Demand(partitions, begin, "read", least.total)], ())
-    return PageRead(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
+    return _PageRead(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
 
 
 def _fetches(params: Mapping[str, Any], index: Index | None) -> bool:
-    """Return whether a request asks a local index for attributes that it does not hold."""
     if index is None or not index.local or index.projected is None:
         return False
     return params.get("Select") == "ALL_ATTRIBUTES" or not index.projected.issuperset(_asked(params))

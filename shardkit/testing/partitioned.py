@@ -33,11 +33,7 @@ class Cost(NamedTuple):
 
 
 class PartitionedTable:
-    """A table with simulated partitions.
-
-    Args:
-        description: the table, as DescribeTable answers under ``Table``.
-        partitions: the partitions of the table (None), and of each global index by its name.
+    """A table with simulated partitions: those of the table (None), and of each global index by its name.
 
     Raises:
         ConfigurationError: the description is invalid, or a global index has no partitions.

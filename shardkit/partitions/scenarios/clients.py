@@ -151,10 +151,7 @@ class SideBySide:
 class AtARate(SideBySide):
     """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
-    Args:
-        per_second: calls started a second.
-        begin: returns the machine of a call, by its number from 0.
-        go_on: returns whether to start a call, by its number and its time.
+    ``begin`` returns the machine of a call, by its number from 0; ``go_on``, whether to start it, by number and time.
 
     Attributes:
         begun: the number of calls started.

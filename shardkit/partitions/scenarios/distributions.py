@@ -14,12 +14,7 @@ _MOST = 10_000_000  # values, and items per value: they are held in memory
 
 @dataclass(frozen=True)
 class Weighted:
-    """Each item's value is drawn at random, by weight.
-
-    Args:
-        values: the values.
-        weights: the weight of each value; if there are very many, the highest first.
-    """
+    """Each item's value is drawn at random, by weight; if there are very many values, the heaviest come first."""
 
     values: Sequence[str]
     weights: Sequence[float]
@@ -33,12 +28,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class EachValue:
-    """Each value has a random number of items, for example 100 to 200 messages per user, in the order of the values.
-
-    Args:
-        values: the values.
-        items: the least and the most items of a value; all numbers in between are equally probable.
-    """
+    """Each value has a random number of items, from the first of ``items`` to the second; they come value by value."""
 
     values: Sequence[str]
     items: tuple[int, int]

@@ -14,15 +14,10 @@ T = TypeVar("T")
 
 
 class Entries:
-    """One table of a scenario.
+    """One table of a scenario; ``where`` is its name in messages, such as ``[items]``.
 
     Each method takes an entry by its name. If the entry is invalid, or missing although ``needed``, it notes that in
     ``problems`` and returns the default, so that the other entries are checked too.
-
-    Args:
-        given: the table, as parsed from TOML or JSON.
-        where: its name in messages: ``[items]``.
-        problems: the problems of the whole scenario.
     """
 
     def __init__(self, given: Any, where: str, problems: list[str]) -> None:

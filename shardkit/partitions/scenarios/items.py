@@ -21,12 +21,7 @@ _SORT_DIGITS = 9
 
 @dataclass(frozen=True)
 class Items:
-    """Items that are rebuilt on demand.
-
-    Args:
-        columns: the values of each stored attribute, item by item; None: the item does not have it.
-        sizes: bytes of each item.
-    """
+    """Items that are rebuilt from the columns of stored attributes (None: the item does not have it) and their sizes."""
 
     columns: Mapping[str, Sequence[Any]]
     sizes: Sequence[int]
@@ -72,7 +67,7 @@ def generated(
     size: tuple[int, int],
     draw: Callable[[], float],
 ) -> Items:
-    """Generate items by the distributions of their attributes; the sort key numbers the items.
+    """Generate items by the distributions of their attributes.
 
     Args:
         attributes: the distribution of each attribute.
@@ -105,12 +100,7 @@ def generated(
 
 
 class Kept:
-    """Stores some attributes of real items, and their sizes.
-
-    Args:
-        names: the attributes.
-        needed: the attributes that every item must have.
-        number: how many items to store, the first ones; None: all.
+    """Stores some attributes of real items, and their sizes, of at most the first ``number`` items.
 
     Memory: 8 bytes per attribute and item, and each different text once.
     """

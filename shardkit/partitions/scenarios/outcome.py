@@ -145,12 +145,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Units a second by partition and time.
-
-    Args:
-        seconds: the seconds of a column.
-        rows: units a second by column, for each partition in the order of the ranges.
-    """
+    """Units a second by column of ``seconds``, in a row for each partition, in the order of the ranges."""
 
     seconds: float
     rows: tuple[tuple[float, ...], ...]

@@ -20,13 +20,7 @@ Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire
 
 
 class SpreadItems:
-    """The items, spread over the shards of a way's strategy; an item always gets the same shard.
-
-    Args:
-        items: the items.
-        sharding: the sharding of the way.
-        seed: the seed of random suffixes.
-    """
+    """The items, spread over the shards of a way's strategy; an item always gets the same shard."""
 
     def __init__(self, items: Items, sharding: Sharding, seed: int) -> None:
         self.items = items
