@@ -17,6 +17,7 @@ PARTITION_BYTES = 10 * 1000**3
 """Bytes that a partition holds, "approximately 10 GB" (Best Practices for Tables, Subsequent Allocation)."""
 BURST_SECONDS = 300
 """The most seconds of unused throughput that a partition keeps (Best Practices for Tables, Use Burst Capacity)."""
+_READ, _WRITE = "read units a second", "write units a second"
 
 
 def initial_partitions(*, read_units: float, write_units: float) -> int:
@@ -39,8 +40,8 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
     Source:
         Developer Guide, "Best Practices for Tables", Initial Allocation of Partitions.
     """
-    read_units = check_number("read_units", read_units, "read units a second")
-    write_units = check_number("write_units", write_units, "write units a second")
+    read_units = check_number("read_units", read_units, _READ)
+    write_units = check_number("write_units", write_units, _WRITE)
     return max(1, rounded_up(_needed(read_units, write_units)))
 
 
@@ -208,11 +209,8 @@ class TablePartitions:
         Raises:
             ConfigurationError: a rate is not a number >= 0.
         """
-        read, write = self.read_units, self.write_units
-        if read_units is not None:
-            read = check_number("read_units", read_units, "read units a second")
-        if write_units is not None:
-            write = check_number("write_units", write_units, "write units a second")
+        read = self.read_units if read_units is None else check_number("read_units", read_units, _READ)
+        write = self.write_units if write_units is None else check_number("write_units", write_units, _WRITE)
         doublings = _halvings(rounded_up(float(max(self.shares)) * _needed(read, write)))
         after = {share / 2**doublings: count * 2**doublings for share, count in self.shares.items()}
         total = sum(after.values())

@@ -17,7 +17,6 @@ from shardkit.dynamodb.estimator import TableUnits
 from shardkit.dynamodb.expressions.tokens import name_of, parts, rebuilt, taken_placeholders
 from shardkit.dynamodb.requests import OPERATIONS, equals_of, found_items
 from shardkit.dynamodb.schema import Index
-from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import apportion, read_units, table_name
 from shardkit.dynamodb.values import comparable_item
@@ -73,7 +72,12 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
         expected = [action.expected(before.get(action.identity)) for action in actions]
     except _MALFORMED as error:
         raise _Malformed from error
-    refused, taken = _let_in(actions, expected, clock())
+    now = clock()
+    throttles = [action.table.take(cost, now) for action, cost in zip(actions, expected, strict=True)]
+    taken = [
+        (action, cost) for action, cost, throttle in zip(actions, expected, throttles, strict=True) if not throttle
+    ]
+    refused = [(action, throttle) for action, throttle in zip(actions, throttles, strict=True) if throttle]
     sent = request
     stays: dict[str, Any] = {}
     if refused:
@@ -95,20 +99,6 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
     units = [(action.table.name, real.units) for (action, _), real in zip(taken, took, strict=True)]
     body = with_consumed(request, answer.body, tables, units)
     return replace(answer, body=with_unprocessed(request, body, stays) if "RequestItems" in request.params else body)
-
-
-def _let_in(
-    actions: Iterable[Action], expected: Iterable[Cost], now: float
-) -> tuple[list[tuple[Action, Throttle]], list[tuple[Action, Cost]]]:
-    """Take the cost of one action after another; return those that were refused, and those that were not."""
-    refused, taken = [], []
-    for action, cost in zip(actions, expected, strict=True):
-        throttle = action.table.take(cost, now)
-        if throttle is None:
-            taken.append((action, cost))
-        else:
-            refused.append((action, throttle))
-    return refused, taken
 
 
 def _took(

@@ -13,6 +13,7 @@ from shardkit.dynamodb.service_errors import Kind, Throttle
 from shardkit.dynamodb.units import table_name
 from shardkit.partitions.admission import Admission, Demand
 from shardkit.partitions.model import Partitions, hash_of
+from shardkit.partitions.partition import LIMITS
 
 Item = Mapping[str, Any]
 """An item, or a key, in wire values."""
@@ -48,8 +49,8 @@ class PartitionedTable:
         indexes = {name: of for name, of in partitions.items() if name is not None}
         self.admission = Admission(description, partitions[None], indexes)
         self.partitions = partitions
-        self.asked: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
-        self.refused: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
+        self.asked: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
+        self.refused: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
         self.throttles: Counter[str] = Counter()
         self._names = {id(of): name for name, of in self.partitions.items()}
 

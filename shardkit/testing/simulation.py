@@ -21,7 +21,6 @@ from shardkit.testing.partitioned import PartitionedTable
 from shardkit.testing.report import Hot, complaint_of, hottest_keys, hottest_partitions, text_of
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 T = TypeVar("T")
@@ -131,9 +130,7 @@ class SimulatedPartitions:
         self._check(asynchronous=False)
         return self._begin(self._client.describe_table(TableName=self._name)["Table"])
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the simulation."""
         self._entered.close()
 
@@ -142,9 +139,7 @@ class SimulatedPartitions:
         self._check(asynchronous=True)
         return self._begin((await self._client.describe_table(TableName=self._name))["Table"])
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """End the simulation."""
         self._entered.close()
 

@@ -21,7 +21,7 @@ _SORT_DIGITS = 9
 
 @dataclass(frozen=True)
 class Items:
-    """Items that are rebuilt from the columns of stored attributes (None: the item does not have it) and their sizes."""
+    """Items that are rebuilt from columns of stored attributes (None: the item does not have it) and their sizes."""
 
     columns: Mapping[str, Sequence[Any]]
     sizes: Sequence[int]
