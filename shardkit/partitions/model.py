@@ -254,7 +254,9 @@ class Partitions:
             return None
         self.heat.add(partition.heat.throttled[kind], units, now)
         if not served and self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):
-            self._full(partition, now, self._split_for_heat)
+            full = partition.full_for(now) >= self._split_for_heat
+            if full and (at := partition.heat_split()) is not None:
+                self._split(self.place(partition.start), at, now)
         return self._throttles[kind, served]
 
     def _take(self, partition: Partition, hashed: int, kind: Kind, units: float, now: float) -> None:
@@ -275,7 +277,8 @@ class Partitions:
         partition = self._partitions[place]
         partition.stored = max(0.0, partition.stored + size)
         if partition.stored > self._split_bytes:
-            self._split(place, self._middle(place), now)
+            owned = self.ranges[place]
+            self._split(place, (owned.start + owned.stop) // 2, now)
 
     def _bucket(self, units: float) -> TokenBucket:
         return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units), now=self._now)
@@ -291,14 +294,6 @@ class Partitions:
             bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit), now=self._now)
             served[kind] = Served(bucket, own, Adaptation(self._adaptive_seconds))
         return Partition(start, share, served, heat)
-
-    def _full(self, partition: Partition, now: float, seconds: float) -> None:
-        if partition.full_for(now) >= seconds and (at := partition.heat_split()) is not None:
-            self._split(self.place(partition.start), at, now)
-
-    def _middle(self, place: int) -> int:
-        end = self._starts[place + 1] if place + 1 < len(self) else HASHES
-        return (self._starts[place] + end) // 2
 
     def _split(self, place: int, at: int, now: float) -> None:
         """Split a partition in two, the second of which starts at a hash."""

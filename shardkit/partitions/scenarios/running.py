@@ -12,10 +12,9 @@ from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import rounded_up
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
-from shardkit.partitions.scenarios.items import Items
+from shardkit.partitions.scenarios.items import Items, SpreadItems, key_text
 from shardkit.partitions.scenarios.outcome import Outcome
 from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, Scenario, Way
-from shardkit.partitions.scenarios.spread import SpreadItems, key_text
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.sharding.layout import Sharding

@@ -67,14 +67,6 @@ class TableSettings:
             ],
         }
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The key attributes of the table and its indexes, and those that an index projects by name."""
-        names = dict.fromkeys(self.keys.names)
-        for index in self.indexes:
-            names |= dict.fromkeys((*index.keys.names, *index.included))
-        return tuple(names)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSettings:
@@ -167,7 +159,8 @@ class Way:
     @property
     def attributes(self) -> frozenset[str]:
         """The attributes that decide where an item is stored: keys, and those that a suffix is calculated from."""
-        return frozenset((*self.table.attributes, *(self.strategy.by_attributes or ())))
+        names = frozenset((*self.table.keys.names, *(self.strategy.by_attributes or ())))
+        return names.union(*((*index.keys.names, *index.included) for index in self.table.indexes))
 
 
 @dataclass(frozen=True, kw_only=True)

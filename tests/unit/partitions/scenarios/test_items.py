@@ -17,9 +17,8 @@ from shardkit.capacity import CapacityEstimator, item_size
 from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, Weighted
-from shardkit.partitions.scenarios.items import FILLER, Items, Kept, generated
+from shardkit.partitions.scenarios.items import FILLER, Items, Kept, SpreadItems, generated, key_text
 from shardkit.partitions.scenarios.running import in_turn
-from shardkit.partitions.scenarios.spread import SpreadItems, key_text
 from shardkit.sharding.layout import Sharding
 
 STRATEGIES: list[Strategy] = [Unsharded(), RandomSuffix(7), CalculatedSuffix("Id", shards=7), RandomSuffix({"b": 3})]
