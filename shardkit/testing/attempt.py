@@ -74,10 +74,9 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
         raise _Malformed from error
     now = clock()
     throttles = [action.table.take(cost, now) for action, cost in zip(actions, expected, strict=True)]
-    taken = [
-        (action, cost) for action, cost, throttle in zip(actions, expected, throttles, strict=True) if not throttle
-    ]
-    refused = [(action, throttle) for action, throttle in zip(actions, throttles, strict=True) if throttle]
+    results = list(zip(actions, expected, throttles, strict=True))
+    taken = [(action, cost) for action, cost, throttle in results if throttle is None]
+    refused = [(action, throttle) for action, _, throttle in results if throttle is not None]
     sent = request
     stays: dict[str, Any] = {}
     if refused:
@@ -108,9 +107,9 @@ def _took(
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
-    after = _found(request, answer, taken)
     unknown = [action for action in taken if action.access.projected or action.kind == "update"]
     images = yield from _images(unknown)
+    after = _found(request, answer, taken) | (images or {})
     left = _left(request, answer, {action.table.name: action.table for action in taken})
     costs = []
     for action in taken:
@@ -118,7 +117,7 @@ def _took(
         if action.identity in left:
             costs.append(_NOTHING)
         elif action.kind in {"get", "update"} and (images is not None or action not in unknown):
-            costs.append(action.took(item, {**after, **(images or {})}.get(action.identity)))
+            costs.append(action.took(item, after.get(action.identity)))
         else:
             costs.append(action.expected(item))
     return costs
@@ -127,9 +126,7 @@ def _took(
 def _found(request: EngineRequest, answer: EngineAnswer, taken: list[Action]) -> dict[Identity, Item]:
     """Return the complete items in an answer."""
     whole = [action for action in taken if action.kind == "get" and not action.access.projected]
-    if not whole:
-        return {}
-    found = found_items(request.operation, request.params, answer.body)
+    found = found_items(request.operation, request.params, answer.body) if whole else {}
     items = ((action.identity, found.get((action.access.table, action.access.place))) for action in whole)
     return {identity: item for identity, item in items if item is not None}
 
@@ -179,10 +176,8 @@ def _page(request: EngineRequest, tables: Tables, clock: Callable[[], float]) ->
     if not answer.ok:
         table.settle(page.expected, _NOTHING, clock())
         return answer
-    whole = answer
     evaluated = page.evaluated(answer.body)
-    if evaluated is not None:
-        whole = yield evaluated
+    whole = answer if evaluated is None else (yield evaluated)
     cost = page.cost(whole.body.get("Items") or ())
     table.settle(page.expected, cost, clock())
     return replace(answer, body=with_consumed(request, answer.body, tables, [(table.name, cost.units)]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import boto3
@@ -17,9 +17,6 @@ from shardkit.capacity.usage import figure
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class CapacityBlock:
@@ -53,9 +50,7 @@ class CapacityBlock:
             self._clients.enter(self)
         return self._meter
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop counting, and fail the test if it consumed too much; an exception from the block takes precedence."""
         __tracebackhide__ = True
         self._clients.leave(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from botocore.exceptions import ClientError
 
@@ -19,9 +19,6 @@ from shardkit.testing.clock import RealClock
 from shardkit.testing.front import in_front
 from shardkit.testing.partitioned import PartitionedTable
 from shardkit.testing.report import Hot, complaint_of, hottest_keys, hottest_partitions, text_of
-
-if TYPE_CHECKING:
-    from typing import Self
 
 T = TypeVar("T")
 
