@@ -337,7 +337,7 @@ def _reasoning(load: _KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[St
         "Partitions and data distribution",
     )
     yield model(
-        f"{load.headroom:.0%} of that is left free, and reads and writes are counted separately"
+        f"{load.headroom:.0%} of a partition's throughput is left free; reads and writes are counted separately"
         + ("" if needed.least_shards is None else f": at least {counted(needed.least_shards, 'shard')}")
     )
     if needed.shards == 1:
@@ -384,9 +384,9 @@ def _warnings(load: _KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Sta
         hottest = load.index_write_units(index, shards) * (index.hottest_share or 0.0)
         if hottest > load.limit * PARTITION_WRITE_UNITS:
             yield rule(
-                f"index {index.name} has its own hot key, with {number(hottest)} write units a second of the "
-                f"{PARTITION_WRITE_UNITS:,} that a partition serves: it throttles the table's writes, whatever the "
-                "number of shards; give the index a key with more values",
+                f"index {index.name} has its own hot key, with {number(hottest)} write units a second, and a partition "
+                f"serves {PARTITION_WRITE_UNITS:,}: it throttles the table's writes, whatever the number of shards; "
+                "give the index a key with more values",
                 "provisioned throughput considerations",
                 "Global Secondary Indexes",
             )
