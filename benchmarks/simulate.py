@@ -21,9 +21,8 @@ from benchmarks.report import Section
 from shardkit.core.machine import Program, Response, Send, Steps
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.partitions import Partitions, Simulator
-from shardkit.partitions.scenarios.clients import batch_writer
-from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries
-from shardkit.partitions.scenarios.watched import WatchedTable
+from shardkit.partitions.scenarios.clients import ATTEMPTS, Retries, batch_writer
+from shardkit.partitions.scenarios.running import WatchedTable
 
 __all__ = [
     "DESCRIPTION",

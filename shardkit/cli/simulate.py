@@ -37,7 +37,7 @@ from shardkit.partitions.scenarios.items import Items, Kept, generated
 from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
-from shardkit.partitions.scenarios.scenario import Scenario, Source
+from shardkit.partitions.scenarios.scenario import Scenario, SourceSettings
 from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _parsed(path: str) -> dict[str, Any]:
     return parsed
 
 
-def _opened(scenario: str, source: Source) -> SectionedSource:
+def _opened(scenario: str, source: SourceSettings) -> SectionedSource:
     """Open the data file; a relative path starts at the scenario's folder."""
     where = source.path if "://" in source.path else str(Path(scenario).parent / source.path)
     return open_source(where, **source.options)

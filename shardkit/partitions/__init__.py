@@ -1,6 +1,6 @@
 """Estimate and simulate a table's partitions, plan throughput, bulk loads and shards: pure, no request is made.
 
-Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* an assumption of ours.
+Every figure comes with its reasoning: a *rule* is a sentence of the Developer Guide, a *model* is an assumption.
 """
 
 from shardkit.analysis.shards import Fit, probability_within

@@ -28,12 +28,7 @@ class Demand(NamedTuple):
 
 
 class Admission:
-    """Admits requests to the partitions of one table and of its global indexes. Local indexes use the table's.
-
-    Args:
-        description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
-        partitions: the partitions of the table.
-        indexes: the partitions of each global index, by its name.
+    """Admits requests to the partitions of a table and of its global indexes (by name). Local indexes use the table's.
 
     Raises:
         ConfigurationError: the description is invalid, or a global index has no partitions.
@@ -56,18 +51,13 @@ class Admission:
 
     def units_of(self, change: ItemChange, *, transactional: bool = False) -> TableUnits:
         """Return the units that a write takes."""
-        changes = (change,)
-        if transactional:
-            return self.estimator.transact_write_items(changes)
-        return self.estimator.batch_write_item(changes)
+        estimate = self.estimator.transact_write_items if transactional else self.estimator.batch_write_item
+        return estimate([change])
 
     def of_write(self, key: Mapping[str, WireValue], change: ItemChange, units: TableUnits) -> Iterator[Demand]:
         """Yield the demands of a write: on the partition of its key, and of the key of each index entry.
 
-        Args:
-            key: the primary key, also for a write without an item before and after; other attributes are ignored.
-            change: the item before and after the write.
-            units: the units that the write takes.
+        ``key`` is needed for a write without an item before and after. Its other attributes are ignored.
         """
         before, after = (None if image is None else sized(image) for image in change)
         table = units.table + sum(units.local_indexes.values())
@@ -80,12 +70,9 @@ class Admission:
                 yield Demand(partitions, hashed, "write", taken if len(entries) == 1 else write_units(entry.size))
 
     def of_read(self, index: str | None, key: Mapping[str, WireValue], units: float) -> Demand:
-        """Return the demand of a read of an item or item collection.
+        """Return the demand of a read of an item or item collection in a table (None) or an index.
 
-        Args:
-            index: the index to read; None: the table.
-            key: the partition key; other attributes are ignored.
-            units: the units that the read takes; 0 if unknown until it is answered.
+        ``key`` has the partition key. ``units`` are 0 if unknown until the read is answered.
         """
         if index is None or self.indexes[index].local:
             return Demand(self.partitions, self.hash_of(key), "read", units)

@@ -63,12 +63,13 @@ class ThroughputEstimate:
         """Return the figures and the reasoning, as text."""
         name = "table" if self.index is None else f"index {self.index}"
         figures = [f"{self.items:,} items, {number(self.size / 1000**3)} GB"]
-        kind = "provisioned" if self.billing_mode == "PROVISIONED" else "on-demand, warm for"
-        if self.read_units is not None and self.write_units is not None:
+        read, write = self.read_units, self.write_units
+        if read is not None and write is not None:
+            kind = "provisioned" if self.billing_mode == "PROVISIONED" else "on-demand, warm for"
+            each = f"{number(read / self.partitions)} and {number(write / self.partitions)} a partition"
             figures.append(
-                f"{kind} {number(self.read_units)} read units and {number(self.write_units)} write units a second: "
-                f"{number(self.read_units / self.partitions)} and {number(self.write_units / self.partitions)} a "
-                "partition, less if there are more"
+                f"{kind} {number(read)} read units and {number(write)} write units a second: {each}, less if there are "
+                "more"
             )
         else:
             figures.append("on-demand; the description has no warm throughput")
@@ -135,9 +136,6 @@ def estimate_table(description: Mapping[str, Any]) -> TableEstimate:
     Raises:
         ConfigurationError: the argument is not a table's description.
 
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Best Practices for Tables", Understand Partition Behavior; DynamoDB API reference,
         ``TableDescription`` (``ProvisionedThroughput``, ``WarmThroughput``, ``OnDemandThroughput``).
@@ -177,11 +175,11 @@ def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_
         reasoning=(
             *(said for _, said in bounds),
             rule(
-                "a table never loses partitions: there may be more, made for more throughput or by splits of full ones",
+                "a table never loses partitions: there may be more, from a higher throughput or splits in the past",
                 "Consider Workload Uniformity When Adjusting Provisioned Throughput",
             ),
             rule(
-                f"a partition keeps up to {BURST_SECONDS} seconds of the throughput that it does not use, for bursts",
+                f"a partition keeps up to {BURST_SECONDS} seconds of unused throughput for bursts",
                 "Use Burst Capacity Sparingly",
             ),
         ),
@@ -189,24 +187,17 @@ def _estimate(index: str | None, described: Mapping[str, Any], size: int, *, on_
 
 
 def _bounds(provisioned: UnitsPerSecond | None, warm: UnitsPerSecond, size: int) -> Iterator[tuple[int, Statement]]:
-    yield (
-        partitions_for_size(size),
-        rule(
-            f"partitions for the data: {number(size / 1000**3)} GB / {PARTITION_BYTES // 1000**3} GB, rounded up: "
-            f"{partitions_for_size(size):,}",
-            _SPLITS,
-        ),
-    )
+    partitions = partitions_for_size(size)
+    data = f"{number(size / 1000**3)} GB / {PARTITION_BYTES // 1000**3} GB"
+    yield partitions, rule(f"partitions for the data: {data}, rounded up: {partitions:,}", _SPLITS)
     if provisioned is not None:
         read, write = (units or 0.0 for units in provisioned)
         yield initial_partitions(read_units=read, write_units=write), partitions_stated(read, write)
     read, write = (units or 0.0 for units in warm)
     if read or write:
         partitions = max(1, rounded_up(partitions_taken(read, write)))
-        yield (
-            partitions,
-            model(
-                f"partitions that serve the warm throughput of {number(read)} read units and {number(write)} write "
-                f"units at once, {PARTITION_READ_UNITS:,} and {PARTITION_WRITE_UNITS:,} each: at least {partitions:,}"
-            ),
+        text = (
+            f"partitions that serve the warm throughput of {number(read)} read units and {number(write)} write units "
+            f"at once, {PARTITION_READ_UNITS:,} and {PARTITION_WRITE_UNITS:,} each: at least {partitions:,}"
         )
+        yield partitions, model(text)

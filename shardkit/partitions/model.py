@@ -100,6 +100,7 @@ class Partitions:
 
     Attributes:
         resource: the argument ``resource``.
+        serves: units a second that each partition serves alone, by kind of units, before any split.
         heat: the units that each partition served and throttled, over time.
 
     Raises:
@@ -110,7 +111,7 @@ class Partitions:
 
     Source:
         Developer Guide, "Best Practices for Tables"; Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), section 4.
-        The module's docstring and docs/simulate.md say what is a model of ours.
+        The module's docstring and docs/simulate.md list the assumptions.
     """
 
     def __init__(
@@ -145,6 +146,10 @@ class Partitions:
                 count = max(count, _ON_DEMAND_PARTITIONS)
         check_count("count", count, "partitions", most=MOST_PARTITIONS)
         self.resource = resource
+        self.serves = dict(LIMITS)
+        if adaptive_seconds is None and not on_demand:
+            shares = {kind: units / count for kind, units in self._units.items() if units is not None}
+            self.serves |= {kind: min(LIMITS[kind], share) for kind, share in shares.items()}
         self.heat = Heat()
         self._burst_seconds = burst_seconds
         self._adaptive_seconds = adaptive_seconds
@@ -173,6 +178,11 @@ class Partitions:
     def stored(self) -> list[float]:
         """The bytes that each partition holds, in the order of their ranges."""
         return [partition.stored for partition in self._partitions]
+
+    def total(self, kind: Kind) -> float:
+        """Return the units a second of the table, or, without a limit for it, of all partitions together."""
+        units = self._units[kind]
+        return len(self) * LIMITS[kind] if units is None else units
 
     def place(self, hashed: int) -> int:
         """Return the number of the partition that owns a hash, from 0, in the order of their ranges."""
@@ -244,7 +254,9 @@ class Partitions:
             return None
         self.heat.add(partition.heat.throttled[kind], units, now)
         if not served and self._split_for_heat is not None and not partition.served[kind].limit.holds(units, now):
-            self._full(partition, now, self._split_for_heat)
+            full = partition.full_for(now) >= self._split_for_heat
+            if full and (at := partition.heat_split()) is not None:
+                self._split(self.place(partition.start), at, now)
         return self._throttles[kind, served]
 
     def _take(self, partition: Partition, hashed: int, kind: Kind, units: float, now: float) -> None:
@@ -265,7 +277,8 @@ class Partitions:
         partition = self._partitions[place]
         partition.stored = max(0.0, partition.stored + size)
         if partition.stored > self._split_bytes:
-            self._split(place, self._middle(place), now)
+            owned = self.ranges[place]
+            self._split(place, (owned.start + owned.stop) // 2, now)
 
     def _bucket(self, units: float) -> TokenBucket:
         return TokenBucket(units, burst=kept(units, self._burst_seconds), balance=kept(units), now=self._now)
@@ -281,14 +294,6 @@ class Partitions:
             bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit), now=self._now)
             served[kind] = Served(bucket, own, Adaptation(self._adaptive_seconds))
         return Partition(start, share, served, heat)
-
-    def _full(self, partition: Partition, now: float, seconds: float) -> None:
-        if partition.full_for(now) >= seconds and (at := partition.heat_split()) is not None:
-            self._split(self.place(partition.start), at, now)
-
-    def _middle(self, place: int) -> int:
-        end = self._starts[place + 1] if place + 1 < len(self) else HASHES
-        return (self._starts[place] + end) // 2
 
     def _split(self, place: int, at: int, now: float) -> None:
         """Split a partition in two, the second of which starts at a hash."""

@@ -132,7 +132,7 @@ class Served:
 class Adaptation:
     """Adaptive capacity of one partition's reads or writes: it starts some time after the first throttle, and stays.
 
-    That it stays is a model of ours: the guide does not say when it ends.
+    That it stays is an assumption: the guide does not say when it ends.
 
     Args:
         seconds: how long after the first throttle; None: never.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -129,13 +129,11 @@ class BulkLoadPlan:
 
     def __str__(self) -> str:
         """Return the plan, the slower one, the warnings and the reasoning, as text."""
+        size = number(self.size / 1000**3)
         figures = [
             f"consumes {counted(self.total_write_units, 'write unit')}, {number(self.item_write_units)} an item",
             *self._set(),
-            (
-                f"stores {number(self.size / 1000**3)} GB, when all is loaded on "
-                f"{counted(self.partitions_when_loaded, 'partition')}"
-            ),
+            f"stores {size} GB, when all is loaded on {counted(self.partitions_when_loaded, 'partition')}",
         ]
         if self.steady_write_units is not None and self.steady_partition_write_units is not None:
             figures.append(
@@ -152,19 +150,16 @@ class BulkLoadPlan:
         return show(title, figures, self.reasoning, self.warnings)
 
     def _set(self) -> list[str]:
-        lines = [
+        each = counted(self.partition_write_units, "write unit")
+        return [
             f"set {counted(self.write_units, 'write unit')} a second: it takes {_duration(self.seconds)} (h:mm:ss)",
-            (
-                f"that makes {counted(self.partitions, 'partition')} of "
-                f"{counted(self.partition_write_units, 'write unit')} a second"
+            f"that makes {counted(self.partitions, 'partition')} of {each} a second",
+            *(
+                f"set {counted(index.write_units, 'write unit')} a second for index {index.name}: "
+                f"{counted(index.partitions, 'partition')}, {counted(index.total_write_units, 'write unit')} in all"
+                for index in self.indexes
             ),
         ]
-        lines += [
-            f"set {counted(index.write_units, 'write unit')} a second for index {index.name}: "
-            f"{counted(index.partitions, 'partition')}, {counted(index.total_write_units, 'write unit')} in all"
-            for index in self.indexes
-        ]
-        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -203,9 +198,6 @@ def plan_bulk_load(
     Raises:
         ConfigurationError: not exactly one of ``within`` and ``write_units`` is given, or an argument is invalid.
 
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Best Practices for Tables", Consider Workload Uniformity When Adjusting
         Provisioned Throughput.
@@ -214,7 +206,7 @@ def plan_bulk_load(
     check_count("item_size", item_size, "bytes", most=ITEM_BYTES)
     if steady_write_units is not None:
         steady_write_units = check_number("steady_write_units", steady_write_units, "write units a second")
-    load = _Load(items, item_size, steady_write_units, tuple(indexes))
+    load = _TableLoad(items, item_size, steady_write_units, tuple(indexes))
     if (within is None) == (write_units is None):
         raise ConfigurationError(f"within: got {within!r} with write_units={write_units!r}; give one of them")
     if write_units is not None:
@@ -229,7 +221,7 @@ def plan_bulk_load(
 
 
 @dataclass(frozen=True)
-class _Load:
+class _TableLoad:
     items: int
     item_size: int
     steady: float | None
@@ -270,7 +262,7 @@ class _Load:
             steady_write_units=self.steady,
             steady_partition_write_units=None if self.steady is None else self.steady / loaded.partitions,
             indexes=tuple(self._index(index, seconds) for index in self.indexes if not index.local),
-            reasoning=(*self._consumed(), *loaded.reasoning, *self._left(loaded.partitions), *_spread(seconds, self)),
+            reasoning=tuple(self._reasoning(loaded, seconds)),
             warnings=tuple(self._warnings(rate, loaded.partitions)),
         )
 
@@ -280,46 +272,46 @@ class _Load:
         rate = total / seconds
         return IndexLoad(index.name, total, rate, initial_partitions(read_units=0, write_units=rate))
 
-    def _consumed(self) -> list[Statement]:
-        return [
-            rule(
-                f"an item of {self.item_size:,} bytes takes {counted(write_units_of(self.item_size), 'write unit')}, "
-                f"1 for each KB begun: {number(self.units)} in all"
-                + (" with local indexes" if any(index.local for index in self.indexes) else ""),
-                "Capacity Units Calculations for Various Operations",
-                "Working with Tables",
-            ),
-            rule(
-                f"{number(self.items * self.item_size / 1000**3)} GB of items take {number(self.size / 1000**3)} GB of "
-                f"storage: {STORAGE_OVERHEAD} bytes more an item",
-                "Item Size Calculations",
-                "Working with Tables",
-            ),
-        ]
-
-    def _left(self, partitions: int) -> list[Statement]:
-        if self.steady is None:
-            return []
-        return [
-            rule(
-                f"less throughput removes no partition: of {number(self.steady)} write units a second afterwards each "
-                f"of {partitions:,} has {number(self.steady / partitions)}",
+    def _reasoning(self, loaded: TablePartitions, seconds: float) -> Iterator[Statement]:
+        yield rule(
+            f"an item of {self.item_size:,} bytes takes {counted(write_units_of(self.item_size), 'write unit')} "
+            f"(1 per KB, rounded up): {number(self.units)} in all"
+            + (" with local indexes" if any(index.local for index in self.indexes) else ""),
+            "Capacity Units Calculations for Various Operations",
+            "Working with Tables",
+        )
+        yield rule(
+            f"{number(self.items * self.item_size / 1000**3)} GB of items take {number(self.size / 1000**3)} GB of "
+            f"storage: {STORAGE_OVERHEAD} bytes more per item",
+            "Item Size Calculations",
+            "Working with Tables",
+        )
+        yield from loaded.reasoning
+        if self.steady is not None:
+            yield rule(
+                f"less throughput removes no partitions: {number(self.steady)} write units a second afterwards are "
+                f"{number(self.steady / loaded.partitions)} for each of {loaded.partitions:,}",
                 _ADJUSTING,
             )
-        ]
+        items = math.floor(round(PARTITION_WRITE_UNITS * seconds / self.item_units, 9))
+        yield rule(
+            f"a partition serves {PARTITION_WRITE_UNITS:,} write units a second: in that time, a partition key value "
+            f"takes at most {items:,} items",
+            "Initial Allocation of Partitions",
+        )
+        yield model("the writes are spread evenly over the partitions, as an interleaved load of many keys nearly does")
 
-    def _warnings(self, rate: int, partitions: int) -> Iterable[Statement]:
+    def _warnings(self, rate: int, partitions: int) -> Iterator[Statement]:
         if rate > TABLE_UNITS:
             yield rule(
-                f"{rate:,} write units a second are more than a table gets unless AWS was asked for more: "
-                f"{TABLE_UNITS:,}",
+                f"{rate:,} write units a second exceed a table's default quota ({TABLE_UNITS:,}): ask AWS for more",
                 "table-level read and write throughput",
                 "Quotas",
             )
         if partitions > self.least_partitions:
             yield rule(
-                f"it leaves {counted(partitions, 'partition')} where {self.least_partitions:,} would do: if one needs "
-                "more than its part of the steady rate for long, load slower or write less to one partition key value",
+                f"the load leaves {counted(partitions, 'partition')}, but {self.least_partitions:,} would do: if one "
+                "needs more than its part of the steady rate, load slower or write less to one partition key value",
                 _ADJUSTING,
             )
         for index in self.indexes:
@@ -327,22 +319,10 @@ class _Load:
             if share is not None and rate / self.item_units * index.write_units() * share > PARTITION_WRITE_UNITS:
                 yield rule(
                     f"the hottest key of index {index.name} takes {share:.0%} of its writes, more than a partition "
-                    f"serves ({PARTITION_WRITE_UNITS:,} write units a second): it holds the load up",
+                    f"serves ({PARTITION_WRITE_UNITS:,} write units a second): it slows the load",
                     "provisioned throughput considerations",
                     "Global Secondary Indexes",
                 )
-
-
-def _spread(seconds: float, load: _Load) -> list[Statement]:
-    items = math.floor(round(PARTITION_WRITE_UNITS * seconds / load.item_units, 9))
-    return [
-        rule(
-            f"a partition serves {PARTITION_WRITE_UNITS:,} write units a second: in that time no partition key value "
-            f"takes more than {items:,} items",
-            "Initial Allocation of Partitions",
-        ),
-        model("the writes are spread evenly over the partitions, as an interleaved load of many keys nearly does"),
-    ]
 
 
 def _duration(seconds: float) -> str:

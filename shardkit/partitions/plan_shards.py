@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,13 +10,14 @@ from typing import Any
 from shardkit.analysis.shards import HEADROOM, PROBABILITY, Fit, ShardsNeeded, shards_needed
 from shardkit.core.checks import check_count, check_headroom, check_number
 from shardkit.dynamodb.sizes import ITEM_BYTES
-from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS
+from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, read_units, write_units
 from shardkit.errors import ConfigurationError
-from shardkit.partitions.key_load import KeyLoad
 from shardkit.partitions.plan_load import IndexWrites
 from shardkit.partitions.statements import Statement, counted, model, number, percent, rule, show
+from shardkit.partitions.stored_items import PAGE_BYTES
 
-_TIMES = (2, 4, 8)
+_TIMES = (2, 4, 8)  # the alternatives' partitions, as multiples of the table's
+_UNITS = ("Item Size Calculations", "Working with Tables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Alternative:
 
     Args:
         partitions: partitions of the table; its sharded indexes grow in the same ratio.
-        write_units: write units a second that give a new table so many partitions.
+        write_units: write units a second with which a new table gets them.
         shards: shards that the key then needs; None: no number is enough.
         query_read_units: read units of a Query of an empty key then.
     """
@@ -68,8 +70,8 @@ class ShardPlan:
     Args:
         shards: the number of shards; 1: no sharding. None: no number is enough, and the other figures are those of
             ``least_shards``.
-        least_shards: the number that is enough if each shard is on a partition of its own; None: no number is.
-        reason: why so many, or why no number is enough, in a sentence.
+        least_shards: the number that is enough if no two shards share a partition; None: no number is.
+        reason: why so many shards, or why no number is enough.
         asked_probability: the argument ``probability``.
         headroom: the part of a partition's throughput that is left free.
         item_size: bytes of an item, without a suffix.
@@ -110,35 +112,26 @@ class ShardPlan:
 
     def __str__(self) -> str:
         """Return the plan, its alternatives, the warnings and the reasoning, as text."""
-        figures = [
-            (
-                f"the key takes {counted(self.table.write_units, 'write unit')} and "
-                f"{counted(self.table.read_units, 'read unit')} a second, "
-                f"{counted(self.item_write_units, 'write unit')} a write"
-            )
-        ]
+        table = self.table
+        units = f"{counted(table.write_units, 'write unit')} and {counted(table.read_units, 'read unit')} a second"
+        figures = [f"the key takes {units}, {counted(self.item_write_units, 'write unit')} a write"]
         for fit in self.fits:
-            where = (
-                "the table"
-                if fit.index is None
-                else f"index {fit.index} ({counted(fit.write_units, 'write unit')} a second)"
-            )
-            serves = (
-                ""
-                if self.shards is None
-                else f", each serves {fit.most:,} of the shards; none gets more with a probability of "
-                f"{percent(fit.probability)}"
-            )
-            assumed = " (assumed)" if fit.assumed else ""
-            figures.append(f"{where} has {counted(fit.partitions, 'partition')}{assumed}{serves}")
+            where = "the table"
+            if fit.index is not None:
+                where = f"index {fit.index} ({counted(fit.write_units, 'write unit')} a second)"
+            line = f"{where} has {counted(fit.partitions, 'partition')}{' (assumed)' if fit.assumed else ''}"
+            if self.shards is not None:
+                line += (
+                    f", each serves {fit.most:,} of the shards; none gets more with a probability of "
+                    f"{percent(fit.probability)}"
+                )
+            figures.append(line)
         figures += [str(query) for query in (self.empty_query, self.query) if query is not None]
         for other in self.alternatives:
             shards = "no number of shards is enough" if other.shards is None else counted(other.shards, "shard")
-            cost = (
-                ""
-                if other.query_read_units is None
-                else f", an empty Query {number(other.query_read_units)} read units"
-            )
+            cost = ""
+            if other.query_read_units is not None:
+                cost = f", an empty Query {number(other.query_read_units)} read units"
             figures.append(f"or with {counted(other.partitions, 'partition')}: {shards}{cost}")
         if self.shards is None:
             title = "No number of shards serves this load"
@@ -213,7 +206,7 @@ def plan_shards(
     check_headroom(headroom)
     if not 0 < probability < 1:
         raise ConfigurationError(f"probability: must be above 0 and below 1, got {probability!r}")
-    load = KeyLoad(
+    load = _KeyLoad(
         item_size=item_size,
         writes=writes_per_second,
         reads=reads_per_second,
@@ -224,74 +217,127 @@ def plan_shards(
         headroom=headroom,
         partitions=partitions,
     )
-    return _planned(load, probability)
-
-
-def _planned(load: KeyLoad, probability: float) -> ShardPlan:
-    needed = shards_needed(load.fits, headroom=load.headroom, probability=probability)
+    needed = load.needed(probability)
     shards = needed.shards
     looked_at = shards or needed.least_shards or 1
-    alternatives = (
-        () if shards == 1 else tuple(_alternative(replace(load, times=times), probability) for times in _TIMES)
-    )
+    alternatives = () if shards == 1 else [_alternative(replace(load, times=times), probability) for times in _TIMES]
     return ShardPlan(
         shards=shards,
         least_shards=needed.least_shards,
         reason=needed.reason,
         asked_probability=probability,
-        headroom=load.headroom,
-        item_size=load.item_size,
+        headroom=headroom,
+        item_size=item_size,
         stored_size=load.stored_size(looked_at),
         item_write_units=load.item_write_units(looked_at),
         fits=needed.fits,
-        empty_query=_fan_out(load, shards, 0) if shards else None,
-        query=_fan_out(load, shards, load.items_of_query) if shards and load.items_of_query else None,
-        alternatives=alternatives,
+        empty_query=load.fan_out(shards, 0) if shards else None,
+        query=load.fan_out(shards, items_per_query) if shards and items_per_query else None,
+        alternatives=tuple(alternatives),
         reasoning=tuple(_reasoning(load, looked_at, needed)),
         warnings=tuple(_warnings(load, looked_at, needed)),
     )
 
 
-def _fan_out(load: KeyLoad, shards: int, items: int) -> FanOut:
-    return FanOut(
-        items,
-        load.query_requests(shards, items),
-        load.query_read_units(shards, items),
-        load.query_requests(1, items),
-        load.query_read_units(1, items),
-    )
+@dataclass(frozen=True)
+class _KeyLoad:
+    """The load of a key. ``times`` multiplies the partitions of the table and its indexes."""
+
+    item_size: int
+    writes: float
+    reads: float
+    queries: float
+    items_of_query: int
+    consistent: bool
+    indexes: tuple[IndexWrites, ...]
+    headroom: float
+    partitions: int | None
+    times: int = 1
+
+    @property
+    def limit(self) -> float:
+        """The part of a partition's throughput that may be used."""
+        return 1 - self.headroom
+
+    def suffix_bytes(self, shards: int) -> int:
+        return len(f".{shards}") if shards > 1 else 0
+
+    def stored_size(self, shards: int) -> int:
+        return self.item_size + self.suffix_bytes(shards)
+
+    def index_write_units(self, index: IndexWrites, shards: int) -> float:
+        """Write units a second, on an index."""
+        return self.writes * index.write_units(self.suffix_bytes(shards))
+
+    def item_write_units(self, shards: int) -> float:
+        """Write units of a write, on the table and its local indexes."""
+        suffix = self.suffix_bytes(shards)
+        local = sum(index.write_units(suffix) for index in self.indexes if index.local)
+        return write_units(self.stored_size(shards)) + local
+
+    def query_read_units(self, shards: int, items: int) -> float:
+        """Read units of a Query of ``items`` items, evenly spread over the shards."""
+        return shards * read_units(math.ceil(self.stored_size(shards) * items / shards), consistent=self.consistent)
+
+    def query_requests(self, shards: int, items: int) -> int:
+        return shards * max(1, math.ceil(self.stored_size(shards) * items / shards / PAGE_BYTES))
+
+    def fan_out(self, shards: int, items: int) -> FanOut:
+        return FanOut(
+            items,
+            self.query_requests(shards, items),
+            self.query_read_units(shards, items),
+            self.query_requests(1, items),
+            self.query_read_units(1, items),
+        )
+
+    def read_units(self, shards: int) -> float:
+        """Read units a second."""
+        single = self.reads * read_units(self.stored_size(shards), consistent=self.consistent)
+        return single + self.queries * self.query_read_units(shards, self.items_of_query)
+
+    def write_units(self, shards: int) -> float:
+        """Write units a second, on the table."""
+        return self.writes * self.item_write_units(shards)
+
+    def fits(self, shards: int) -> Iterator[Fit]:
+        """Yield how the shards fit the table, and each index that is sharded with it."""
+        options: dict[str, Any] = {"headroom": self.headroom, "times": self.times}
+        units = self.read_units(shards), self.write_units(shards)
+        yield Fit.of(shards, *units, partitions=self.partitions, **options)
+        for index in self.indexes:
+            if not index.local and index.hottest_share is None:
+                units = 0.0, self.index_write_units(index, shards)
+                yield Fit.of(shards, *units, partitions=index.partitions, index=index.name, **options)
+
+    def needed(self, probability: float) -> ShardsNeeded:
+        return shards_needed(self.fits, headroom=self.headroom, probability=probability)
 
 
-def _alternative(load: KeyLoad, probability: float) -> Alternative:
-    needed = shards_needed(load.fits, headroom=load.headroom, probability=probability)
+def _alternative(load: _KeyLoad, probability: float) -> Alternative:
+    needed = load.needed(probability)
     shards, partitions = needed.shards, needed.fits[0].partitions
     units = None if shards is None else load.query_read_units(shards, 0)
     return Alternative(partitions, partitions * PARTITION_WRITE_UNITS, shards, units)
 
 
-_UNITS_PAGE = "Working with Tables"
-_PARTITIONS_PAGE = "Partitions and data distribution"
-_UNITS = "Item Size Calculations"
-
-
-def _reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
+def _reasoning(load: _KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
     yield rule(
-        f"a write of {load.stored_size(shards):,} bytes takes {counted(load.item_write_units(shards), 'write unit')}, "
-        "1 for each KB begun" + (", with local indexes" if any(index.local for index in load.indexes) else ""),
-        _UNITS,
-        _UNITS_PAGE,
+        f"a write of {load.stored_size(shards):,} bytes takes {counted(load.item_write_units(shards), 'write unit')}: "
+        "1 per KB, rounded up" + (", with local indexes" if any(index.local for index in load.indexes) else ""),
+        *_UNITS,
     )
     yield rule(
         f"a partition serves {PARTITION_READ_UNITS:,} read units or {PARTITION_WRITE_UNITS:,} write units a second",
         "Initial Allocation of Partitions",
     )
     yield rule(
-        "a hash of the partition key value, which has the suffix, decides on which partition an item is stored",
+        "a hash of the partition key value, with its suffix, decides which partition stores an item",
         "Data distribution: Partition key",
-        _PARTITIONS_PAGE,
+        "Partitions and data distribution",
     )
     yield model(
-        f"{load.headroom:.0%} of it is left free, reads and writes are counted each by itself"
+        f"{load.headroom:.0%} of a partition's throughput is left free; reads and writes are counted separately"
         + ("" if needed.least_shards is None else f": at least {counted(needed.least_shards, 'shard')}")
     )
     if needed.shards == 1:
@@ -299,75 +345,65 @@ def _reasoning(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Sta
     yield model(needed.reason)
     yield from map(model, needed.assumptions)
     yield rule(
-        f"more partitions take fewer shards: a table that is set once to {PARTITION_WRITE_UNITS:,} write units a "
-        "second for each keeps them when it is set lower",
+        f"with more partitions, fewer shards are enough: a table that once had {PARTITION_WRITE_UNITS:,} write units a "
+        "second for each partition keeps the partitions",
         "Consider Workload Uniformity When Adjusting Provisioned Throughput",
     )
     yield rule(
-        f"a Query asks each shard, rounds what it reads of each up to 4 KB, and takes "
-        f"{counted(load.query_read_units(1, 0), 'read unit')} of one where nothing is found",
-        _UNITS,
-        _UNITS_PAGE,
+        "a Query reads every shard, rounds up each shard's bytes to 4 KB, and takes "
+        f"{counted(load.query_read_units(1, 0), 'read unit')} for an empty shard",
+        *_UNITS,
     )
     yield rule(
-        "without local indexes DynamoDB also splits the items of one key over partitions by itself, as its throughput "
-        "requires",
+        "in a table without local indexes, DynamoDB also splits the items of one key over partitions, as their "
+        "throughput requires",
         "Data distribution: Partition key and sort key",
-        _PARTITIONS_PAGE,
+        "Partitions and data distribution",
     )
     yield model(
-        "that is not counted here: it takes time, and new items that all sort last go to one partition all the same"
+        "such splits are not counted: they take time, and new items that all sort last still go to one partition"
     )
 
 
-def _warnings(load: KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
-    asked = load.queries * load.query_read_units(1, 0)
-    if asked > load.limit * PARTITION_READ_UNITS:
+def _warnings(load: _KeyLoad, shards: int, needed: ShardsNeeded) -> Iterator[Statement]:
+    per_shard = load.queries * load.query_read_units(1, 0)
+    if per_shard > load.limit * PARTITION_READ_UNITS:
         yield model(
-            f"no number of shards serves this load: every Query asks every shard, and {number(load.queries)} of them a "
-            f"second take {number(asked)} read units a second of each at least; query less often, or keep a copy of "
-            "what is read"
+            f"no number of shards serves this load: every Query reads every shard, so {number(load.queries)} queries a "
+            f"second take at least {number(per_shard)} read units a second of each; query less often, or query a copy"
         )
     elif needed.shards is None:
         yield model(f"no number of shards is enough: {needed.reason}")
     if load.writes and load.item_write_units(shards) > load.item_write_units(1):
         yield rule(
-            f"the suffix makes an item of {load.item_size:,} bytes one of {load.stored_size(shards):,}: "
+            f"with its suffix, an item of {load.item_size:,} bytes has {load.stored_size(shards):,}: "
             f"{number(load.item_write_units(shards))} write units instead of {number(load.item_write_units(1))}",
-            _UNITS,
-            _UNITS_PAGE,
+            *_UNITS,
         )
-    yield from _hot_indexes(load, shards)
+    for index in load.indexes:
+        hottest = load.index_write_units(index, shards) * (index.hottest_share or 0.0)
+        if hottest > load.limit * PARTITION_WRITE_UNITS:
+            yield rule(
+                f"index {index.name} has its own hot key, with {number(hottest)} write units a second, and a partition "
+                f"serves {PARTITION_WRITE_UNITS:,}: it throttles the table's writes, whatever the number of shards; "
+                "give the index a key with more values",
+                "provisioned throughput considerations",
+                "Global Secondary Indexes",
+            )
     if needed.shards is None or shards == 1:
         return
     if load.write_units(1) <= load.limit * PARTITION_WRITE_UNITS:
         yield rule(
-            "one partition serves the writes, it is the reads that ask for shards: look in a cache first; and one item "
-            "that is read by all is on one shard, however many there are",
+            "only the reads need shards, because one partition serves the writes: consider a cache first; a single "
+            "hot item is always on one shard",
             "Cache Popular Items",
         )
-    extra = load.queries * (
-        load.query_read_units(shards, load.items_of_query) - load.query_read_units(1, load.items_of_query)
-    )
+    items = load.items_of_query
+    extra = load.queries * (load.query_read_units(shards, items) - load.query_read_units(1, items))
     gained = max(0.0, load.write_units(shards) - load.limit * PARTITION_WRITE_UNITS)
     if extra / PARTITION_READ_UNITS > gained / PARTITION_WRITE_UNITS:
         yield model(
-            f"sharding costs more than it brings: queries take {number(extra)} read units a second more, the "
+            f"sharding costs more than it brings: queries take {number(extra)} more read units a second, the "
             f"throughput of {counted(extra / PARTITION_READ_UNITS, 'partition')}, for {number(gained)} write units a "
             f"second that one partition does not serve, the throughput of {number(gained / PARTITION_WRITE_UNITS)}"
         )
-
-
-def _hot_indexes(load: KeyLoad, shards: int) -> Iterator[Statement]:
-    for index in load.indexes:
-        if index.hottest_share is None:
-            continue
-        hottest = load.index_write_units(index, shards) * index.hottest_share
-        if hottest > load.limit * PARTITION_WRITE_UNITS:
-            yield rule(
-                f"index {index.name} has a hot key of its own, with {number(hottest)} write units a second of the "
-                f"{PARTITION_WRITE_UNITS:,} that a partition serves: it throttles the table's writes however many "
-                "shards there are; give the index a key with more values",
-                "provisioned throughput considerations",
-                "Global Secondary Indexes",
-            )

@@ -17,6 +17,7 @@ PARTITION_BYTES = 10 * 1000**3
 """Bytes that a partition holds, "approximately 10 GB" (Best Practices for Tables, Subsequent Allocation)."""
 BURST_SECONDS = 300
 """The most seconds of unused throughput that a partition keeps (Best Practices for Tables, Use Burst Capacity)."""
+_READ, _WRITE = "read units a second", "write units a second"
 
 
 def initial_partitions(*, read_units: float, write_units: float) -> int:
@@ -36,14 +37,11 @@ def initial_partitions(*, read_units: float, write_units: float) -> int:
     Raises:
         ConfigurationError: a rate is not a number >= 0.
 
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Best Practices for Tables", Initial Allocation of Partitions.
     """
-    read_units = check_number("read_units", read_units, "read units a second")
-    write_units = check_number("write_units", write_units, "write units a second")
+    read_units = check_number("read_units", read_units, _READ)
+    write_units = check_number("write_units", write_units, _WRITE)
     return max(1, rounded_up(_needed(read_units, write_units)))
 
 
@@ -62,9 +60,6 @@ def partitions_for_size(size: float) -> int:
 
     Raises:
         ConfigurationError: the size is not a number >= 0.
-
-    Cost:
-        No request.
 
     Source:
         Developer Guide, "Best Practices for Tables", Subsequent Allocation of Partitions.
@@ -90,9 +85,6 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
 
     Raises:
         ConfigurationError: an argument is not a number >= 0.
-
-    Cost:
-        No request.
 
     Source:
         Developer Guide, older edition, "Guidelines for Working with Tables", Understand Partition Behavior.
@@ -217,11 +209,8 @@ class TablePartitions:
         Raises:
             ConfigurationError: a rate is not a number >= 0.
         """
-        read, write = self.read_units, self.write_units
-        if read_units is not None:
-            read = check_number("read_units", read_units, "read units a second")
-        if write_units is not None:
-            write = check_number("write_units", write_units, "write units a second")
+        read = self.read_units if read_units is None else check_number("read_units", read_units, _READ)
+        write = self.write_units if write_units is None else check_number("write_units", write_units, _WRITE)
         doublings = _halvings(rounded_up(float(max(self.shares)) * _needed(read, write)))
         after = {share / 2**doublings: count * 2**doublings for share, count in self.shares.items()}
         total = sum(after.values())
@@ -233,7 +222,7 @@ class TablePartitions:
             )
         else:
             said = rule(
-                f"{setting} change no partition: they are served by {total:,}, and less throughput removes none",
+                f"{setting} are served by {counted(total, 'partition')}; less throughput removes none",
                 "Consider Workload Uniformity When Adjusting Provisioned Throughput",
             )
         return TablePartitions(read, write, after, (*self.reasoning, said))

@@ -1,13 +1,15 @@
-"""A table that answers requests as the service would, throttles and all: in virtual time, over modelled partitions."""
+"""A table in memory that answers and throttles requests as the service would, in virtual time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.estimator import ItemChange, TableUnits
+from shardkit.dynamodb.expressions.key_condition import parse_key_condition
 from shardkit.dynamodb.requests import Access, accesses_of
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Throttle
@@ -19,8 +21,8 @@ from shardkit.partitions.admission import Admission
 from shardkit.partitions.model import Partitions, hash_of_plain
 from shardkit.partitions.stored_items import StoredItems
 
-_EVALUATED = ("FilterExpression", "QueryFilter", "ProjectionExpression", "AttributesToGet", "ConditionExpression")
-_GLOBAL = "GlobalSecondaryIndexes"
+_UNSUPPORTED = {"FilterExpression", "QueryFilter", "ProjectionExpression", "AttributesToGet", "ConditionExpression"}
+_USE_AN_ENGINE = "use shardkit.testing.simulate_partitions with an engine"
 
 
 class SimulatedTable:
@@ -37,29 +39,29 @@ class SimulatedTable:
         >>> table.answer(put, now=0.0)
         {'ConsumedCapacity': {'TableName': 'Orders', 'CapacityUnits': 1.0}}
 
-    It answers BatchGetItem, BatchWriteItem, DeleteItem, DescribeTable, GetItem, PutItem and Query, in wire form, and
-    refuses what it cannot answer truly: other operations, conditions, filters and projections.
+    It answers BatchGetItem, BatchWriteItem, DeleteItem, DescribeTable, GetItem, PutItem and Query, in wire form. Other
+    operations, conditions, filters and projections are not supported.
 
     Args:
         description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
-        partitions: the table's.
-        indexes: those of each global index, by its name.
-        keeps_items: whether items are kept: if not, each write is that of a new item, reads find nothing, and no data
-            grows, so that loads of any size can be simulated.
+        partitions: the partitions of the table.
+        indexes: the partitions of each global index, by its name.
+        keeps_items: whether items are stored. If not, every write is a new item, reads find nothing, and the data does
+            not grow, so loads of any size can be simulated.
 
     Attributes:
         name: the table's name.
-        description: as it was given.
-        partitions: as they were given, with their ``heat`` over time.
-        index_partitions: likewise, of each global index, by its name.
-        items: what is kept.
+        description: the argument ``description``.
+        partitions: the partitions of the table, with their ``heat`` over time.
+        index_partitions: the partitions of each global index, by its name.
+        items: the stored items.
         admission: decides whether the partitions take a request.
 
     Raises:
-        ConfigurationError: the description cannot be read, or a global index has no partitions.
+        ConfigurationError: the description is invalid, or a global index has no partitions.
 
     Cost:
-        No request. A write takes about 40 µs; where no item is kept, 15 µs, and 4 µs in a batch. Memory: the items.
+        No request. A write takes about 40 µs; without stored items, 15 µs, or 4 µs in a batch. Memory: the items.
     """
 
     def __init__(
@@ -80,10 +82,10 @@ class SimulatedTable:
         self._answers: Mapping[str, Callable[[Mapping[str, Any], float], Response | Throttle]] = {
             "BatchGetItem": self._batch_get_item,
             "BatchWriteItem": self._batch_write_item,
-            "DeleteItem": self._delete_item,
+            "DeleteItem": partial(self._write, "DeleteItem"),
             "DescribeTable": self._describe_table,
             "GetItem": self._get_item,
-            "PutItem": self._put_item,
+            "PutItem": partial(self._write, "PutItem"),
             "Query": self._query,
         }
 
@@ -91,22 +93,22 @@ class SimulatedTable:
     def described(
         cls, description: Mapping[str, Any], *, keeps_items: bool = True, count: int | None = None, **options: Any
     ) -> SimulatedTable:
-        """Make a table with the partitions that its description asks for: provisioned or on-demand, and its indexes'.
+        """Return a table with the partitions that its description implies, for itself and its global indexes.
 
         Args:
             description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
             keeps_items: see above.
-            count: partitions of the table (not of its indexes); None: by its throughput.
+            count: the number of partitions of the table (not of its indexes); None: by its throughput.
             options: of all :class:`Partitions`: ``burst_seconds``, ``adaptive_seconds``, ``split_bytes``,
                 ``split_for_heat``.
 
         Raises:
-            ConfigurationError: the description cannot be read, or says no throughput; an option cannot work.
+            ConfigurationError: the description is invalid or has no throughput, or an option is invalid.
         """
         if not isinstance(description, Mapping):
             raise ConfigurationError(
-                f"a table is simulated by its description, got {description!r:.200}; give what CreateTable takes, or "
-                'what DescribeTable answers under "Table"'
+                f"description: must be a table's description, got {description!r:.200}; give the arguments of "
+                'CreateTable, or the "Table" of a DescribeTable response'
             )
         name = str(description.get("TableName", "orders"))
         on_demand = "PAY_PER_REQUEST" in {
@@ -119,8 +121,8 @@ class SimulatedTable:
             read, write = throughput.maximum if on_demand else throughput.provisioned
             if not on_demand and (read is None or write is None):
                 raise ConfigurationError(
-                    f"{resource} has no ProvisionedThroughput of read and write units, and no "
-                    f"BillingMode PAY_PER_REQUEST: {described!r:.200}; give one of both"
+                    f"description: {resource} has no ProvisionedThroughput of read and write units, and no "
+                    f"BillingMode PAY_PER_REQUEST, got {described!r:.200}; give one of both"
                 )
             return Partitions(
                 read_units=read, write_units=write, count=count, on_demand=on_demand, resource=resource, **options
@@ -129,57 +131,47 @@ class SimulatedTable:
         table = f"table/{name}"
         indexes = {
             str(index["IndexName"]): partitions(index, f"{table}/index/{index['IndexName']}")
-            for index in description.get(_GLOBAL) or ()
+            for index in description.get("GlobalSecondaryIndexes") or ()
         }
         return cls(description, partitions(description, table, count), indexes=indexes, keeps_items=keeps_items)
 
     def answer(self, send: Send, now: float) -> Answer:
-        """Answer a request at a time: the response in wire form, or the error that boto3 would raise.
+        """Return the response to a request in wire form, or the error that boto3 would raise.
 
         Args:
             send: the request, in wire form.
             now: the time in seconds; it never goes back.
 
         Raises:
-            ConfigurationError: it is of another table, or of an index that is not there.
-            UnsupportedOperationError: it cannot answer such an operation.
-            UnsupportedParameterError: likewise, an expression.
+            ConfigurationError: the request is for another table, or an unknown index.
+            UnsupportedOperationError: the operation is not supported.
+            UnsupportedParameterError: a condition, filter or projection is not supported.
         """
         answer = self._answers.get(send.operation)
         if answer is None:
             raise UnsupportedOperationError(
-                f"a simulated table cannot answer {send.operation}; it answers {', '.join(self._answers)}. Put the "
-                "model in front of an engine (shardkit.testing.simulate_partitions)"
+                f"{send.operation}: not supported by a simulated table, only {', '.join(self._answers)}; "
+                f"{_USE_AN_ENGINE}"
             )
-        unsupported = sorted(send.params.keys() & set(_EVALUATED))
+        unsupported = send.params.keys() & _UNSUPPORTED
         if unsupported:
-            raise UnsupportedParameterError(
-                f"a simulated table was given {unsupported} in {send.operation}, and evaluates no such expression; "
-                "leave them out, or put the model in front of an engine (shardkit.testing.simulate_partitions)"
-            )
+            names = ", ".join(sorted(unsupported))
+            raise UnsupportedParameterError(f"{names}: not supported by a simulated table; {_USE_AN_ENGINE}")
         answered = answer(send.params, now)
         return answered.error(send.operation) if isinstance(answered, Throttle) else answered
 
     def hold(self, item: Mapping[str, WireValue], now: float = 0.0) -> None:
-        """Let an item be there, in wire form, that nobody pays for: what was written before the simulation."""
+        """Store an item, in wire form, that takes no units: one that was written before the simulation."""
         change = ItemChange(self.items.get(item), item)
         self.items.put(item)
         self.admission.store(change, now)
 
     # -- writes
 
-    def _put_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
-        return self._write("PutItem", params, now)
-
-    def _delete_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
-        return self._write("DeleteItem", params, now)
-
     def _write(self, operation: str, params: Mapping[str, Any], now: float) -> Response | Throttle:
         (access,) = accesses_of(operation, params)
         taken = self._written(access, now)
-        if isinstance(taken, Throttle):
-            return taken
-        return self._with_consumed({}, params, taken)
+        return taken if isinstance(taken, Throttle) else self._with_consumed({}, params, taken)
 
     def _batch_write_item(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         requests = self._own(params)
@@ -206,26 +198,24 @@ class SimulatedTable:
         return total, refused, throttle
 
     def _new(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
-        """Take writes of new items of a table without indexes: each takes what its own size says."""
+        """Write new items of a table without indexes: each takes the units of its own size."""
         costs = self._costs(params)
         throttles = self.partitions.serve_all(costs, "write", now)
         taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
         return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
 
     def _costs(self, params: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """Return hash and units of each new item; a load of ours knows them without reading the items."""
+        """Return hash and units of each new item; the batches of a bulk load know them without reading the items."""
         made: list[Write] | None = getattr(self._own(params), "writes", None)
         if made is not None:
             keys: list[Any] = [write.identity[0] for write in made]
             return [(hash_of_plain(key), write.units) for key, write in zip(keys, made, strict=True)]
-        return [self._cost(access) for access in accesses_of("BatchWriteItem", params)]
-
-    def _cost(self, access: Access) -> tuple[int, float]:
-        size = item_size(access.attributes) if access.kind == "put" else 0
-        return self.admission.hash_of(access.attributes), write_units(size)
+        accesses = accesses_of("BatchWriteItem", params)
+        sizes = ((one.attributes, item_size(one.attributes) if one.kind == "put" else 0) for one in accesses)
+        return [(self.admission.hash_of(attributes), write_units(size)) for attributes, size in sizes]
 
     def _written(self, access: Access, now: float) -> TableUnits | Throttle:
-        """Take a write's units and carry it out; or take nothing and return the throttle."""
+        """Carry out a write and return its units, or take nothing and return the throttle."""
         admission, key = self.admission, access.attributes
         before = self.items.get(key) if self._keeps_items else None
         change = ItemChange(before, key if access.kind == "put" else None)
@@ -276,10 +266,12 @@ class SimulatedTable:
     def _query(self, params: Mapping[str, Any], now: float) -> Response | Throttle:
         index = params.get("IndexName")
         if index is not None and index not in self.admission.indexes:
-            raise ConfigurationError(f"table {self.name!r} has no index {index!r}; it has {[*self.admission.indexes]}")
+            raise ConfigurationError(
+                f"IndexName: table {self.name!r} has no index {index!r}, only {[*self.admission.indexes]}"
+            )
         page = self.items.page(params)
         units = self.admission.estimator.query(page, index=index, consistent=bool(params.get("ConsistentRead")))
-        throttle = self._read(index, self.items.equals(params), units, now)
+        throttle = self._read(index, parse_key_condition(params).equals, units, now)
         if throttle is not None:
             return throttle
         response: Response = {"Count": len(page), "ScannedCount": len(page)}
@@ -300,7 +292,7 @@ class SimulatedTable:
     def _own(self, params: Mapping[str, Any]) -> Any:
         ((name, requests),) = params["RequestItems"].items()
         if name != self.name:
-            raise ConfigurationError(f"the simulated table is {self.name!r}, and was asked for {name!r}; ask its own")
+            raise ConfigurationError(f"table name: this simulation is of {self.name!r}, not {name!r}")
         return requests
 
     def _with_consumed(

@@ -40,14 +40,10 @@ def draws(seed: object) -> Callable[[], float]:
 
 
 class SimulatedLoad:
-    """A bulk load as a machine that returns the report; it reads its items as it has room for them.
-
-    Args:
-        load: the load's own machine.
-        items: the items, or finished writes.
+    """A bulk load as a machine that returns the report; it reads items (or finished writes) as it has room for them.
 
     Attributes:
-        load: the argument ``load``.
+        load: the load's own machine.
         read: the report at the time when the last item had been read.
     """
 
@@ -193,10 +189,10 @@ class Simulator:
             items: the items, as an application has them.
             strategy: how to shard them; None: write their keys unchanged.
             workers: batches in flight at once.
-            window: as in :func:`shardkit.bulk_load`.
-            write_units: likewise.
-            duplicates: likewise.
-            max_failures: likewise.
+            window: this, and the other options, as in :func:`shardkit.bulk_load`.
+            write_units: see there.
+            duplicates: see there.
+            max_failures: see there.
 
         Returns:
             The report, in virtual seconds; ``failures`` has the items that were not written.

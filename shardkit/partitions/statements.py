@@ -1,4 +1,4 @@
-"""What a plan says: figures with their units, each marked as a rule of the Developer Guide or as a model of ours."""
+"""The text of plans: figures with units, and statements, each a rule of the Developer Guide or a model of shardkit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Statement:
     """A sentence of a plan's reasoning, and where it comes from.
 
     Args:
-        kind: ``"rule"``, which the Developer Guide states, or ``"model"``, which is an assumption of shardkit.
+        kind: ``"rule"``: stated in the Developer Guide; ``"model"``: an assumption of shardkit.
         text: the sentence, with units on every figure.
         page: a rule's page and section of the Developer Guide; None for a model.
     """
@@ -26,37 +26,37 @@ class Statement:
         return f"{self.kind:<5}  {self.text}" + (f" ({self.page})" if self.page else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as plain values."""
+        """Return the statement as plain values."""
         return asdict(self)
 
 
 def rule(text: str, section: str, page: str = "Best Practices for Tables") -> Statement:
-    """Make a statement that the Developer Guide makes on a page, in a section."""
+    """Return a statement of a section and page of the Developer Guide."""
     return Statement("rule", text, f"{page}, {section}")
 
 
 def model(text: str) -> Statement:
-    """Make a statement that no page of the guide makes."""
+    """Return a statement of an assumption of shardkit."""
     return Statement("model", text)
 
 
 def number(value: float) -> str:
-    """Write a figure: thousands apart, two decimals at the most."""
+    """Return a figure as text, with thousands separators and at most two decimals."""
     return f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def counted(value: float, unit: str) -> str:
-    """Write a figure with its unit, in the plural where it is not one."""
+    """Return a figure with its unit, in the singular or plural."""
     return f"{number(value)} {unit}{'' if value == 1 else 's'}"
 
 
 def percent(probability: float) -> str:
-    """Write a probability, rounded down: what is not certain is not 100%."""
+    """Return a probability as text, rounded down: only 1 is 100%."""
     return f"{math.floor(round(probability * 10_000, 6)) / 10_000:.2%}"
 
 
 def show(title: str, figures: Iterable[str], reasoning: Iterable[Statement], warnings: Iterable[Statement]) -> str:
-    """Write a plan: its title, its figures, its warnings, and why."""
+    """Return a plan as text: title, figures, warnings and reasoning."""
     lines = [title, *(f"  {figure}" for figure in figures)]
     for heading, statements in (("Warnings", tuple(warnings)), ("Why", tuple(reasoning))):
         if statements:

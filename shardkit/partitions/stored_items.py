@@ -9,7 +9,7 @@ from typing import Any
 from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
 from shardkit.dynamodb.schema import Index, KeySchema
 from shardkit.dynamodb.sizes import SizedItem, item_size
-from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import UnsupportedExpressionError
 
 PAGE_BYTES = 1024 * 1024
@@ -31,16 +31,19 @@ class _Collections:
         self._keys = keys
         self.names = tuple(dict.fromkeys((*keys.names, *primary.names)))
         self._places: dict[Hashable, list[Place]] = {}
-        self._items: dict[tuple[Hashable, Place], SizedItem] = {}
+        self.items: dict[tuple[Hashable, Place], SizedItem] = {}
+
+    def get(self, key: Mapping[str, WireValue]) -> SizedItem | None:
+        return self.items.get((self._owner(key), self.place(key)))
 
     def add(self, entry: SizedItem) -> None:
         owner, place = self._owner(entry.item), self.place(entry.item)
         insort(self._places.setdefault(owner, []), place)
-        self._items[owner, place] = entry
+        self.items[owner, place] = entry
 
     def remove(self, entry: SizedItem) -> None:
         owner, place = self._owner(entry.item), self.place(entry.item)
-        del self._items[owner, place]
+        del self.items[owner, place]
         places = self._places[owner]
         del places[bisect_left(places, place)]
         if not places:
@@ -62,7 +65,7 @@ class _Collections:
         most = params.get("Limit")
         page, size = Page(), 0
         for place in reversed(places) if backwards else places:
-            item, bytes_of = self._items[owner, place]
+            item, bytes_of = self.items[owner, place]
             if any(comparable(item[name]) != comparable(value) for name, value in condition.equals.items()):
                 continue
             if condition.range is not None and not matches(condition.range[1], item[condition.range[0]]):
@@ -94,46 +97,35 @@ class StoredItems:
     """
 
     def __init__(self, keys: KeySchema, indexes: Iterable[Index]) -> None:
-        self._keys = keys
-        self._items: dict[Hashable, SizedItem] = {}
         self._table = _Collections(keys, keys)
         self._indexes = {index.name: (index, _Collections(index.keys, keys)) for index in indexes}
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._table.items)
 
     def get(self, key: Mapping[str, WireValue]) -> Mapping[str, WireValue] | None:
         """Return the item of a primary key, or None; ``key`` may be a whole item."""
-        found = self._items.get(self._identity(key))
+        found = self._table.get(key)
         return None if found is None else found.item
 
     def put(self, item: Mapping[str, WireValue]) -> None:
         """Put an item, replacing the one with its key."""
         self.delete(item)
         held = SizedItem(item, item_size(item))
-        self._items[self._identity(item)] = held
         for collections, entry in self._entries(held):
             collections.add(entry)
 
     def delete(self, key: Mapping[str, WireValue]) -> None:
         """Delete the item of a key, if there is one."""
-        held = self._items.pop(self._identity(key), None)
+        held = self._table.get(key)
         if held is not None:
             for collections, entry in self._entries(held):
                 collections.remove(entry)
-
-    @staticmethod
-    def equals(params: Mapping[str, Any]) -> Mapping[str, WireValue]:
-        """Return the attributes with ``=`` in a Query's key condition, the partition key among them."""
-        return parse_key_condition(params).equals
 
     def page(self, params: Mapping[str, Any]) -> Page:
         """Return the items, or index entries, that a Query evaluates."""
         name = params.get("IndexName")
         return (self._table if name is None else self._indexes[name][1]).page(params)
-
-    def _identity(self, key: Mapping[str, WireValue]) -> Hashable:
-        return comparable_item({name: key[name] for name in self._keys.names})
 
     def _entries(self, held: SizedItem) -> Iterator[tuple[_Collections, SizedItem]]:
         yield self._table, held

@@ -20,7 +20,7 @@ Identity = tuple[str, Hashable]
 
 
 @dataclass(frozen=True)
-class Request:
+class EngineRequest:
     """A request to the engine: the API's operation name, and its parameters as in the HTTP body."""
 
     operation: str
@@ -34,13 +34,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Action:
-    """One read or write of an item in a simulated table.
-
-    Args:
-        table: the table.
-        access: the read or write, as the request has it.
-        key: the item's primary key.
-    """
+    """One read or write of an item in a simulated table; ``key`` is the item's primary key."""
 
     table: PartitionedTable
     access: Access
@@ -62,7 +56,7 @@ class Action:
         return self.table.name, comparable_item(self.key)
 
     def expected(self, before: Item | None) -> Cost:
-        """Return the cost as far as it is known beforehand: the least that a get or an update can cost, else all."""
+        """Return the cost known in advance: the least of a get or an update, the exact one of other writes."""
         if self.kind == "get":
             access = self.access
             least = read_units(0, consistent=access.consistent, transactional=access.transactional)
@@ -87,12 +81,11 @@ class Action:
         return self.table.write(self.key, ItemChange(before, before), units=units)
 
 
-def actions_of(request: Request, tables: Tables) -> list[Action]:
+def actions_of(request: EngineRequest, tables: Tables) -> list[Action]:
     """Return a request's reads and writes of items in simulated tables.
 
     Raises:
-        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape; the engine says
-            what is wrong.
+        AttributeError, LookupError, TypeError, ValueError: the request does not have the API's shape.
     """
     accesses = ((table_name(access.table), access) for access in accesses_of(request.operation, request.params))
     return [

@@ -1,4 +1,4 @@
-"""Answers in the service's own shape: throttles, what a batch gives back, and what was consumed."""
+"""Answers as the service gives them: throttles, unprocessed parts of batches, and consumed capacity."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from shardkit.dynamodb.estimator import TableUnits
 from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.units import table_name
-from shardkit.testing.actions import Action, Request, Tables
+from shardkit.testing.actions import Action, EngineRequest, Tables
 
 _ERRORS = "com.amazonaws.dynamodb.v20120810#"
 _MULTIPLE = ("RequestItems", "TransactItems")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An answer: the body as JSON has it, and what HTTP says beside it."""
+class EngineAnswer:
+    """An answer: its JSON body, and its HTTP status and headers."""
 
     body: Mapping[str, Any]
     status: int = HTTPStatus.OK
@@ -26,26 +26,26 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether it is no error."""
+        """Whether the request succeeded."""
         return self.status == HTTPStatus.OK
 
     @property
     def code(self) -> str:
-        """The error's code, if it is one."""
+        """The code of an error; empty for a success."""
         return str(self.body.get("__type", "")).rpartition("#")[2]
 
 
-def throttled(throttles: Sequence[Throttle]) -> Answer:
-    """Refuse a request, with all reasons that there are."""
+def throttled(throttles: Sequence[Throttle]) -> EngineAnswer:
+    """Return the error of a throttled request, with the reasons of all throttles."""
     first = throttles[0]
     ((name, _),) = first.reasons.items()
     reasons = {reason["reason"]: reason for throttle in throttles for reason in throttle.reasons[name]}
     body = {"__type": _ERRORS + first.code, "message": first.message, name: list(reasons.values())}
-    return Answer(body, HTTPStatus.BAD_REQUEST)
+    return EngineAnswer(body, HTTPStatus.BAD_REQUEST)
 
 
-def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
-    """Cancel a transaction because of throttles, by the places of the actions that met them.
+def cancelled(request: EngineRequest, throttles: Mapping[int, Throttle]) -> EngineAnswer:
+    """Return the error of a transaction with throttled actions; ``throttles`` is by the place of the action.
 
     Source:
         DynamoDB API reference, ``TransactionCanceledException``: ``ProvisionedThroughputExceeded`` on a provisioned
@@ -66,11 +66,11 @@ def cancelled(request: Request, throttles: Mapping[int, Throttle]) -> Answer:
         "Message": message,
         "CancellationReasons": reasons,
     }
-    return Answer(body, HTTPStatus.BAD_REQUEST)
+    return EngineAnswer(body, HTTPStatus.BAD_REQUEST)
 
 
-def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str, Any]]:
-    """Divide a batch: what goes on, and, as UnprocessedItems or UnprocessedKeys, what these actions are."""
+def cut(request: EngineRequest, actions: Iterable[Action]) -> tuple[EngineRequest, dict[str, Any]]:
+    """Return a batch without these actions, and the actions as UnprocessedItems or UnprocessedKeys."""
     out: dict[str, set[int]] = {}
     for action in actions:
         out.setdefault(action.access.table, set()).add(action.access.place)
@@ -82,11 +82,11 @@ def cut(request: Request, actions: Iterable[Action]) -> tuple[Request, dict[str,
             some = [entry for place, entry in enumerate(keys) if (place in out.get(given, ())) is wanted]
             if some:
                 kept[given] = {**part, "Keys": some} if isinstance(part, Mapping) else some
-    return Request(request.operation, {**request.params, "RequestItems": goes}), stays
+    return EngineRequest(request.operation, {**request.params, "RequestItems": goes}), stays
 
 
-def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to an answer what was left out of the batch."""
+def with_unprocessed(request: EngineRequest, body: Mapping[str, Any], stays: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to an answer what was left out of its batch."""
     name = "UnprocessedKeys" if request.operation == "BatchGetItem" else "UnprocessedItems"
     left = dict(body.get(name) or {})
     for given, part in stays.items():
@@ -99,9 +99,9 @@ def with_unprocessed(request: Request, body: Mapping[str, Any], stays: Mapping[s
 
 
 def with_consumed(
-    request: Request, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
+    request: EngineRequest, body: Mapping[str, Any], tables: Tables, costs: Iterable[tuple[str, TableUnits]]
 ) -> dict[str, Any]:
-    """Say in an answer what was consumed of tables that are simulated, if the request asked."""
+    """Replace the consumed capacity of simulated tables in an answer, if the request asked for it."""
     answer = {name: value for name, value in body.items() if name != "ConsumedCapacity"}
     level = request.params.get("ReturnConsumedCapacity", "NONE")
     if level == "NONE":

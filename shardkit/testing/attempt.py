@@ -1,9 +1,9 @@
-"""One attempt of a call, answered as the service would: what is let in, what goes on to the engine, what it cost.
+"""Answer one attempt of a call as the service would: throttle it, or send it on to the engine and take its cost.
 
-A program in the order in which it happens (:data:`shardkit.core.machine.Program`): each ``yield`` sends a request to
-the engine, and gets its answer. What a write costs is said by the item before it, which is read first; what a read or
-an update costs is known after it, and may be a debt. A request that cannot be understood goes on as it is, so that the
-engine says what is wrong. An error takes nothing, but a failed condition what it costs.
+The program (:data:`shardkit.core.machine.Program`) yields requests to the engine and gets their answers. The cost of a
+write depends on the item before it, which is read first. The cost of a read or an update is known only afterwards, and
+may become a debt. An invalid request is sent on unchanged, so that the engine reports what is wrong. An error takes
+nothing, except that a failed condition takes its cost.
 """
 
 from __future__ import annotations
@@ -17,42 +17,36 @@ from shardkit.dynamodb.estimator import TableUnits
 from shardkit.dynamodb.expressions.tokens import name_of, parts, rebuilt, taken_placeholders
 from shardkit.dynamodb.requests import OPERATIONS, equals_of, found_items
 from shardkit.dynamodb.schema import Index
-from shardkit.dynamodb.service_errors import Throttle
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import apportion, read_units, table_name
 from shardkit.dynamodb.values import comparable_item
 from shardkit.errors import ShardkitError, UnsupportedOperationError
 from shardkit.partitions.admission import Demand
 from shardkit.partitions.model import HASHES
-from shardkit.testing.actions import Action, Identity, Request, Tables, actions_of
-from shardkit.testing.answers import Answer, cancelled, cut, throttled, with_consumed, with_unprocessed
+from shardkit.testing.actions import Action, EngineRequest, Identity, Tables, actions_of
+from shardkit.testing.answers import EngineAnswer, cancelled, cut, throttled, with_consumed, with_unprocessed
 from shardkit.testing.partitioned import Cost, Item, Key, PartitionedTable
 
 T = TypeVar("T")
 
-Steps = Generator[Request, Answer, T]
-Attempt = Steps[Answer]
+Steps = Generator[EngineRequest, EngineAnswer, T]
+Attempt = Steps[EngineAnswer]
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, ShardkitError, TypeError, ValueError)
-_KEYS = 100  # of a BatchGetItem at the most (API reference)
+_KEYS = 100  # the most of a BatchGetItem (API reference)
 _NOTHING = Cost(TableUnits(), (), ())
 
 
-def attempt(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
-    """Answer one attempt of a call on tables that are simulated.
-
-    Args:
-        request: what it asks for.
-        tables: what is simulated, by name.
-        clock: gives the time.
+def attempt(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
+    """Answer one attempt of a call on simulated tables.
 
     Raises:
-        UnsupportedOperationError: by the program: it is PartiQL.
+        UnsupportedOperationError: the request is PartiQL; raised when the program runs.
     """
     if OPERATIONS[request.operation] is None:
         raise UnsupportedOperationError(
-            f"{request.operation} on a table with simulated partitions: what a PartiQL statement costs cannot be seen; "
-            "use the operations of items instead"
+            f"{request.operation}: is not supported on a table with simulated partitions, because the cost of PartiQL "
+            "is unknown; use other operations, such as GetItem"
         )
     try:
         if request.operation in {"Query", "Scan"}:
@@ -62,14 +56,14 @@ def attempt(request: Request, tables: Tables, clock: Callable[[], float]) -> Att
         return (yield request)
 
 
-class _Malformed(Exception):  # noqa: N818 - no error: the engine knows better what is wrong
-    """The request is not as the API's are; nothing was taken."""
+class _Malformed(Exception):  # noqa: N818 - not an error: the engine reports what is wrong
+    """The request does not have the API's shape; nothing was taken."""
 
 
 # -- reads and writes of items
 
 
-def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
+def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     try:
         actions = actions_of(request, tables)
         before = (yield from _images(actions)) if OPERATIONS[request.operation] else {}
@@ -78,7 +72,11 @@ def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Atte
         expected = [action.expected(before.get(action.identity)) for action in actions]
     except _MALFORMED as error:
         raise _Malformed from error
-    refused, taken = _let_in(actions, expected, clock())
+    now = clock()
+    throttles = [action.table.take(cost, now) for action, cost in zip(actions, expected, strict=True)]
+    results = list(zip(actions, expected, throttles, strict=True))
+    taken = [(action, cost) for action, cost, throttle in results if throttle is None]
+    refused = [(action, throttle) for action, _, throttle in results if throttle is not None]
     sent = request
     stays: dict[str, Any] = {}
     if refused:
@@ -102,28 +100,16 @@ def _items(request: Request, tables: Tables, clock: Callable[[], float]) -> Atte
     return replace(answer, body=with_unprocessed(request, body, stays) if "RequestItems" in request.params else body)
 
 
-def _let_in(
-    actions: Iterable[Action], expected: Iterable[Cost], now: float
-) -> tuple[list[tuple[Action, Throttle]], list[tuple[Action, Cost]]]:
-    """Take what can be taken, one action after another: those that were refused, and those that were not."""
-    refused, taken = [], []
-    for action, cost in zip(actions, expected, strict=True):
-        throttle = action.table.take(cost, now)
-        if throttle is None:
-            taken.append((action, cost))
-        else:
-            refused.append((action, throttle))
-    return refused, taken
-
-
-def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Identity, Item]) -> Steps[list[Cost]]:
-    """Say what each action that was let in took in the end."""
+def _took(
+    request: EngineRequest, answer: EngineAnswer, taken: list[Action], before: dict[Identity, Item]
+) -> Steps[list[Cost]]:
+    """Return what each action that was let in finally took."""
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
-    after = _found(request, answer, taken)
     unknown = [action for action in taken if action.access.projected or action.kind == "update"]
     images = yield from _images(unknown)
+    after = _found(request, answer, taken) | (images or {})
     left = _left(request, answer, {action.table.name: action.table for action in taken})
     costs = []
     for action in taken:
@@ -131,32 +117,30 @@ def _took(request: Request, answer: Answer, taken: list[Action], before: dict[Id
         if action.identity in left:
             costs.append(_NOTHING)
         elif action.kind in {"get", "update"} and (images is not None or action not in unknown):
-            costs.append(action.took(item, {**after, **(images or {})}.get(action.identity)))
+            costs.append(action.took(item, after.get(action.identity)))
         else:
             costs.append(action.expected(item))
     return costs
 
 
-def _found(request: Request, answer: Answer, taken: list[Action]) -> dict[Identity, Item]:
-    """Return the items that an answer holds whole."""
+def _found(request: EngineRequest, answer: EngineAnswer, taken: list[Action]) -> dict[Identity, Item]:
+    """Return the complete items in an answer."""
     whole = [action for action in taken if action.kind == "get" and not action.access.projected]
-    if not whole:
-        return {}
-    found = found_items(request.operation, request.params, answer.body)
+    found = found_items(request.operation, request.params, answer.body) if whole else {}
     items = ((action.identity, found.get((action.access.table, action.access.place))) for action in whole)
     return {identity: item for identity, item in items if item is not None}
 
 
-def _left(request: Request, answer: Answer, tables: Tables) -> set[Identity]:
-    """Give the items of a batch that the engine itself left unprocessed."""
+def _left(request: EngineRequest, answer: EngineAnswer, tables: Tables) -> set[Identity]:
+    """Return the items of a batch that the engine itself left unprocessed."""
     left = answer.body.get("UnprocessedKeys") or answer.body.get("UnprocessedItems")
     if not left:
         return set()
-    return {action.identity for action in actions_of(Request(request.operation, {"RequestItems": left}), tables)}
+    return {action.identity for action in actions_of(EngineRequest(request.operation, {"RequestItems": left}), tables)}
 
 
 def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
-    """Read items as they are now, whole; None: the engine does not give them."""
+    """Read the complete items as they are now; None: the engine answered with an error."""
     wanted = {action.identity: action for action in actions}
     tables = {action.table.name: action.table for action in wanted.values()}
     images: dict[Identity, Item] = {}
@@ -166,7 +150,7 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
         for action in some:
             requests.setdefault(action.access.table, {"Keys": [], "ConsistentRead": True})["Keys"].append(action.key)
         while requests:
-            answer = yield Request("BatchGetItem", {"RequestItems": requests})
+            answer = yield EngineRequest("BatchGetItem", {"RequestItems": requests})
             if not answer.ok:
                 return None
             for given, items in answer.body["Responses"].items():
@@ -179,9 +163,9 @@ def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
 # -- Query and Scan
 
 
-def _page(request: Request, tables: Tables, clock: Callable[[], float]) -> Attempt:
+def _page(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -> Attempt:
     try:
-        page: Page = page_of(request, tables)
+        page = _page_of(request, tables)
     except _MALFORMED as error:
         raise _Malformed from error
     table, now = page.table, clock()
@@ -192,41 +176,35 @@ def _page(request: Request, tables: Tables, clock: Callable[[], float]) -> Attem
     if not answer.ok:
         table.settle(page.expected, _NOTHING, clock())
         return answer
-    whole = answer
     evaluated = page.evaluated(answer.body)
-    if evaluated is not None:
-        whole = yield evaluated
+    whole = answer if evaluated is None else (yield evaluated)
     cost = page.cost(whole.body.get("Items") or ())
     table.settle(page.expected, cost, clock())
     return replace(answer, body=with_consumed(request, answer.body, tables, [(table.name, cost.units)]))
 
 
-# What only says which of the evaluated items are shown, and how.
+# Parameters that only decide which of the evaluated items are returned, and how.
 _SHOWN = frozenset({"AttributesToGet", "ConditionalOperator", "FilterExpression", "ProjectionExpression", "QueryFilter",
                     "ReturnConsumedCapacity", "ScanFilter", "Select"})  # fmt: skip
 _WHOLE = frozenset({"ALL_ATTRIBUTES", "ALL_PROJECTED_ATTRIBUTES"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """One request of a Query or a Scan.
+class _PageRead:
+    """A request of a Query or a Scan.
 
-    Args:
-        request: the request.
-        table: its table.
-        index: the index that it reads, if it does.
-        expected: the least that it costs, and of which partition: of a Scan, that where it goes on.
-        fetch: it asks a local index for attributes that are not projected.
+    ``expected`` is its least cost, on the partition of the key, or of the position where the Scan starts. ``fetch``:
+    whether it asks a local index for attributes that are not projected.
     """
 
-    request: Request
+    request: EngineRequest
     table: PartitionedTable
     index: Index | None
     expected: Cost
     fetch: bool
 
-    def evaluated(self, body: Mapping[str, Any]) -> Request | None:
-        """Give the request that answers with all that was evaluated; None: the answer has it."""
+    def evaluated(self, body: Mapping[str, Any]) -> EngineRequest | None:
+        """Return the request for all evaluated items; None: the answer ``body`` has them."""
         params = self.request.params
         shown = _SHOWN.intersection(params) - {"ReturnConsumedCapacity"}
         scanned = body.get("ScannedCount", 0)
@@ -234,10 +212,10 @@ class Page:
             return None
         kept = {name: value for name, value in params.items() if name not in _SHOWN}
         whole = rebuilt({**kept, "Limit": scanned}, {}, released=taken_placeholders(params))
-        return Request(self.request.operation, {**whole, **({"Select": "ALL_ATTRIBUTES"} if self.fetch else {})})
+        return EngineRequest(self.request.operation, {**whole, **({"Select": "ALL_ATTRIBUTES"} if self.fetch else {})})
 
     def cost(self, items: Sequence[Item]) -> Cost:
-        """Say what the page cost that evaluated these items, each partition for its share."""
+        """Return the cost of a page that evaluated these items; each partition takes its share."""
         params = self.request.params
         name = None if self.index is None else self.index.name
         units = self.table.admission.estimator.query(
@@ -256,12 +234,7 @@ class Page:
         return Cost(units, demands, [key for _, key in shares])
 
 
-def page_of(request: Request, tables: Tables) -> Page:
-    """Read a Query or a Scan of a table that is simulated.
-
-    Raises:
-        AttributeError, LookupError, TypeError, ValueError: it is no such request; the engine says what is wrong.
-    """
+def _page_of(request: EngineRequest, tables: Tables) -> _PageRead:
     params = request.params
     table = tables[table_name(params["TableName"])]
     name = params.get("IndexName")
@@ -275,11 +248,10 @@ def page_of(request: Request, tables: Tables) -> Page:
         begin = HASHES * params.get("Segment", 0) // params.get("TotalSegments", 1)
         partitions = table.partitions[None if index is None or index.local else name]
         expected = Cost(least, [Demand(partitions, begin, "read", least.total)], ())
-    return Page(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
+    return _PageRead(request=request, table=table, index=index, expected=expected, fetch=_fetches(params, index))
 
 
 def _fetches(params: Mapping[str, Any], index: Index | None) -> bool:
-    """Say whether a local index is asked for what it does not hold."""
     if index is None or not index.local or index.projected is None:
         return False
     return params.get("Select") == "ALL_ATTRIBUTES" or not index.projected.issuperset(_asked(params))

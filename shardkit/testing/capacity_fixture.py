@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 import boto3
@@ -17,9 +17,6 @@ from shardkit.capacity.usage import figure
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class CapacityBlock:
@@ -53,9 +50,7 @@ class CapacityBlock:
             self._clients.enter(self)
         return self._meter
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop counting, and fail the test if it consumed too much; an exception from the block takes precedence."""
         __tracebackhide__ = True
         self._clients.leave(self)
@@ -73,8 +68,8 @@ class CapacityBlock:
         by_table = self._meter.by_table
         if self._table is not None and by_table and self._table not in by_table:
             return (
-                f"no call touched a table {self._table!r}, which capacity_budget(table={self._table!r}) compares; "
-                f"others were: {', '.join(map(repr, sorted(by_table)))}; give one of those, or leave table= out"
+                f"table: no call was on {self._table!r}, only on {', '.join(map(repr, sorted(by_table)))}; give one of "
+                "those, or leave table= out"
             )
         used = self._meter.total if self._table is None else by_table.get(self._table, Usage())
         where = "" if self._table is None else f" of table {self._table}"
@@ -133,7 +128,7 @@ class CapacityBudgetFixture:
         given = {"read_units": read_units, "write_units": write_units}
         units = {name: check_number(name, most, "units") for name, most in given.items() if most is not None}
         if not units:
-            raise ConfigurationError("capacity_budget() allows everything; give read_units= or write_units=, or both")
+            raise ConfigurationError("capacity_budget() has no limit; give read_units= or write_units=, or both")
         if table is not None and not isinstance(table, str):
             raise ConfigurationError(f"table: must be a table's name, got {table!r:.100}; pass a Table as a target")
         return CapacityBlock(self._clients, targets, units, None if table is None else table_name(table), key_schema)
@@ -154,18 +149,7 @@ class _Clients:
         self.made = 0
         self._known: WeakSet[Any] = WeakSet()
         self._blocks: list[CapacityBlock] = []
-        self._sessions = ExitStack()
-
-    def watch(self) -> None:
-        """Watch the default session, if there is one, and all new sessions."""
-        botocore.register_initializer(self._session)
-        if boto3.DEFAULT_SESSION is not None:
-            self._session(boto3.DEFAULT_SESSION)
-
-    def close(self) -> None:
-        """Stop watching."""
-        botocore.unregister_initializer(self._session)
-        self._sessions.close()
+        self.sessions = ExitStack()
 
     def enter(self, block: CapacityBlock) -> None:
         """Attach a block to all clients, including those created later."""
@@ -178,8 +162,9 @@ class _Clients:
         if block in self._blocks:
             self._blocks.remove(block)
 
-    def _session(self, session: Any) -> None:
-        self._sessions.enter_context(SessionAttachment(events_of_session(session), self._client))
+    def watch(self, session: Any) -> None:
+        """Track the clients of a session."""
+        self.sessions.enter_context(SessionAttachment(events_of_session(session), self._client))
 
     def _client(self, client: Any) -> Attachment:
         self.made += 1
@@ -193,8 +178,11 @@ class _Clients:
 def watching_clients() -> Iterator[CapacityBudgetFixture]:
     """Yield the fixture, which sees the clients created until the end of the ``with``."""
     clients = _Clients()
-    clients.watch()
-    try:
-        yield CapacityBudgetFixture(clients)
-    finally:
-        clients.close()
+    with clients.sessions:
+        botocore.register_initializer(clients.watch)
+        try:
+            if boto3.DEFAULT_SESSION is not None:
+                clients.watch(boto3.DEFAULT_SESSION)
+            yield CapacityBudgetFixture(clients)
+        finally:
+            botocore.unregister_initializer(clients.watch)

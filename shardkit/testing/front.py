@@ -2,7 +2,10 @@
 
 ``before-send`` is emitted once per attempt, and a handler's answer goes through botocore's own parser and retries. But
 botocore calls all handlers, moto's too, whatever the first one answers. So this handler is registered first, calls the
-others itself for the requests that go on to the engine (:class:`Engine`), and then leaves them a request to nowhere.
+others itself for the requests that go on to the engine, and then leaves them a request to an unused address.
+
+A request to the engine is a copy of the client's attempt with another operation and body, and so with a wrong
+signature: engines for tests do not check it, and AWS is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,15 +30,15 @@ from shardkit.dynamodb.requests import OPERATIONS, tables_of
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Clock, on_clock
-from shardkit.testing.actions import Request
-from shardkit.testing.answers import Answer
+from shardkit.testing.actions import EngineRequest
+from shardkit.testing.answers import EngineAnswer
 from shardkit.testing.attempt import Attempt, attempt
 from shardkit.testing.partitioned import PartitionedTable
 
 _EVENT = "before-send.*.*"
 _UNIQUE_ID = "shardkit-partitions"
 _NOWHERE = "http://localhost/"
-_REQUEST_ID_BYTES = 32  # in base32 the 52 letters of the service's ids
+_REQUEST_ID_BYTES = 32  # as base32, 52 letters, as in the service's ids
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _TARGET = "X-Amz-Target"
 # As in botocore: without it, a small request waits for an acknowledgement (40 ms).
@@ -66,7 +69,9 @@ class _Front:
     def __init__(self, client: Any) -> None:
         self.tables: dict[str, PartitionedTable] = {}
         self.clock: Callable[[], float] = float
-        self._engine = Engine(client)
+        self._http = URLLib3Session(
+            max_pool_connections=client.meta.config.max_pool_connections, socket_options=_SOCKET_OPTIONS
+        )
         self._lock = threading.Lock()
         self._events = client.meta.events
         self._is_async = hasattr(client, "__aenter__")
@@ -89,7 +94,7 @@ class _Front:
         self.tables = {name: known for name, known in self.tables.items() if known is not table}
         if not self.tables:
             self._events.unregister(_EVENT, self._handler, unique_id=_UNIQUE_ID)
-            self._engine.close()
+            self._http.close()
 
     def answer(self, request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse | None:
         service, operation = event_name.rsplit(".", 1)
@@ -97,8 +102,13 @@ class _Front:
         if program is None:
             return None
         step = self._next(program, None)
-        while isinstance(step, Request):
-            step = self._next(program, self._engine.send(request, service, step))
+        while isinstance(step, EngineRequest):
+            onward = _copy(request, step)
+            with _going_on():
+                response = _first(self._events.emit(f"{service}.{step.operation}", request=onward))
+            if response is None:
+                response = self._http.send(_outside_of_aws(onward))
+            step = self._next(program, _read(response))
         return _response(request, step)
 
     async def answer_async(self, request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse | None:
@@ -107,15 +117,20 @@ class _Front:
         if program is None:
             return None
         step = self._next(program, None)
-        while isinstance(step, Request):
-            step = self._next(program, await self._engine.send_async(request, service, step))
+        while isinstance(step, EngineRequest):
+            onward = _copy(request, step)
+            with _going_on():
+                response = _first(await self._events.emit(f"{service}.{step.operation}", request=onward))
+            if response is None:
+                response = await asyncio.to_thread(self._http.send, _outside_of_aws(onward))
+            step = self._next(program, _read(response))
         # The response class of an async client, from the async extra.
         from aiobotocore.awsrequest import AioAWSResponse  # noqa: PLC0415
 
         return _response(request, step, AioAWSResponse)
 
     def _program(self, request: AWSPreparedRequest, operation: str) -> Attempt | None:
-        if self._engine.passing or operation not in OPERATIONS:
+        if _onward.get() or operation not in OPERATIONS:
             return None
         body: Any = request.body
         if not body.startswith(b"{"):
@@ -126,75 +141,28 @@ class _Front:
         params, tables = orjson.loads(body), self.tables
         if tables.keys().isdisjoint(tables_of(Call(operation, params))):
             return None
-        return attempt(Request(operation, params), tables, self.clock)
+        return attempt(EngineRequest(operation, params), tables, self.clock)
 
-    def _next(self, program: Attempt, answer: Answer | None) -> Request | Answer:
+    def _next(self, program: Attempt, answer: EngineAnswer | None) -> EngineRequest | EngineAnswer:
         with self._lock:
             try:
                 return program.send(answer)  # type: ignore[arg-type]
             except StopIteration as stop:
-                end: Answer = stop.value
+                end: EngineAnswer = stop.value
                 return end
 
 
-def _response(request: AWSPreparedRequest, answer: Answer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
-    response = response_of(request.url, answer, kind)
-    request_id = base64.b32encode(secrets.token_bytes(_REQUEST_ID_BYTES)).decode().rstrip("=")
-    response.headers.setdefault("x-amzn-RequestId", request_id)
-    request.url = _NOWHERE
-    return response
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """Let requests within the ``with`` pass the simulation."""
+    token = _onward.set(True)
+    try:
+        yield
+    finally:
+        _onward.reset(token)
 
 
-class Engine:
-    """Sends a simulation's own requests to a client's engine, past the simulation.
-
-    Each is a copy of the client's attempt with another operation and body, and so with a wrong signature: engines for
-    tests do not check it, and AWS is refused.
-    """
-
-    def __init__(self, client: Any) -> None:
-        self._events = client.meta.events
-        self._http = URLLib3Session(
-            max_pool_connections=client.meta.config.max_pool_connections, socket_options=_SOCKET_OPTIONS
-        )
-
-    @property
-    def passing(self) -> bool:
-        """Whether the current request is one of these."""
-        return _onward.get()
-
-    def send(self, attempt: AWSPreparedRequest, service: str, wanted: Request) -> Answer:
-        """Send a request in place of a client's attempt, and return the answer."""
-        request = _copy(attempt, wanted)
-        token = _onward.set(True)
-        try:
-            answers = self._events.emit(f"{service}.{wanted.operation}", request=request)
-        finally:
-            _onward.reset(token)
-        response = _first(answers)
-        if response is None:
-            response = self._http.send(_outside_of_aws(request))
-        return _read(response)
-
-    async def send_async(self, attempt: AWSPreparedRequest, service: str, wanted: Request) -> Answer:
-        """Send a request in place of an async client's attempt; HTTP runs in a thread."""
-        request = _copy(attempt, wanted)
-        token = _onward.set(True)
-        try:
-            answers = await self._events.emit(f"{service}.{wanted.operation}", request=request)
-        finally:
-            _onward.reset(token)
-        response = _first(answers)
-        if response is None:
-            response = await asyncio.to_thread(self._http.send, _outside_of_aws(request))
-        return _read(response)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-
-def _copy(attempt: AWSPreparedRequest, wanted: Request) -> AWSPreparedRequest:
+def _copy(attempt: AWSPreparedRequest, wanted: EngineRequest) -> AWSPreparedRequest:
     body = orjson.dumps(wanted.params)
     headers: Any = HeadersDict(attempt.headers)
     target = headers[_TARGET]
@@ -212,13 +180,13 @@ def _outside_of_aws(request: AWSPreparedRequest) -> AWSPreparedRequest:
     host = urlsplit(request.url).hostname or ""
     if host.endswith(_AWS):
         raise ConfigurationError(
-            f"client: a simulation does not go to AWS, and this client does ({host}); use moto (inside mock_aws), or "
+            f"client: a simulation does not go to AWS, but this client does ({host}); use moto (inside mock_aws), or "
             "the endpoint_url= of an engine for tests"
         )
     return request
 
 
-def _read(response: Any) -> Answer:
+def _read(response: Any) -> EngineAnswer:
     content = response.content
     try:
         body = orjson.loads(content or b"{}")
@@ -227,7 +195,7 @@ def _read(response: Any) -> Answer:
             f"client: its endpoint did not answer in DynamoDB's JSON, got {content!r:.200}; check endpoint_url="
         ) from error
     headers = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THE_BODY}
-    return Answer(body, response.status_code, headers)
+    return EngineAnswer(body, response.status_code, headers)
 
 
 class _Body:
@@ -243,9 +211,13 @@ class _Body:
         return self._content
 
 
-def response_of(url: str, answer: Answer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
+def _response(request: AWSPreparedRequest, answer: EngineAnswer, kind: type[AWSResponse] = AWSResponse) -> AWSResponse:
     """Return an answer as a response that botocore treats as received over HTTP."""
     content = orjson.dumps(answer.body)
     raw: Any = _Body(content)
     headers: Any = {**answer.headers, "content-length": str(len(content))}
-    return kind(url, answer.status, headers, raw)
+    response = kind(request.url, answer.status, headers, raw)
+    request_id = base64.b32encode(secrets.token_bytes(_REQUEST_ID_BYTES)).decode().rstrip("=")
+    response.headers.setdefault("x-amzn-RequestId", request_id)
+    request.url = _NOWHERE
+    return response

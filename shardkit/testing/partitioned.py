@@ -1,4 +1,4 @@
-"""One table as it is simulated: whether its partitions take a request, and what each key took and was refused."""
+"""A table with simulated partitions: decides whether they take a request, and counts the units of each key."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shardkit.dynamodb.service_errors import Kind, Throttle
 from shardkit.dynamodb.units import table_name
 from shardkit.partitions.admission import Admission, Demand
 from shardkit.partitions.model import Partitions, hash_of
+from shardkit.partitions.partition import LIMITS
 
 Item = Mapping[str, Any]
 """An item, or a key, in wire values."""
@@ -20,11 +21,11 @@ Item = Mapping[str, Any]
 Key = tuple["str | None", KeyValue, int]
 """A global index's name (None: the table), a partition key's value there, and its hash."""
 
-_KEYS = 10_000  # held apart, exactly while there are no more
+_KEYS = 10_000  # counted separately; exact if there are no more keys
 
 
 class Cost(NamedTuple):
-    """What a read or a write costs: for the answer, where it is taken, and of which keys."""
+    """What a read or a write costs: units for the answer, demands on partitions, and the keys of these demands."""
 
     units: TableUnits
     demands: Sequence[Demand]
@@ -33,56 +34,49 @@ class Cost(NamedTuple):
 
 
 class PartitionedTable:
-    """What is simulated of one table.
-
-    Args:
-        description: the table, as DescribeTable answers under ``Table``.
-        partitions: the table's, under None, and those of each global index, under its name.
-        serves: units a second that each partition serves, likewise.
+    """A table with simulated partitions: those of the table (None), and of each global index by its name.
 
     Raises:
-        ConfigurationError: the description cannot be read, or a global index has no partitions.
+        ConfigurationError: the description is invalid, or a global index has no partitions.
     """
 
     def __init__(
         self,
         description: Mapping[str, Any],
         partitions: Mapping[str | None, Partitions],
-        serves: Mapping[str | None, Mapping[Kind, float]],
     ) -> None:
         self.name = table_name(str(description["TableName"]))
         indexes = {name: of for name, of in partitions.items() if name is not None}
         self.admission = Admission(description, partitions[None], indexes)
         self.partitions = partitions
-        self.serves = serves
-        self.asked: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
-        self.refused: Mapping[Kind, HeavyHitters[Key]] = {"read": HeavyHitters(_KEYS), "write": HeavyHitters(_KEYS)}
+        self.asked: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
+        self.refused: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
         self.throttles: Counter[str] = Counter()
         self._names = {id(of): name for name, of in self.partitions.items()}
 
     def primary_key(self, attributes: Item) -> dict[str, Any]:
-        """Give the primary key in an item, or in a request's ``Key``.
+        """Return the primary key in an item, or in a request's ``Key``.
 
         Raises:
-            KeyError: the attributes have none.
+            KeyError: a key attribute is missing.
         """
         return {name: attributes[name] for name in self.admission.keys.names}
 
     def write(
         self, key: Item, change: ItemChange, *, transactional: bool = False, units: TableUnits | None = None
     ) -> Cost:
-        """Say what a write costs, as its change does, or as it is said."""
+        """Return what a write costs: ``units``, or by its change."""
         taken = units or self.admission.units_of(change, transactional=transactional)
         demands = list(self.admission.of_write(key, change, taken))
         return Cost(taken, demands, list(self._keys(demands, (key, *change))), change)
 
     def read(self, index: str | None, key: Item, units: TableUnits) -> Cost:
-        """Say what a read costs of a partition key, of the table's or of an index's."""
+        """Return what a read of a partition key of the table or an index costs."""
         demands = [self.admission.of_read(index, key, units.total)]
         return Cost(units, demands, list(self._keys(demands, (key,))))
 
     def take(self, cost: Cost, now: float) -> Throttle | None:
-        """Let a request in that is expected to cost so much; or take nothing and say why not."""
+        """Take the expected cost of a request and return None, or take nothing and return the throttle."""
         throttle = self.admission.take(cost.demands, now)
         if throttle is not None:
             self.throttles[throttle.reason] += 1
@@ -93,7 +87,7 @@ class PartitionedTable:
         return throttle
 
     def settle(self, expected: Cost, took: Cost, now: float) -> None:
-        """Take what a request took beyond what was expected, or give back, and let data grow."""
+        """Correct the expected cost of a request to what it took, and store its data."""
         left: dict[Demand, float] = {}
         for sign, demands in ((1.0, took.demands), (-1.0, expected.demands)):
             for demand in demands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from operator import attrgetter
@@ -12,11 +12,9 @@ from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.scopes import Grid, plain
 from shardkit.capacity.usage import figure
-from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS
 from shardkit.testing.partitioned import Key, PartitionedTable
 
-_KINDS: tuple[Kind, ...] = ("read", "write")
 _SHOWN = 5
 
 
@@ -70,7 +68,7 @@ def hottest_partitions(table: PartitionedTable) -> list[Hot]:
     for index, partitions in table.partitions.items():
         for place, heat in enumerate(partitions.heat.by_range):
             units: dict[str, float] = {}
-            for kind in _KINDS:
+            for kind in LIMITS:
                 taken, throttled = heat.taken[kind], heat.throttled[kind]
                 asked = map(sum, zip_longest(taken, throttled, fillvalue=0.0))
                 units[f"{kind}_units"] = sum(taken)
@@ -83,7 +81,7 @@ def hottest_partitions(table: PartitionedTable) -> list[Hot]:
 def hottest_keys(table: PartitionedTable) -> list[Hot]:
     """Return the keys that are counted separately, the most requested first."""
     figures: dict[Key, dict[str, float]] = {}
-    for kind in _KINDS:
+    for kind in LIMITS:
         for key, asked in table.asked[kind].held.items():
             refused = table.refused[kind].held.get(key)
             throttled = refused.units if refused else 0.0
@@ -108,8 +106,9 @@ def text_of(table: PartitionedTable) -> str:
     if not hot:
         return lines[0]
     names = [f"{kind}{what}" for what in ("read units", "write units") for kind in ("", "throttled ", "peak ")]
-    columns = [name for name in names if any(map(_figures(name), hot))]
-    rows = [[str(one), *(figure(_figures(name)(one)) for name in columns)] for one in hot]
+    figures = {name: attrgetter(name.replace(" ", "_")) for name in names}
+    columns = [name for name in names if any(map(figures[name], hot))]
+    rows = [[str(one), *(figure(figures[name](one)) for name in columns)] for one in hot]
     return "\n".join([*lines, "", plain(Grid(["", *columns], rows))])
 
 
@@ -125,40 +124,36 @@ def _throttles(table: PartitionedTable) -> str:
     return f"throttled {table.throttles.total():,} times ({counts})" if counts else "not throttled"
 
 
-def _figures(column: str) -> Callable[[Hot], float]:
-    return attrgetter(column.replace(" ", "_"))
-
-
 def _advice(table: PartitionedTable) -> Iterator[str]:
     whole = [reason for reason in table.throttles if "KeyRange" not in reason]
     if whole:
         yield (
-            f"{' and '.join(sorted(whole))}: more was asked for than the table (or the index) has as a whole, which no "
-            "shards change; ask for less, or give it more throughput."
+            f"{' and '.join(sorted(whole))}: requests exceed the throughput of the whole table (or index), which no "
+            "shards change; send fewer requests, or give it more throughput."
         )
-    for kind in _KINDS:
+    for kind in LIMITS:
         refused = {key: held for key, held in table.refused[kind].held.items() if key in table.asked[kind].held}
         if not refused or len(whole) == len(table.throttles):
             continue
         key = max(refused, key=lambda one: refused[one].units)
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
-        serves = table.serves[index][kind]
+        serves = table.partitions[index].serves[kind]
         # A partition with less than the usual limit is full at a proportionally lower rate.
         units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
         partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)
         if needed.shards == 1:
             advice = (
-                "That alone it would serve, but other keys are on it too: shardkit.partitions.plan_shards says how "
-                f"many shards a whole key needs on {partitions:,} partitions."
+                "It would serve this key alone, but it has other keys too: shardkit.partitions.plan_shards calculates "
+                f"how many shards a whole key needs on {partitions:,} partitions."
             )
         elif needed.shards is None:
             advice = f"No number of shards is enough for that: {needed.reason}."
         else:
             advice = f"Spread it over {needed.shards:,} shards, as ShardedTable does: {needed.reason}."
+        where = table.name if index is None else f"{table.name} {index}"
         yield (
-            f"Key {value!r:.60} of {table.name if index is None else f'{table.name} {index}'} was refused most: it was "
-            f"asked for up to {figure(asked)} {kind} units a second (each attempt counted), and its partition serves "
-            f"{figure(serves)}. {advice}"
+            f"Key {value!r:.60} of {where} was throttled most: up to {figure(asked)} {kind} units a second were "
+            f"requested (each attempt counted), and its partition serves {figure(serves)}. {advice}"
         )

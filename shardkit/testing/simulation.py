@@ -4,30 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from botocore.exceptions import ClientError
 
 from shardkit.capacity.attach import target_of
 from shardkit.core.checks import check_count, check_number
-from shardkit.dynamodb.service_errors import Kind, is_throttle
+from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.describe import ThroughputEstimate, estimate_table
 from shardkit.partitions.model import Partitions
-from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.testing.clock import RealClock
 from shardkit.testing.front import in_front
 from shardkit.testing.partitioned import PartitionedTable
 from shardkit.testing.report import Hot, complaint_of, hottest_keys, hottest_partitions, text_of
 
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
 T = TypeVar("T")
 
-_MACHINES_TIME = RealClock()  # one object, because all simulations of a client must share a clock
+_REAL_CLOCK = RealClock()  # one object, because all simulations of a client must share a clock
 
 
 class SimulatedPartitions:
@@ -132,10 +127,8 @@ class SimulatedPartitions:
         self._check(asynchronous=False)
         return self._begin(self._client.describe_table(TableName=self._name)["Table"])
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let the client's calls go by again."""
+    def __exit__(self, *_: object) -> None:
+        """End the simulation."""
         self._entered.close()
 
     async def __aenter__(self) -> Self:
@@ -143,10 +136,8 @@ class SimulatedPartitions:
         self._check(asynchronous=True)
         return self._begin((await self._client.describe_table(TableName=self._name))["Table"])
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let the client's calls go by again."""
+    async def __aexit__(self, *_: object) -> None:
+        """End the simulation."""
         self._entered.close()
 
     def _check(self, *, asynchronous: bool) -> None:
@@ -163,14 +154,11 @@ class SimulatedPartitions:
                 f"indexes: got {sorted(unknown)}; the global secondary indexes of {estimate.table_name!r} are "
                 f"{sorted(str(index.index) for index in estimate.indexes)}; give some of those"
             )
-        made: dict[str | None, tuple[Partitions, Mapping[Kind, float]]] = {}
-        made[None] = _partitions(estimate.table, arn, **self._options)
+        partitions: dict[str | None, Partitions] = {None: _partitions(estimate.table, arn, **self._options)}
         for index in estimate.indexes:
             options = {**self._options, **self._indexes.get(str(index.index), {})}
-            made[index.index] = _partitions(index, f"{arn}/index/{index.index}", **options)
-        partitions = {name: pair[0] for name, pair in made.items()}
-        serves = {name: pair[1] for name, pair in made.items()}
-        table = PartitionedTable(description, partitions, serves)
+            partitions[index.index] = _partitions(index, f"{arn}/index/{index.index}", **options)
+        table = PartitionedTable(description, partitions)
         self._entered.enter_context(in_front(self._client, table, self.clock))
         self._table = table
         return self
@@ -278,7 +266,7 @@ def simulate_partitions(
             raise ConfigurationError(
                 f"indexes[{index!r}]: must be a mapping with some of {', '.join(options)}, got {of_index!r:.200}"
             )
-    return SimulatedPartitions(client, name, options, indexes or {}, clock or _MACHINES_TIME)
+    return SimulatedPartitions(client, name, options, indexes or {}, clock or _REAL_CLOCK)
 
 
 def _partitions(
@@ -290,35 +278,25 @@ def _partitions(
     write_units: float | None,
     burst: float,
     adaptive_seconds: float | None,
-) -> tuple[Partitions, Mapping[Kind, float]]:
-    """Return the partitions of a table or an index, and what each of them serves."""
+) -> Partitions:
     check_number("burst", burst, "seconds")
     if partitions is not None:
         check_count("partitions", partitions, "partitions")
     described = read_units is None and write_units is None
     on_demand = described and estimate.billing_mode == "PAY_PER_REQUEST"
     if on_demand:
-        units: dict[Kind, float | None] = {"read": estimate.max_read_units, "write": estimate.max_write_units}
-    else:
-        units = {"read": read_units, "write": write_units}
-        if estimate.billing_mode == "PROVISIONED":
-            units = {
-                "read": estimate.read_units if read_units is None else read_units,
-                "write": estimate.write_units if write_units is None else write_units,
-            }
+        read_units, write_units = estimate.max_read_units, estimate.max_write_units
+    elif estimate.billing_mode == "PROVISIONED":
         if described and partitions is None:
             partitions = estimate.partitions
-    made = Partitions(
-        read_units=units["read"],
-        write_units=units["write"],
+        read_units = estimate.read_units if read_units is None else read_units
+        write_units = estimate.write_units if write_units is None else write_units
+    return Partitions(
+        read_units=read_units,
+        write_units=write_units,
         count=partitions,
         burst_seconds=burst,
         adaptive_seconds=adaptive_seconds,
         on_demand=on_demand,
         resource=resource,
     )
-    shared = adaptive_seconds is None and not on_demand
-    shares = {
-        kind: limit if (of := units[kind]) is None or not shared else of / len(made) for kind, limit in LIMITS.items()
-    }
-    return made, {kind: min(limit, shares[kind]) for kind, limit in LIMITS.items()}

@@ -22,8 +22,7 @@ from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Send, Steps
 from shardkit.partitions import Simulator, Throttle
-from shardkit.partitions.scenarios.clients import batch_writer
-from shardkit.partitions.scenarios.retries import ATTEMPTS
+from shardkit.partitions.scenarios.clients import ATTEMPTS, batch_writer
 from tests.support.fakes import client_error
 
 

@@ -230,7 +230,7 @@ def of_a_file(text: str, name: str) -> str:
     [
         (lambda text: text.replace("partitions = 2", "partition = 2"), "cannot be simulated:\n  [table] partition = 2"),
         (lambda text: text + "[[[", "small.toml is not TOML: "),
-        (lambda text: text.replace("size = 500", "size = 20"), "items of 20 bytes do not hold"),
+        (lambda text: text.replace("size = 500", "size = 20"), "with their names, got 20"),
         (lambda text: of_a_file(text, "no.csv"), "no.csv"),
     ],
 )

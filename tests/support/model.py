@@ -1,4 +1,4 @@
-"""A table in memory that answers Query, as strict as the strictest engine."""
+"""A table in memory that answers Query and checks requests more strictly than any engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Where = tuple[Any, ...]
 class ModelTable:
     """Stored items; a page without Limit ends after ``page`` of them.
 
-    ``eager`` gives a LastEvaluatedKey whenever a page is full, as DynamoDB does, even if nothing comes behind it.
+    ``eager``: return a LastEvaluatedKey whenever a page is full, as DynamoDB does, even if no item follows.
     """
 
     sharding: Sharding
@@ -75,7 +75,7 @@ class ModelTable:
     def expected(
         self, rows: Iterable[tuple[Mapping[str, Any], int]], index: str | None, *, descending: bool
     ) -> list[Any]:
-        """The logical items in the order that is promised: sort key, shard, order in the shard."""
+        """Return the logical items in the promised order: by sort key, shard, and order in the shard."""
         params = {"IndexName": index}
         sort = self.sharding.schema(index).sort
         stored = [(item, shard, self.sharding.stored(to_wire_item(item), shard)) for item, shard in rows]
@@ -98,7 +98,7 @@ class ModelTable:
         sort = tuple(comparable(item[name]) for name in self.sharding.schema(index).sort)
         if index is None:
             return sort
-        # Where an index keeps equal sort keys is its own business: some fixed order.
+        # An index keeps items with equal sort keys in an unspecified, fixed order.
         return *sort, hashlib.sha256(repr([item[name] for name in self.sharding.keys.names]).encode()).hexdigest()
 
     def _candidates(self, params: Mapping[str, Any]) -> list[WireItem]:

@@ -1,4 +1,4 @@
-"""What tests of simulated partitions share: orders, and what becomes of them."""
+"""Orders, and what tests of simulated partitions check of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardkit.testing import SimulatedPartitions
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 SHARES: dict[str, Any] = {"adaptive_seconds": None, "burst": 0}
-"""Of the old days: each partition has its share of the throughput, and keeps one second of it."""
+"""Without adaptive capacity and burst: each partition has its share, and keeps one second of it."""
 KEY = {"Date": "2014-07-09", "OrderId": "A001"}
 
 Simulate = Callable[..., SimulatedPartitions]
-"""Begins a simulation of a test's table."""
+"""Starts a simulation of a test's table."""
 
 
 def order(number: int, date: str = "2014-07-09", size: int = 0, **more: Any) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Scenarios of ``shardkit simulate``: what a file says, checked; its items; and the ways in which they are written."""
+"""Scenarios of ``shardkit simulate``: read and check a file, generate items, run and compare the ways."""

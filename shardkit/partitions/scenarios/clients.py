@@ -1,4 +1,4 @@
-"""The clients of a scenario, as machines: boto3's ``batch_writer``, and calls at a steady rate."""
+"""The clients of a scenario, as machines: boto3's ``batch_writer`` and retries, and calls at a steady rate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,52 @@ from math import inf
 from typing import Any
 
 from shardkit.bulk.queue import BATCH_ITEMS
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
-from shardkit.partitions.scenarios.retries import Retries
+from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step, Wait
+from shardkit.dynamodb.service_errors import is_throttle
+
+ATTEMPTS = 4
+"""Tries of a request to DynamoDB, including the first."""
+_FIRST_SECONDS = 1.0
+_MOST_SECONDS = 20.0
+_QUOTA = 500
+_QUOTA_OF_A_RETRY = 5
+_QUOTA_OF_A_SUCCESS = 1
+
+
+class Retries:
+    """The retries of one boto3 client, in botocore's default mode, ``standard``.
+
+    Args:
+        attempts: tries of a request, including the first.
+        draw: draws from [0, 1).
+
+    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44. A throttled request is retried after
+    a random time of at most 1, 2, 4 … seconds, unless the retries have used up a quota of the client, which successes
+    refill.
+    """
+
+    def __init__(self, attempts: int, draw: Callable[[], float]) -> None:
+        self._attempts = attempts
+        self._draw = draw
+        self._quota = _QUOTA
+
+    def call(self, send: Send) -> Program[Response]:
+        """Send a request, and again while it is throttled."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response: Response = yield send
+            except Exception as error:
+                if not is_throttle(error) or attempt >= self._attempts or self._quota < _QUOTA_OF_A_RETRY:
+                    raise
+                self._quota -= _QUOTA_OF_A_RETRY
+            else:
+                back = _QUOTA_OF_A_SUCCESS if attempt == 1 else _QUOTA_OF_A_RETRY
+                self._quota = min(_QUOTA, self._quota + back)
+                return response
+            now: float = yield Wait(0.0)
+            yield Wait(now + self._draw() * min(_MOST_SECONDS, _FIRST_SECONDS * 2.0 ** (attempt - 1)))
 
 
 def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retries) -> Program[None]:
@@ -62,7 +106,7 @@ class SideBySide:
         return not self._under_way
 
     def add(self, machine: Machine[Any]) -> None:
-        """Run one more."""
+        """Run another machine."""
         self._under_way.add(machine)
         self._ready.append(machine)
 
@@ -105,13 +149,10 @@ class SideBySide:
         return None
 
 
-class AtARate:
-    """Starts calls at a steady rate, whatever the earlier ones do; ends when all calls have ended.
+class AtARate(SideBySide):
+    """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
-    Args:
-        per_second: calls started a second.
-        begin: returns the machine of a call, by its number from 0.
-        go_on: returns whether to start a call, by its number and its time.
+    ``begin`` returns the machine of a call, by its number from 0; ``go_on``, whether to start it, by number and time.
 
     Attributes:
         begun: the number of calls started.
@@ -120,10 +161,10 @@ class AtARate:
     def __init__(
         self, per_second: float, begin: Callable[[int], Machine[Any]], go_on: Callable[[int, float], bool]
     ) -> None:
+        super().__init__()
         self._per_second = per_second
         self._begin = begin
         self._go_on = go_on
-        self._calls = SideBySide()
         self._began: float | None = None
         self._due: float = -inf
         self.begun = 0
@@ -131,12 +172,7 @@ class AtARate:
     @property
     def ended(self) -> bool:
         """Whether all calls have ended, and no more will start."""
-        return self._due == inf and self._calls.ended
-
-    @property
-    def failed(self) -> int:
-        """How many calls ended in an error."""
-        return self._calls.failed
+        return self._due == inf and super().ended
 
     def next(self, now: float) -> Step[None]:
         """Decide the next step at the time ``now``."""
@@ -144,17 +180,11 @@ class AtARate:
             self._began = now
         while self._due <= now:
             if self._due > -inf:
-                self._calls.add(self._begin(self.begun))
+                self.add(self._begin(self.begun))
                 self.begun += 1
             due = self._began + self.begun / self._per_second
             self._due = due if self._go_on(self.begun, due) else inf
-        step = self._calls.next(now)
-        if isinstance(step, Send):
-            return step
-        if isinstance(step, Done) or step.until is None:
-            return Wait(self._due) if self._due < inf else step
-        return Wait(min(self._due, step.until))
-
-    def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take the answer to an earlier ``Send``."""
-        self._calls.receive(send, answer, now)
+        step = super().next(now)
+        if isinstance(step, Wait) and self._due < inf:
+            return Wait(self._due if step.until is None else min(self._due, step.until))
+        return step

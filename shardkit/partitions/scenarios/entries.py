@@ -1,27 +1,23 @@
-"""A scenario's tables as they were read, taken entry by entry: all that is wrong is noted, to be told at once."""
+"""The tables of a scenario, read entry by entry; all problems are noted, to be reported at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import inf, isfinite
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, TypeVar
 
-from shardkit.core.checks import did_you_mean
-from shardkit.errors import brief
+from shardkit.core.checks import check_count, check_number, did_you_mean
+from shardkit.errors import ConfigurationError, brief
 
 D = TypeVar("D")
+T = TypeVar("T")
 
 
 class Entries:
-    """One table of a scenario.
+    """One table of a scenario; ``where`` is its name in messages, such as ``[items]``.
 
-    Each method takes an entry by its name. What is wrong with it is noted in ``problems``, and the default given, so
-    that the next entry can be looked at; an entry that is ``needed`` must be there.
-
-    Args:
-        given: the table, as a reader of TOML or JSON gives it.
-        where: what it is called in a message: ``[items]``.
-        problems: where all tables of the scenario note what is wrong.
+    Each method takes an entry by its name. If the entry is invalid, or missing although ``needed``, it notes that in
+    ``problems`` and returns the default, so that the other entries are checked too.
     """
 
     def __init__(self, given: Any, where: str, problems: list[str]) -> None:
@@ -30,13 +26,13 @@ class Entries:
         self._problems = problems
         self._known: dict[str, None] = {}
         if not isinstance(given, Mapping):
-            problems.append(f"{where} is {_shown(given)}; give a table of entries")
+            problems.append(f"{where} = {_shown(given)}: must be a table")
 
     def __contains__(self, name: str) -> bool:
         return name in self._given
 
     def over(self, base: Entries) -> Entries:
-        """Give this table laid over another one: the entries of both, its own before the other's."""
+        """Return the entries of both tables; those of this table replace the other's."""
         return Entries({**base._given, **self._given}, self._where, self._problems)
 
     def note(self, name: str, problem: str) -> None:
@@ -45,32 +41,27 @@ class Entries:
         self._problems.append(f"{self._where} {name}{given}: {problem}".lstrip())
 
     def take(self, name: str, what: str, *, needed: bool = False) -> Any:
-        """Take an entry of any form; None: it is not there."""
+        """Take an entry of any type; None: it is missing."""
         self._known[name] = None
         if needed and name not in self._given:
-            self.note(name, f"it is missing; give {what}")
+            self.note(name, f"missing; must be {what}")
         return self._given.get(name)
 
-    def text(self, name: str, default: D, what: str = "a text", *, needed: bool = False) -> str | D:
+    def text(self, name: str, default: D, what: str = "a text, not empty", *, needed: bool = False) -> str | D:
         """Take a text that is not empty."""
-        given = self.take(name, what, needed=needed)
-        found: str | D = self._checked(name, given, default, isinstance(given, str) and bool(given), what)
-        return found
+        return self._taken(name, default, what, _text, needed=needed)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Take true or false."""
-        given = self.take(name, "true or false")
-        found: bool = self._checked(name, given, default, isinstance(given, bool), "true or false")
-        return found
+        return self._taken(name, default, "true or false", lambda given: given if isinstance(given, bool) else None)
 
     def choice(self, name: str, default: D, choices: Sequence[str], *, needed: bool = False) -> str | D:
         """Take one of some texts."""
         what = f"one of {', '.join(choices)}"
-        given = self.take(name, what, needed=needed)
-        fits = isinstance(given, str) and given in choices
-        near = "" if fits or given is None else did_you_mean(str(given), choices)
-        found: str | D = self._checked(name, given, default, fits, what + near)
-        return found
+        given = self._given.get(name)
+        if given is not None and given not in choices:
+            what += did_you_mean(str(given), choices)
+        return self._taken(name, default, what, lambda given: given if given in choices else None, needed=needed)
 
     def number(
         self,
@@ -83,21 +74,15 @@ class Entries:
         most: float = inf,
         needed: bool = False,
     ) -> float | D:
-        """Take a number of ``unit`` from ``least`` (``above``: above it) to ``most``."""
-        what = f"a number of {unit}, {_limits(least, most, above=above)}"
-        given = self.take(name, what, needed=needed)
-        fits = _is_number(given) and least <= given <= most and not (above and given == least)
-        found: float | D = self._checked(name, given, default, fits, what)
-        return found
+        """Take a number from ``least`` (``above``: above it) to ``most``."""
+        bounds = f"{'>' if above else '>='} {least:,g}" + ("" if most == inf else f" and <= {most:,.10g}")
+        what = f"a number {bounds} ({unit})"
+        return self._taken(name, default, what, lambda given: _number(given, least, most, above=above), needed=needed)
 
-    def count(
-        self, name: str, default: D, unit: str, *, least: int = 1, most: float = inf, needed: bool = False
-    ) -> int | D:
-        """Take a whole number of ``unit``."""
-        what = f"a whole number of {unit}, {_limits(least, most)}"
-        given = self.take(name, what, needed=needed)
-        found: int | D = self._checked(name, given, default, _is_count(given, least, most), what)
-        return found
+    def count(self, name: str, default: D, unit: str, *, least: int = 1, most: int, needed: bool = False) -> int | D:
+        """Take an integer from ``least`` to ``most``."""
+        what = f"an integer from {least:,} to {most:,} ({unit})"
+        return self._taken(name, default, what, lambda given: _integer(given, least, most), needed=needed)
 
     def span(
         self,
@@ -106,65 +91,64 @@ class Entries:
         unit: str,
         *,
         whole: bool = True,
-        least: float = 1,
-        most: float = inf,
+        least: int = 1,
+        most: int,
         needed: bool = False,
     ) -> tuple[float, float]:
-        """Take a number, or the least and the most of a range of them."""
-        kind = "whole number" if whole else "number"
-        what = f"a {kind} of {unit}, {_limits(least, most)}, or a range of them, [least, most]"
-        given = self.take(name, what, needed=needed)
-        ends = given if isinstance(given, list) else [given, given]
-        fits = len(ends) == 2 and all(  # noqa: PLR2004 - the two ends
-            _is_count(end, least, most) if whole else _is_number(end) and least <= end <= most for end in ends
-        )
-        if self._checked(name, given, None, fits and ends[0] <= ends[1], what) is None:
-            return default
-        return ends[0], ends[1]
+        """Take a number, or the least and the most of a range."""
+        kind = "an integer" if whole else "a number"
+        what = f"{kind} from {least:,} to {most:,} ({unit}), or a range of two, [least, most]"
+
+        def read(given: Any) -> tuple[float, float] | None:
+            ends = given if isinstance(given, list) else [given, given]
+            valid = _integer if whole else _number
+            if len(ends) != 2 or any(valid(end, least, most) is None for end in ends):  # noqa: PLR2004 - the two ends
+                return None
+            return (ends[0], ends[1]) if ends[0] <= ends[1] else None
+
+        return self._taken(name, default, what, read, needed=needed)
 
     def texts(self, name: str, default: D) -> tuple[str, ...] | D:
         """Take a list of texts."""
-        what = "a list of texts, at least one"
-        given = self.take(name, what)
-        fits = isinstance(given, list) and bool(given) and all(isinstance(one, str) and one for one in given)
-        return default if self._checked(name, given, None, fits, what) is None else tuple(given)
+
+        def read(given: Any) -> tuple[str, ...] | None:
+            return tuple(given) if isinstance(given, list) and given and all(map(_text, given)) else None
+
+        return self._taken(name, default, "a list of one or more texts, none empty", read)
 
     def weights(self, name: str, *, needed: bool = False) -> dict[str, float]:
         """Take a table of texts and numbers above 0."""
-        what = "a table of values and their weights, each above 0"
-        given = self.take(name, what, needed=needed)
-        fits = isinstance(given, dict) and bool(given) and all(map(_is_number, given.values()))
-        fits = fits and all(value and weight > 0 for value, weight in given.items())
-        found: dict[str, float] = self._checked(name, given, {}, fits, what)
-        return found
+
+        def read(given: Any) -> dict[str, float] | None:
+            fits = isinstance(given, dict) and all(
+                value and _number(given[value], 0, inf, above=True) for value in given
+            )
+            return given if fits and given else None
+
+        return self._taken(name, {}, "a table of values and their weights, each > 0", read, needed=needed)
 
     def table(self, name: str, *, needed: bool = False) -> Entries | None:
-        """Take a table within this one; None: it is not there."""
-        given = self.take(name, "a table of entries", needed=needed)
+        """Take a table within this one; None: it is missing."""
+        given = self.take(name, "a table", needed=needed)
         return None if given is None else Entries(given, self._within(name), self._problems)
 
     def tables(self, name: str) -> list[Entries]:
         """Take an array of tables within this one."""
-        what = "an array of tables"
-        given = self.take(name, what)
-        if self._checked(name, given, None, isinstance(given, list), what) is None:
-            return []
-        return [
-            Entries(one, f"{self._within(name)} {number}", self._problems) for number, one in enumerate(given, start=1)
-        ]
+        none: list[Any] = []
+        given = self._taken(name, none, "an array of tables", lambda given: given if isinstance(given, list) else None)
+        where = self._within(name)
+        return [Entries(one, f"{where} {number}", self._problems) for number, one in enumerate(given, start=1)]
 
     def all(self) -> dict[str, Any]:
-        """Take every entry, of any form."""
+        """Take every entry, of any type."""
         return {name: self.take(name, "a value") for name in self._given}
 
     def end(self) -> None:
-        """Note the entries that nobody asked for."""
+        """Note the entries that were not taken."""
         for name in self._given:
             if name not in self._known:
-                self.note(
-                    name,
-                    f"there is no such entry{did_you_mean(name, tuple(self._known))}; known: {', '.join(self._known)}",
-                )
+                near = did_you_mean(name, tuple(self._known))
+                self.note(name, f"unknown entry{near}; known: {', '.join(self._known)}")
 
     def _within(self, name: str) -> str:
         if not self._where.endswith("]"):
@@ -172,31 +156,38 @@ class Entries:
         before, _, last = self._where.rpartition("[")
         return f"{before}[{last[:-1]}.{name}]"
 
-    def _checked(self, name: str, given: Any, default: Any, fits: bool, what: str) -> Any:  # noqa: FBT001 - of this class
+    def _taken(
+        self, name: str, default: D, what: str, read: Callable[[Any], T | None], *, needed: bool = False
+    ) -> T | D:
+        """Take an entry that must be ``what``; ``read`` returns None for any other."""
+        given = self.take(name, what, needed=needed)
         if given is None:
             return default
-        if not fits:
-            self.note(name, f"give {what}")
+        found = read(given)
+        if found is None:
+            self.note(name, f"must be {what}")
             return default
-        return given
+        return found
 
 
 def _shown(given: Any) -> str:
     return f"{brief(given):.80}"
 
 
-def _limits(least: float, most: float, *, above: bool = False) -> str:
-    if most == inf:
-        return f"above {least:,.10g}" if above else f"{least:,.10g} or more"
-    return f"above {least:,.10g} and at most {most:,.10g}" if above else f"{least:,.10g} to {most:,.10g}"
+def _text(given: Any) -> str | None:
+    return given if isinstance(given, str) and given else None
 
 
-def _is_number(given: Any) -> bool:
+def _number(given: Any, least: float, most: float, *, above: bool = False) -> float | None:
     try:
-        return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given)
-    except OverflowError:  # an int that no float holds
-        return False
+        number = check_number("", given, "")
+    except ConfigurationError:
+        return None
+    return number if least <= number <= most and not (above and number == least) else None
 
 
-def _is_count(given: Any, least: float, most: float) -> bool:
-    return isinstance(given, int) and not isinstance(given, bool) and least <= given <= most
+def _integer(given: Any, least: int, most: int) -> int | None:
+    try:
+        return check_count("", given, "", least=least, most=most)
+    except ConfigurationError:
+        return None

@@ -1,32 +1,36 @@
-"""The items of a scenario, stored as columns of their keys and sizes, so that millions fit into memory."""
+"""The items of a scenario, stored as columns of keys and sizes, so that millions fit into memory; their shards."""
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from shardkit.core.hashing import stable_hash
+from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
+from shardkit.dynamodb.units import write_units
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.partitions.scenarios.distributions import Distribution
+from shardkit.sharding.items import drawn_shard
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Unsharded
 
 Order = Literal["as given", "sorted", "random"]
+Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
 FILLER = "~"
-"""The attribute that fills an item up to its size; its name is one byte long, so that any rest can be filled."""
+"""The attribute that fills an item up to its size. Its name takes one byte, so it can fill any rest."""
 
 _SORT_DIGITS = 9
 
 
 @dataclass(frozen=True)
 class Items:
-    """Items that are rebuilt on demand.
-
-    Args:
-        columns: the values of each stored attribute, item by item; None: the item does not have it.
-        sizes: bytes of each item.
-    """
+    """Items that are rebuilt from columns of stored attributes (None: the item does not have it) and their sizes."""
 
     columns: Mapping[str, Sequence[Any]]
     sizes: Sequence[int]
@@ -72,7 +76,7 @@ def generated(
     size: tuple[int, int],
     draw: Callable[[], float],
 ) -> Items:
-    """Generate items by the distributions of their attributes; the sort key numbers the items.
+    """Generate items by the distributions of their attributes.
 
     Args:
         attributes: the distribution of each attribute.
@@ -98,19 +102,14 @@ def generated(
     least, most = size
     if taken + len(FILLER) > least:
         raise ConfigurationError(
-            f"items of {least:,} bytes do not hold their attributes {', '.join(columns)}, which take {taken:,} with "
-            f"their names; give a size of at least {taken + len(FILLER):,}"
+            f"size: must be at least {taken + len(FILLER):,} bytes for the attributes {', '.join(columns)} with their "
+            f"names, got {least:,}"
         )
     return Items(columns, array("L", (least + int(draw() * (most - least + 1)) for _ in range(number))))
 
 
 class Kept:
-    """Stores some attributes of real items, and their sizes.
-
-    Args:
-        names: the attributes.
-        needed: the attributes that every item must have.
-        number: how many items to store, the first ones; None: all.
+    """Stores some attributes of real items, and their sizes, of at most the first ``number`` items.
 
     Memory: 8 bytes per attribute and item, and each different text once.
     """
@@ -147,18 +146,18 @@ class Kept:
             ConfigurationError: there are no items, or no item has one of the attributes.
         """
         if not self._sizes:
-            raise ConfigurationError("there are no items to simulate; look at the source")
+            raise ConfigurationError("source: has no items to simulate")
         for name, column in self._columns.items():
             if all(value is None for value in column):
                 raise ConfigurationError(
-                    f"none of {len(self._sizes):,} items has the attribute {name!r}; name one that they have"
+                    f"none of {len(self._sizes):,} items has the attribute {name!r}; choose one that they have"
                 )
         return Items(self._columns, self._sizes)
 
 
 @dataclass(frozen=True)
 class _Picked(Sequence[Any]):
-    """For each item the value at its place."""
+    """The value of each item, by its place in ``values``."""
 
     values: Sequence[str]
     places: Sequence[int]
@@ -172,7 +171,7 @@ class _Picked(Sequence[Any]):
 
 @dataclass(frozen=True)
 class _Counted(Sequence[Any]):
-    """For each item its number, in digits of one length."""
+    """The number of each item, with leading zeros."""
 
     items: int
 
@@ -181,3 +180,52 @@ class _Counted(Sequence[Any]):
 
     def __getitem__(self, number: Any) -> Any:
         return f"{number:0{_SORT_DIGITS}}"
+
+
+class SpreadItems:
+    """The items, spread over the shards of a way's strategy; an item always gets the same shard."""
+
+    def __init__(self, items: Items, sharding: Sharding, seed: int) -> None:
+        self.items = items
+        self.sharding = sharding
+        self._seed = seed
+
+    def draw(self, number: int) -> float:
+        """Return the random number in [0, 1) that chooses an item's suffix."""
+        return stable_hash((self._seed, number)) / 2**64
+
+    def __getitem__(self, number: int) -> WireItem:
+        """Return an item as stored, in wire form."""
+        return self._stored(number, self.items[number])[0]
+
+    def key(self, number: int) -> WireItem:
+        """Return an item's primary key as stored, in wire form."""
+        stored, _ = self._stored(number, self.items.attributes(number))
+        return {name: stored[name] for name in self.sharding.keys.names}
+
+    def key_units(self) -> Counter[Key]:
+        """Return the write units of each partition key of the table when every item is written once."""
+        units: Counter[Key] = Counter()
+        for number, size in enumerate(self.items.sizes):
+            stored, shard = self._stored(number, self.items.attributes(number))
+            suffix = self.sharding.suffix_bytes(shard)
+            units[_key(stored, self.sharding.keys.partition)] += int(write_units(size + suffix))
+        return units
+
+    def _stored(self, number: int, item: Mapping[str, Any]) -> tuple[WireItem, int | None]:
+        wire = to_wire_item(item)
+        sharding = self.sharding
+        logical = sharding.key_of(wire)[sharding.partition_key]
+        shard = sharding.shard_of(logical, item)
+        if shard is None and not isinstance(sharding.strategy, Unsharded):
+            shard = drawn_shard(sharding, wire, self.draw(number))
+        return sharding.stored(wire, shard), shard
+
+
+def _key(item: Mapping[str, WireValue], names: tuple[str, ...]) -> Key:
+    return tuple(entry for name in names for entry in item[name].items())
+
+
+def key_text(key: Key) -> str:
+    """Return a partition key as text."""
+    return "#".join(str(from_wire({letter: content})) for letter, content in key)

@@ -26,7 +26,6 @@ class Outcome:
         least_seconds: the seconds in which the rate of the busiest partition (of the table or an index), or of the
             whole table, yields the units that it served. A run can be one second shorter, because each partition
             starts with one second's units.
-        limited: whether only the partitions limit the speed, and not the scenario.
         requests: requests, retries included.
         throttled: throttled requests, by the service's reason; a batch with unprocessed items has none.
         reads: reads started.
@@ -43,7 +42,6 @@ class Outcome:
     written: int = 0
     provisioned: float = 0.0
     least_seconds: float = 0.0
-    limited: bool = False
     requests: int = 0
     throttled: Mapping[str, int] = field(default_factory=dict)
     reads: int = 0
@@ -86,7 +84,8 @@ class Outcome:
     @property
     def ceiling(self) -> float | None:
         """The highest share that hashing allows, from ``least_seconds``; None: the scenario sets the rate."""
-        if not (self.limited and self.least_seconds and self.provisioned):
+        load = self.way.load
+        if load is None or load.tool == "put_item" or not (self.least_seconds and self.provisioned):
             return None
         return self._served(self.kind) / (self.least_seconds * self.provisioned)
 
@@ -146,12 +145,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Units a second by partition and time.
-
-    Args:
-        seconds: the seconds of a column.
-        rows: units a second by column, for each partition in the order of the ranges.
-    """
+    """Units a second by column of ``seconds``, in a row for each partition, in the order of the ranges."""
 
     seconds: float
     rows: tuple[tuple[float, ...], ...]

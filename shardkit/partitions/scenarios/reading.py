@@ -1,11 +1,11 @@
-"""A scenario as a file says it: every entry checked, and all that is wrong with them told at once."""
+"""Read a scenario file: check every entry, and report all problems at once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from shardkit.bulk.load_machine import MOST_WINDOW, WINDOW
 from shardkit.bulk.pacing import write_rate
@@ -15,19 +15,20 @@ from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.model import MOST_PARTITIONS
 from shardkit.partitions.rules import BURST_SECONDS
+from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.scenario import (
-    Index,
+    IndexSettings,
     ItemsSettings,
-    Load,
+    LoadSettings,
     Operation,
-    Reads,
+    ReadSettings,
     Scenario,
-    Source,
-    Table,
-    Throughput,
+    SourceSettings,
+    TableSettings,
+    ThroughputSettings,
     Tool,
     Way,
 )
@@ -36,12 +37,12 @@ from shardkit.strategies import Strategy, Unsharded
 _STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "Unsharded")
 _PROJECTIONS = ("ALL", "KEYS_ONLY", "INCLUDE")
 _FORMATS = ("csv", "tsv", "jsonl", "dynamodb", "parquet")
-# What one simulation holds in memory, and can get through.
+# What one simulation can hold in memory, and simulate in a reasonable time.
 _MOST_ITEMS = 10_000_000
 _MOST_REQUESTS = 100_000_000
 _MOST_PER_SECOND = 1_000_000.0
 _MOST_SECONDS = 31_536_000.0  # a year
-_MOST_LATENCY = 3600.0
+_MOST_LATENCY = 3600
 _MOST_TRIES = 1000
 _NOTHING: Mapping[str, Any] = {}
 
@@ -55,32 +56,32 @@ def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
 
     Args:
         given: the entries.
-        name: what to call it in a message.
+        name: its name in messages.
 
     Returns:
-        The scenario, complete with what the file left out.
+        The scenario, with defaults for the entries that the file leaves out.
 
     Raises:
-        ConfigurationError: entries are missing, wrong or unknown; the message says of each what was given, what is
-            allowed, and the name that was probably meant.
+        ConfigurationError: entries are missing, invalid or unknown; the message lists all of them, with what is
+            allowed.
 
     Cost: no request.
     """
     problems: list[str] = []
     top = Entries(given, "", problems)
-    seed = top.count("seed", 1, "the seed", least=0, most=2**64 - 1)
-    latency = top.span("latency_seconds", (0.005, 0.010), "seconds", whole=False, least=0.0, most=_MOST_LATENCY)
+    seed = top.count("seed", 1, "seed", least=0, most=2**64 - 1)
+    latency = top.span("latency_seconds", (0.005, 0.010), "seconds", whole=False, least=0, most=_MOST_LATENCY)
     ways = tuple(_way(own, top) for own in top.tables("way")) or (_way(None, top),)
     items = _items(top.table("items", needed=True) or Entries(_NOTHING, "", []), ways)
     top.end()
     names = Counter(way.name for way in ways)
     problems += (
-        f"[way] name = {again!r}: several ways are called so; name each its own"
+        f"[way] name = {again!r}: several ways have this name; give each its own"
         for again in sorted(name for name, count in names.items() if count > 1)
     )
     if problems:
-        told = "\n".join(f"  {problem}" for problem in dict.fromkeys(problems))
-        raise ConfigurationError(f"{name} cannot be simulated:\n{told}")
+        lines = [f"  {problem}" for problem in dict.fromkeys(problems)]
+        raise ConfigurationError("\n".join([f"{name} cannot be simulated:", *lines]))
     return Scenario(items=items, ways=ways, seed=seed, latency_seconds=latency)
 
 
@@ -88,7 +89,7 @@ def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
 
 
 def _way(own: Entries | None, top: Entries) -> Way:
-    """Read a way: its own parts, and those of the scenario where it has none."""
+    """Read a way; the parts that it leaves out are those of the scenario."""
 
     def part(name: str, *, needed: bool = False) -> Entries | None:
         found = None if own is None else own.table(name)
@@ -100,7 +101,7 @@ def _way(own: Entries | None, top: Entries) -> Way:
         table = table.over(base)
     load, reads = part("load"), part("reads")
     if load is None and reads is None:
-        top.note("load", "there is neither a [load] nor [reads]; give one of them, or both")
+        top.note("load", "missing, and so is [reads]; give one of them, or both")
     way = Way(
         name="",
         table=_table(table or Entries({"partition_key": "-", "on_demand": True}, "", [])),
@@ -120,7 +121,7 @@ def _way(own: Entries | None, top: Entries) -> Way:
 
 
 def _strategy(given: Entries | None) -> Strategy:
-    """Read the text form of a strategy; its type may be left out, as it is on the command line."""
+    """Read the text form of a strategy; without a type, the other entries decide it."""
     if given is None:
         return Unsharded()
     form = given.all()
@@ -135,72 +136,59 @@ def _strategy(given: Entries | None) -> Strategy:
         return Unsharded()
 
 
-def _load(given: Entries) -> Load:
-    tool = cast("Tool", given.choice("with", "bulk_load", get_args(Tool), needed=True))
-    load = Load(tool=tool, order=cast("Order", given.choice("order", "as given", get_args(Order))))
+def _load(given: Entries) -> LoadSettings:
+    tool = given.choice("with", "bulk_load", get_args(Tool), needed=True)
+    settings: dict[str, Any] = {"tool": tool, "order": given.choice("order", LoadSettings.order, get_args(Order))}
     if tool != "put_item":
-        workers = 1 if tool == "batch_writer" else load.workers
-        load = replace(load, workers=given.count("workers", workers, "workers", most=MOST_SIDE_BY_SIDE))
+        default = 1 if tool == "batch_writer" else LoadSettings.workers
+        settings["workers"] = given.count("workers", default, "workers", most=MOST_SIDE_BY_SIDE)
     if tool == "bulk_load":
-        write_units = given.take("write_units", "write units a second, or a share of the table's")
+        settings["window"] = given.count("window", WINDOW, "items", most=MOST_WINDOW)
+        settings["cursors"] = given.count("cursors", LoadSettings.cursors, "cursors", most=MOST_CURSORS)
+        settings["write_units"] = given.take("write_units", "write units a second, or a share of the table's")
         try:
-            write_rate(write_units)
+            write_rate(settings["write_units"])
         except ConfigurationError as error:
             given.note("write_units", str(error))
-        load = replace(
-            load,
-            window=given.count("window", WINDOW, "items", most=MOST_WINDOW),
-            cursors=given.count("cursors", load.cursors, "cursors", most=MOST_CURSORS),
-            write_units=write_units,
-        )
     else:
-        load = replace(load, attempts=given.count("attempts", load.attempts, "tries", most=_MOST_TRIES))
+        settings["attempts"] = given.count("attempts", ATTEMPTS, "tries", most=_MOST_TRIES)
     if tool == "put_item":
-        load = replace(
-            load,
-            per_second=_per_second(given, "items"),
-            seconds=_seconds(given, needed=False),
-        )
-        _check_requests(given, load.per_second, load.seconds)
+        settings |= _rate(given, "items", seconds_needed=False)
     given.end()
-    return load
+    return LoadSettings(**settings)
 
 
-def _reads(given: Entries, *, alone: bool) -> Reads:
-    reads = Reads(
-        operation=cast("Operation", given.choice("with", "query", get_args(Operation), needed=True)),
-        per_second=_per_second(given, "reads"),
-        seconds=_seconds(given, needed=alone),
-        consistent=given.flag("consistent", default=False),
-    )
-    if reads.operation == "query":
-        reads = replace(reads, limit=given.count("limit", None, "items", most=_MOST_ITEMS))
+def _reads(given: Entries, *, alone: bool) -> ReadSettings:
+    settings: dict[str, Any] = {
+        "operation": given.choice("with", "query", get_args(Operation), needed=True),
+        **_rate(given, "reads", seconds_needed=alone),
+        "consistent": given.flag("consistent", default=False),
+    }
+    if settings["operation"] == "query":
+        settings["limit"] = given.count("limit", None, "items", most=_MOST_ITEMS)
     else:
-        reads = replace(reads, attempts=given.count("attempts", reads.attempts, "tries", most=_MOST_TRIES))
-    _check_requests(given, reads.per_second, reads.seconds)
+        settings["attempts"] = given.count("attempts", ATTEMPTS, "tries", most=_MOST_TRIES)
     given.end()
-    return reads
+    return ReadSettings(**settings)
 
 
-def _per_second(given: Entries, unit: str) -> float:
-    return given.number("per_second", 1.0, f"{unit} a second", above=True, most=_MOST_PER_SECOND, needed=True)
-
-
-def _seconds(given: Entries, *, needed: bool) -> float | None:
-    return given.number("seconds", None, "seconds", above=True, most=_MOST_SECONDS, needed=needed)
-
-
-def _check_requests(given: Entries, per_second: float, seconds: float | None) -> None:
-    if seconds is not None and per_second * seconds > _MOST_REQUESTS:
-        asked = f"with per_second, they are {per_second * seconds:,.0f} requests"
-        given.note("seconds", f"{asked}, each of which is simulated; give at most {_MOST_REQUESTS:,}")
+def _rate(given: Entries, unit: str, *, seconds_needed: bool) -> dict[str, float | None]:
+    rate = given.number("per_second", 1.0, f"{unit} a second", above=True, most=_MOST_PER_SECOND, needed=True)
+    seconds = given.number("seconds", None, "seconds", above=True, most=_MOST_SECONDS, needed=seconds_needed)
+    if seconds is not None and rate * seconds > _MOST_REQUESTS:
+        given.note(
+            "seconds",
+            f"with per_second, makes {rate * seconds:,.0f} requests, each of which is simulated; must make at most "
+            f"{_MOST_REQUESTS:,}",
+        )
+    return {"per_second": rate, "seconds": seconds}
 
 
 # -- table -------------------------------------------------------------------------------------------------------------
 
 
-def _table(given: Entries) -> Table:
-    table = Table(
+def _table(given: Entries) -> TableSettings:
+    table = TableSettings(
         name=given.text("name", "table"),
         keys=_keys(given),
         throughput=_throughput(given),
@@ -210,12 +198,12 @@ def _table(given: Entries) -> Table:
     return table
 
 
-def _index(given: Entries) -> Index:
+def _index(given: Entries) -> IndexSettings:
     projection = given.choice("projection", "ALL", _PROJECTIONS)
     included = given.texts("include", ())
     if (projection == "INCLUDE") != bool(included):
-        given.note("include", 'it goes with projection = "INCLUDE"; give both, or neither')
-    index = Index(
+        given.note("include", 'belongs to projection = "INCLUDE"; give both, or neither')
+    index = IndexSettings(
         name=given.text("name", "index", needed=True),
         keys=_keys(given),
         projection=projection,
@@ -231,16 +219,16 @@ def _keys(given: Entries) -> KeySchema:
     partition_key = given.text("partition_key", "-", what, needed=True)
     sort_key = given.text("sort_key", None, what)
     if sort_key == partition_key:
-        given.note("sort_key", "it is the partition key; give another attribute, or none")
+        given.note("sort_key", "is also the partition key; give another attribute, or none")
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
-def _throughput(given: Entries) -> Throughput:
-    throughput = Throughput(
+def _throughput(given: Entries) -> ThroughputSettings:
+    throughput = ThroughputSettings(
         read_units=given.number("read_units", None, "read units a second", least=1.0),
         write_units=given.number("write_units", None, "write units a second", least=1.0),
         on_demand=given.flag("on_demand", default=False),
-        partitions=given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
+        count=given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
         burst_seconds=given.number("burst_seconds", BURST_SECONDS, "seconds"),
         adaptive_seconds=given.number("adaptive_seconds", 0.0, "seconds"),
         split_for_heat=given.number("split_for_heat", None, "seconds"),
@@ -248,7 +236,7 @@ def _throughput(given: Entries) -> Throughput:
     if not given.flag("adaptive", default=True):
         throughput = replace(throughput, adaptive_seconds=None)
     if not throughput.on_demand and throughput.read_units is throughput.write_units is None:
-        given.note("write_units", "there is no throughput; give read_units and write_units, or on_demand = true")
+        given.note("write_units", "the table has no throughput; give read_units and write_units, or on_demand = true")
     return throughput
 
 
@@ -258,7 +246,9 @@ def _throughput(given: Entries) -> Throughput:
 def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
     keys = ways[0].table.keys
     if any(way.table.keys != keys for way in ways):
-        given.note("keys", "the items are the same for all ways, but the ways' tables have different keys; give one")
+        given.note(
+            "keys", "the tables of the ways have different keys, but all ways have the same items; use the same keys"
+        )
     number = given.count("number", None, "items", most=_MOST_ITEMS)
     if "source" in given:
         items = ItemsSettings(number=number, source=_source(given))
@@ -266,7 +256,10 @@ def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
         items = _generated(given, number, keys)
         matter = frozenset[str]().union(*(way.attributes for way in ways))
         for name in sorted(matter - {*items.attributes, *keys.names}):
-            given.note("attributes", f"{name!r} is a key of an index, or makes a suffix; say how it is distributed")
+            given.note(
+                "attributes",
+                f"{name!r} is missing, but is a key of an index or part of a suffix; give its distribution",
+            )
     given.end()
     return items
 
@@ -279,24 +272,25 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
     if (others := given.table("attributes")) is not None:
         for name in others.all():
             other = others.table(name)
-            if other is None:  # as JSON can say, and TOML cannot
-                others.note(name, "give a table of entries")
+            if other is None:  # null in JSON; TOML has none
+                others.note(name, "must be a table")
             elif name == keys.partition_key:
-                others.note(name, "it is the partition key; say in [items.keys] how it is distributed")
+                others.note(name, "is the partition key; give its distribution in [items.keys]")
             else:
                 attributes[name] = read_distribution(other)
     for name, distribution in attributes.items():
-        each = isinstance(distribution, EachValue)
-        if number is None and isinstance(distribution, EachValue) and distribution.most > _MOST_ITEMS:
-            given.note("keys", f"they are up to {distribution.most:,} items; give at most {_MOST_ITEMS:,}, or a number")
-        if name != keys.partition_key and each:
-            given.note("attributes", f'{name!r} cannot be distributed by "each", which is for the partition key')
-        elif name == keys.partition_key and "number" not in given and not each:
-            given.note("number", 'it is missing; give the number of items, or a distribution = "each"')
+        is_key = name == keys.partition_key
+        if isinstance(distribution, EachValue):
+            if number is None and distribution.most > _MOST_ITEMS:
+                given.note("keys", f"makes up to {distribution.most:,} items; must make at most {_MOST_ITEMS:,}")
+            if not is_key:
+                given.note("attributes", f'distribution = "each" is only for the partition key, not for {name!r}')
+        elif is_key and "number" not in given:
+            given.note("number", 'missing; give the number of items, or a distribution = "each"')
     return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
 
 
-def _source(given: Entries) -> Source:
+def _source(given: Entries) -> SourceSettings:
     options: dict[str, Any] = {
         "format": given.choice("format", None, _FORMATS),
         "types": given.text("types", None),
@@ -305,4 +299,4 @@ def _source(given: Entries) -> Source:
         "absent": given.texts("absent", ()),
         "empty_strings": given.flag("empty_strings", default=False),
     }
-    return Source(path=given.text("source", "", "the path of a data file"), options=options)
+    return SourceSettings(path=given.text("source", "", "the path of a data file"), options=options)

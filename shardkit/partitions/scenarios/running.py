@@ -1,31 +1,78 @@
-"""One way of a scenario, run in virtual time against the model of its table."""
+"""Run one way of a scenario in virtual time, against a model of its table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Any
 
-from shardkit.core.machine import Machine, Program, Send, Steps
-from shardkit.dynamodb.service_errors import Kind
+from shardkit.core.machine import Answer, Machine, Program, Send, Steps
+from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import rounded_up
 from shardkit.partitions.model import Partitions
-from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.scenarios.clients import AtARate, SideBySide, batch_writer
-from shardkit.partitions.scenarios.items import Items
+from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
+from shardkit.partitions.scenarios.items import Items, SpreadItems, key_text
 from shardkit.partitions.scenarios.outcome import Outcome
-from shardkit.partitions.scenarios.retries import Retries
-from shardkit.partitions.scenarios.scenario import Load, Reads, Scenario, Throughput, Way
-from shardkit.partitions.scenarios.spread import SpreadItems
-from shardkit.partitions.scenarios.watched import WatchedTable
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, Scenario, Way
+from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 
-_FAN_OUT = FanOut(concurrency=10)  # as many requests side by side as botocore pools connections
+_FAN_OUT = FanOut(concurrency=10)  # as many as botocore pools connections
 
 Progress = Callable[[float], object]
+UNPROCESSED = "UnprocessedItems"
+"""The reason counted for a batch with unprocessed items: the service gives none."""
+_PROGRESS_EVERY = 256  # requests
+
+
+class WatchedTable(SimulatedTable):
+    """A simulated table that counts requests and throttles, and calls ``progress`` from time to time.
+
+    Attributes:
+        requests: requests answered.
+        throttled: throttled requests, and batches with unprocessed items, by reason.
+        written: items written.
+        wrote: the time of the last write.
+        answered: the time of the last answer that was not an error.
+    """
+
+    def __init__(self, *args: Any, progress: Callable[[], object] = lambda: None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._progress = progress
+        self.requests = 0
+        self.throttled: Counter[str] = Counter()
+        self.written = 0
+        self.wrote = 0.0
+        self.answered = 0.0
+
+    def answer(self, send: Send, now: float) -> Answer:
+        """Answer a request, and count it."""
+        answer = super().answer(send, now)
+        self.requests += 1
+        if self.requests % _PROGRESS_EVERY == 0:
+            self._progress()
+        if isinstance(answer, Exception):
+            self.throttled.update(throttle_reasons(answer))
+            return answer
+        self.answered = now
+        written = _written(send, answer)
+        if written:
+            self.written += written
+            self.wrote = now
+        if answer.get("UnprocessedItems"):
+            self.throttled[UNPROCESSED] += 1
+        return answer
+
+
+def _written(send: Send, answer: Mapping[str, Any]) -> int:
+    if send.operation == "BatchWriteItem":
+        sent, left = send.params["RequestItems"], answer["UnprocessedItems"]
+        return sum(map(len, sent.values())) - sum(map(len, left.values()))
+    return int(send.operation == "PutItem")
 
 
 def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lambda _share: None) -> Outcome:
@@ -35,17 +82,16 @@ def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lamb
         scenario: the scenario.
         way: one of its ways.
         items: its items.
-        progress: called now and then with the share of it that is done, from 0 to 1.
+        progress: called from time to time with the share that is done, from 0 to 1.
 
     Returns:
-        What became of it; the same scenario and items give the same.
+        The outcome, always the same for a scenario and its items.
 
     Raises:
         ConfigurationError: the items do not fit the table.
         InvalidKeyError: an item lacks a key attribute, or has one of a wrong type.
 
-    Cost: no request; 15 to 40 µs a written item, and what reads take. Memory: the window; with reads, all that is
-    written.
+    Cost: no request; 15 to 40 µs a written item, plus the reads. Memory: the window; with reads, all written items.
     """
     return _Run(scenario, way, items, progress).outcome()
 
@@ -59,18 +105,18 @@ class _Run:
         sharding = Sharding.described(way.table.name, way.strategy, description)
         self._spread = SpreadItems(items, sharding, scenario.seed)
         self._key_units = self._spread.key_units()
-        self._throughputs: dict[str | None, Throughput] = {None: way.table.throughput}
-        self._throughputs |= {index.name: index.throughput for index in way.table.indexes}
         resource = f"table/{way.table.name}"
-        self._partitions = {
-            index: _partitions(throughput, resource if index is None else f"{resource}/index/{index}")
-            for index, throughput in self._throughputs.items()
+        table = Partitions(**vars(way.table.throughput), resource=resource, now=0.0)
+        indexes = {
+            index.name: Partitions(**vars(index.throughput), resource=f"{resource}/index/{index.name}", now=0.0)
+            for index in way.table.indexes
         }
-        self._alone = {index: self._serves_alone(index) for index in self._partitions}
+        self._partitions: dict[str | None, Partitions] = {None: table}
+        self._partitions.update(indexes.items())
         self._table = WatchedTable(
             description,
-            self._partitions[None],
-            indexes={index: one for index, one in self._partitions.items() if index is not None},
+            table,
+            indexes=indexes,
             keeps_items=way.reads is not None or self._puts > len(items),
             progress=lambda: progress(self._share()),
         )
@@ -79,7 +125,7 @@ class _Run:
 
     @property
     def _puts(self) -> int:
-        """How many writes there are to be."""
+        """The number of items to write."""
         load = self._way.load
         if load is None:
             return 0
@@ -92,7 +138,6 @@ class _Run:
         return self._simulator.now / reads.seconds if reads is not None and reads.seconds else 0.0
 
     def outcome(self) -> Outcome:
-        """Run it, and say what became of it."""
         way, table = self._way, self._table
         machines: list[Machine[Any]] = []
         load = None if way.load is None else self._load(way.load)
@@ -105,49 +150,29 @@ class _Run:
         if reads is not None:
             machines.append(reads)
         self._simulator.run_all(machines)
-        key, units = self._key_units.hottest
+        ((key, units),) = self._key_units.most_common(1) or [((), 0)]
         kind: Kind = "read" if load is None else "write"
+        totals = {index: partitions.total(kind) for index, partitions in self._partitions.items()}
         return Outcome(
             way=way,
             seconds=table.answered if load is None else table.wrote,
             items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,
-            provisioned=self._provisioned(None, kind),
-            least_seconds=max(self._least_seconds(index, kind) for index in self._partitions),
-            limited=way.load is not None and way.load.tool != "put_item",
+            provisioned=totals[None],
+            least_seconds=max(_least_seconds(one, kind, totals[index]) for index, one in self._partitions.items()),
             requests=table.requests,
             throttled=dict(table.throttled.most_common()),
             reads=0 if reads is None else reads.begun,
             failed_reads=0 if reads is None else reads.failed,
-            hottest_key=key,
-            hottest_key_share=units / (self._key_units.total or 1.0),
+            hottest_key=key_text(key),
+            hottest_key_share=units / (self._key_units.total() or 1),
             heat={index: partitions.heat for index, partitions in self._partitions.items()},
             stopped=None if load is None else _stopped(load),
         )
 
-    # -- what hashing allows
+    # -- the machines that write and read
 
-    def _serves_alone(self, index: str | None) -> dict[Kind, float]:
-        """Give the units a second that a partition serves; after a split it is no more."""
-        throughput, partitions = self._throughputs[index], len(self._partitions[index])
-        shared = throughput.adaptive_seconds is None and not throughput.on_demand
-        return {
-            kind: min(limit, self._provisioned(index, kind) / partitions) if shared else limit
-            for kind, limit in LIMITS.items()
-        }
-
-    def _least_seconds(self, index: str | None, kind: Kind) -> float:
-        taken = [sum(one.taken[kind]) for one in self._partitions[index].heat.partitions]
-        return max(sum(taken) / (self._provisioned(index, kind) or inf), max(taken) / (self._alone[index][kind] or inf))
-
-    def _provisioned(self, index: str | None, kind: Kind) -> float:
-        throughput = self._throughputs[index]
-        given = throughput.write_units if kind == "write" else throughput.read_units
-        return len(self._partitions[index]) * LIMITS[kind] if given is None else given
-
-    # -- who writes and reads
-
-    def _load(self, load: Load) -> SimulatedLoad | SideBySide | AtARate:
+    def _load(self, load: LoadSettings) -> SimulatedLoad | SideBySide | AtARate:
         name, items, seed = self._way.table.name, self._items, self._scenario.seed
         order = items.order(load.order, self._way.table.keys.partition_key, draws(f"order {seed}"))
         if load.tool == "bulk_load":
@@ -162,7 +187,7 @@ class _Run:
             )
         retries = Retries(load.attempts, draws(f"retries {seed}"))
         if load.tool == "batch_writer":
-            stored = (self._spread[number] for number in order)  # the threads take turns with it
+            stored = (self._spread[number] for number in order)  # the threads share it
             return SideBySide(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
 
         def put(number: int) -> Machine[Any]:
@@ -171,7 +196,7 @@ class _Run:
 
         return AtARate(load.per_second, put, lambda number, _now: number < self._puts)
 
-    def _reads(self, reads: Reads, loading: Callable[[], bool]) -> AtARate:
+    def _reads(self, reads: ReadSettings, loading: Callable[[], bool]) -> AtARate:
         draw = draws(f"reads {self._scenario.seed}")
         retries = Retries(reads.attempts, draws(f"retries of reads {self._scenario.seed}"))
 
@@ -187,8 +212,8 @@ class _Run:
 
         return AtARate(reads.per_second, read, go_on)
 
-    def _query(self, reads: Reads, key: Any) -> Program[None]:
-        """Read a whole key, or the first items of it, as ``ShardedTable.query`` does page by page."""
+    def _query(self, reads: ReadSettings, key: Any) -> Program[None]:
+        """Read a whole key, or its first items, page by page, as ``ShardedTable.query`` does."""
         params: dict[str, Any] = {
             "KeyConditionExpression": "#key = :key",
             "ExpressionAttributeNames": {"#key": self._way.table.keys.partition_key},
@@ -205,7 +230,7 @@ class _Run:
 
 
 def in_turn(numbers: Sequence[int], cursors: int) -> Sequence[int]:
-    """Give numbers as they are read at several places, evenly spaced, one of each in turn."""
+    """Return the numbers in the order in which several cursors, evenly spaced, read them in turn."""
     if cursors == 1:
         return numbers
     each = -(-len(numbers) // cursors)
@@ -218,25 +243,16 @@ def in_turn(numbers: Sequence[int], cursors: int) -> Sequence[int]:
     ]
 
 
-def _partitions(throughput: Throughput, resource: str) -> Partitions:
-    return Partitions(
-        read_units=throughput.read_units,
-        write_units=throughput.write_units,
-        count=throughput.partitions,
-        burst_seconds=throughput.burst_seconds,
-        adaptive_seconds=throughput.adaptive_seconds,
-        on_demand=throughput.on_demand,
-        split_for_heat=throughput.split_for_heat,
-        resource=resource,
-        now=0.0,
-    )
-
-
 def _stopped(load: SimulatedLoad | SideBySide | AtARate) -> str | None:
-    """Say what ended a load early, or the first failure of one that went on; calls at a rate end on their own."""
+    """Return the error that ended a load early, or its first one; calls at a rate always end on their own."""
     if isinstance(load, AtARate):
         return None
     if isinstance(load, SideBySide):
         return None if load.error is None else str(load.error)
     failures = load.load.report.failures
     return str(failures[0].error) if failures else None
+
+
+def _least_seconds(partitions: Partitions, kind: Kind, total: float) -> float:
+    taken = [sum(one.taken[kind]) for one in partitions.heat.partitions]
+    return max(sum(taken) / (total or inf), max(taken) / (partitions.serves[kind] or inf))

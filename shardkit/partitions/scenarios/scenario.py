@@ -1,4 +1,4 @@
-"""What a scenario says: a table, its items, and the ways in which it is written and read."""
+"""The parts of a scenario: tables, items, and the ways to write and read them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
+from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution
 from shardkit.partitions.scenarios.items import Order
-from shardkit.partitions.scenarios.retries import ATTEMPTS
 from shardkit.strategies import Strategy, Unsharded
 
 Tool = Literal["batch_writer", "bulk_load", "put_item"]
@@ -18,40 +18,40 @@ Operation = Literal["query", "get_item"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Throughput:
-    """What a table, or a global index, has of partitions and throughput (``shardkit.partitions.model``)."""
+class ThroughputSettings:
+    """The partitions and throughput of a table or a global index: arguments of :class:`Partitions`."""
 
     read_units: float | None
     write_units: float | None
     on_demand: bool
-    partitions: int | None
+    count: int | None
     burst_seconds: float
     adaptive_seconds: float | None
     split_for_heat: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Index:
-    """A global secondary index; ``projection`` and ``included`` say what it holds of an item beside the keys."""
+class IndexSettings:
+    """A global secondary index; ``included`` lists its projected attributes, if ``projection`` is ``"INCLUDE"``."""
 
     name: str
     keys: KeySchema
     projection: str
     included: tuple[str, ...]
-    throughput: Throughput
+    throughput: ThroughputSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class TableSettings:
     """The table."""
 
     name: str
     keys: KeySchema
-    throughput: Throughput
-    indexes: tuple[Index, ...] = ()
+    throughput: ThroughputSettings
+    indexes: tuple[IndexSettings, ...] = ()
 
     def description(self, types: Mapping[str, str]) -> dict[str, Any]:
-        """Give it as CreateTable takes it, with the types of its key attributes."""
+        """Return the arguments of CreateTable; ``types`` are those of the key attributes."""
         keys = dict.fromkeys(name for one in (self.keys, *(index.keys for index in self.indexes)) for name in one.names)
         return {
             "TableName": self.name,
@@ -67,18 +67,10 @@ class Table:
             ],
         }
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The attributes that the table and its indexes are keyed by, or project by name."""
-        names = dict.fromkeys(self.keys.names)
-        for index in self.indexes:
-            names |= dict.fromkeys((*index.keys.names, *index.included))
-        return tuple(names)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A data file that the items are read from; ``options`` are those of ``shardkit load``."""
+class SourceSettings:
+    """A data file with the items; ``options`` are those of ``shardkit load``."""
 
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -86,28 +78,28 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemsSettings:
-    """How many items of which size, and how their attributes are distributed; or the file that has them."""
+    """The number, sizes and distributions of the items; or the file that has them."""
 
     number: int | None
     size: tuple[int, int] = (0, 0)
     attributes: Mapping[str, Distribution] = field(default_factory=dict)
-    source: Source | None = None
+    source: SourceSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class LoadSettings:
     """How the items are written.
 
     Args:
         tool: boto3's ``batch_writer``, ``bulk_load``, or ``put_item`` at a rate.
-        order: in which order the tool gets the items.
-        workers: of ``bulk_load``: batches on their way at once; of ``batch_writer``: threads, each with one of its own.
-        window: of ``bulk_load``: items that wait to be interleaved.
-        cursors: of ``bulk_load``: at how many places, evenly spaced, the items are read in turn.
-        write_units: of ``bulk_load``: write units a second, or a share of the table's.
-        per_second: of ``put_item``: items a second, whatever the answers.
-        seconds: of ``put_item``: for how long; None: until every item was written once.
-        attempts: of ``batch_writer`` and ``put_item``: tries of a request, the first one included.
+        order: the order of the items.
+        workers: ``bulk_load``: batches in flight at once; ``batch_writer``: threads, each with its own batch writer.
+        window: ``bulk_load``: items that wait to be interleaved.
+        cursors: ``bulk_load``: the number of places, evenly spaced, at which the items are read in turn.
+        write_units: ``bulk_load``: write units a second, or a share of the table's.
+        per_second: ``put_item``: items a second, whatever the answers.
+        seconds: ``put_item``: the duration; None: until every item was written once.
+        attempts: ``batch_writer`` and ``put_item``: tries of a request, including the first.
     """
 
     tool: Tool
@@ -122,16 +114,16 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reads:
-    """Reads at a rate, of keys as hot as the items': a Query of the whole key, merged over its shards, or a GetItem.
+class ReadSettings:
+    """Reads at a rate; the more items a key has, the more often it is read.
 
     Args:
-        operation: ``query`` or ``get_item``.
-        per_second: how many are begun a second, whatever the answers.
-        seconds: for how long; None: as long as the load takes.
-        limit: of ``query``: items to read, the first in sort-key order; None: all.
-        consistent: whether they are strongly consistent.
-        attempts: of ``get_item``: tries of a request, the first one included.
+        operation: ``query`` (the whole key, merged over its shards) or ``get_item``.
+        per_second: reads started a second, whatever the answers.
+        seconds: the duration; None: as long as the load takes.
+        limit: ``query``: items to read, the first in sort-key order; None: all.
+        consistent: whether reads are strongly consistent.
+        attempts: ``get_item``: tries of a request, including the first.
     """
 
     operation: Operation
@@ -144,17 +136,17 @@ class Reads:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way to write and read the table: a row of the answer."""
+    """One way to write and read the table."""
 
     name: str
-    table: Table
+    table: TableSettings
     strategy: Strategy
-    load: Load | None = None
-    reads: Reads | None = None
+    load: LoadSettings | None = None
+    reads: ReadSettings | None = None
 
     @property
     def described(self) -> str:
-        """What the way does, in short: a name where the scenario gives none."""
+        """A short description, which is the default name."""
         parts: list[str] = []
         if self.load is not None:
             parts += [self.load.tool, *({self.load.order} - {"as given"})]
@@ -166,18 +158,19 @@ class Way:
 
     @property
     def attributes(self) -> frozenset[str]:
-        """The attributes of an item that matter: keys of the table and its indexes, and what a suffix is made of."""
-        return frozenset((*self.table.attributes, *(self.strategy.by_attributes or ())))
+        """The attributes that decide where an item is stored: keys, and those that a suffix is calculated from."""
+        names = frozenset((*self.table.keys.names, *(self.strategy.by_attributes or ())))
+        return names.union(*((*index.keys.names, *index.included) for index in self.table.indexes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """What is simulated.
+    """Items, and the ways to compare.
 
     Args:
         items: the items, the same for all ways.
-        ways: the ways that are compared.
-        seed: what the random numbers begin with: the same seed gives the same run.
+        ways: the ways.
+        seed: the seed of all random numbers.
         latency_seconds: the least and the most seconds that a request takes.
     """
 
@@ -188,16 +181,16 @@ class Scenario:
 
     @property
     def keys(self) -> KeySchema:
-        """The table's keys, which are the same in all ways."""
+        """The table's keys, the same in all ways."""
         return self.ways[0].table.keys
 
     @property
     def attributes(self) -> frozenset[str]:
-        """The attributes of an item that matter to any way."""
+        """The attributes that decide where an item is stored, in any way."""
         return frozenset[str]().union(*(way.attributes for way in self.ways))
 
 
-def _described(keys: KeySchema, throughput: Throughput) -> dict[str, Any]:
+def _described(keys: KeySchema, throughput: ThroughputSettings) -> dict[str, Any]:
     schema = [{"AttributeName": name, "KeyType": "HASH"} for name in keys.partition]
     schema += [{"AttributeName": name, "KeyType": "RANGE"} for name in keys.sort]
     if throughput.on_demand:

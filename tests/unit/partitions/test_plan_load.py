@@ -70,7 +70,7 @@ def test_why() -> None:
     assert all((kind == "rule") == (page is not None) for kind, page in kinds)
     assert [kind for kind, _ in kinds].count("model") == 1
     (left,) = plan.warnings
-    assert left.text.startswith("it leaves 11 partitions where 3 would do")
+    assert left.text.startswith("the load leaves 11 partitions, but 3 would do")
 
 
 def test_text() -> None:
@@ -106,7 +106,7 @@ def test_a_local_index_takes_units_of_the_table_and_a_global_one_has_its_own() -
     assert (plan.item_write_units, plan.seconds) == (3, 5)
     assert plan.indexes == (IndexLoad("Global", 3000, 600, 1), IndexLoad("Sparse", 500, 100, 1))
     assert "with local indexes" in plan.reasoning[0].text
-    assert any(one.text.endswith("no partition key value takes more than 1,666 items") for one in plan.reasoning)
+    assert any(one.text.endswith("a partition key value takes at most 1,666 items") for one in plan.reasoning)
     assert "set 600 write units a second for index Global: 1 partition, 3,000 write units in all" in str(plan)
 
 
@@ -120,7 +120,7 @@ def test_an_index_with_a_hot_key_holds_the_load_up() -> None:
 
 def test_more_than_a_table_gets_is_said() -> None:
     plan = plan_bulk_load(10**9, 1000, write_units=40_001)
-    assert any("more than a table gets unless AWS was asked" in one.text for one in plan.warnings)
+    assert any("exceed a table's default quota (40,000): ask AWS" in one.text for one in plan.warnings)
     assert not any("AWS" in one.text for one in plan_bulk_load(10**9, 1000, write_units=40_000).warnings)
 
 

@@ -362,7 +362,7 @@ def test_the_description_makes_the_partitions() -> None:
     for half in ("ReadCapacityUnits", "WriteCapacityUnits"):
         with pytest.raises(ConfigurationError, match="no ProvisionedThroughput of read and write units"):
             a_table({**on_demand, "ProvisionedThroughput": {half: 5}})
-    with pytest.raises(ConfigurationError, match="by its description, got 'orders'"):
+    with pytest.raises(ConfigurationError, match="description: must be a table's description, got 'orders'"):
         SimulatedTable.described("orders")  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="by-city"):
         SimulatedTable(DESCRIPTION, Partitions(read_units=1, write_units=1))

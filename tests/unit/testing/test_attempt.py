@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Send
 from shardkit.errors import UnsupportedOperationError
 from shardkit.partitions import Partitions, SimulatedTable
-from shardkit.testing.actions import Request
-from shardkit.testing.answers import Answer
+from shardkit.testing.actions import EngineRequest
+from shardkit.testing.answers import EngineAnswer
 from shardkit.testing.attempt import attempt
 from shardkit.testing.partitioned import PartitionedTable
 from shardkit.testing.report import hottest_keys
@@ -42,11 +42,11 @@ class Engine:
         self.table = SimulatedTable(
             DESCRIPTION, Partitions(**unbounded), indexes={"ByCustomer": Partitions(**unbounded)}
         )
-        self.asked: list[Request] = []
+        self.asked: list[EngineRequest] = []
         self.leaves: dict[str, int] = {}
         self._now = 0.0
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: EngineRequest) -> EngineAnswer:
         self.asked.append(request)
         self._now += 1e6  # it has throughput again
         params = dict(request.params)
@@ -61,9 +61,9 @@ class Engine:
             left = {"UnprocessedKeys" if isinstance(part, Mapping) else "UnprocessedItems": {table: stays}}
         answered = self.table.answer(Send(request.operation, params), self._now)
         if isinstance(answered, ClientError):
-            return Answer({"__type": BAD, "message": str(answered)}, 400)
+            return EngineAnswer({"__type": BAD, "message": str(answered)}, 400)
         assert isinstance(answered, dict)
-        return Answer({**answered, **left})
+        return EngineAnswer({**answered, **left})
 
 
 class Front:
@@ -83,21 +83,20 @@ class Front:
                 **options,
             ),
         }
-        serves: Any = {None: {"read": units, "write": units}, "ByCustomer": {"read": 1.0, "write": 1.0}}
-        self.table = PartitionedTable(DESCRIPTION, partitions, serves)
+        self.table = PartitionedTable(DESCRIPTION, partitions)
 
-    def call(self, operation: str, **params: Any) -> Answer:
-        program = attempt(Request(operation, params), {"Orders": self.table}, lambda: self.now)
+    def call(self, operation: str, **params: Any) -> EngineAnswer:
+        program = attempt(EngineRequest(operation, params), {"Orders": self.table}, lambda: self.now)
         answer: Any = None
         while True:
             try:
                 request = program.send(answer)
             except StopIteration as stop:
-                end: Answer = stop.value
+                end: EngineAnswer = stop.value
                 return end
             answer = self.engine.answer(request)
 
-    def batch(self, *entries: Any) -> Answer:
+    def batch(self, *entries: Any) -> EngineAnswer:
         return self.call("BatchWriteItem", RequestItems={"Orders": list(entries)}, ReturnConsumedCapacity="TOTAL")
 
     def stored(self, key: tuple[str, str]) -> Any:
@@ -205,11 +204,11 @@ def test_an_update_is_made_once_also_where_the_item_cannot_be_read_after_it() ->
     front = Front()
     asked: list[str] = []
 
-    def answer(request: Request) -> Answer:
+    def answer(request: EngineRequest) -> EngineAnswer:
         asked.append(request.operation)
         if asked.count("BatchGetItem") > 1:
-            return Answer({"__type": BAD}, 500)
-        return Answer({"Responses": {}} if request.operation == "BatchGetItem" else {})
+            return EngineAnswer({"__type": BAD}, 500)
+        return EngineAnswer({"Responses": {}} if request.operation == "BatchGetItem" else {})
 
     front.engine.answer = answer  # type: ignore[method-assign]
     key = delete(("a", "1"))["DeleteRequest"]["Key"]
@@ -253,7 +252,7 @@ def test_a_key_whose_index_refused_has_taken_nothing() -> None:
 )
 def test_what_cannot_be_understood_is_for_the_engine_to_refuse(operation: str, params: dict[str, Any]) -> None:
     front = Front()
-    refusal = Answer({"__type": BAD}, 400)
+    refusal = EngineAnswer({"__type": BAD}, 400)
     front.engine.answer = lambda request: refusal  # type: ignore[method-assign]
     table = {} if "RequestItems" in params or "TransactItems" in params else {"TableName": "Orders"}
     assert front.call(operation, **table, **params) is refusal

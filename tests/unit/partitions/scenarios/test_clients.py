@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
-from shardkit.partitions.scenarios.clients import AtARate, SideBySide, batch_writer
-from shardkit.partitions.scenarios.retries import ATTEMPTS, Retries
+from shardkit.partitions.scenarios.clients import ATTEMPTS, AtARate, Retries, SideBySide, batch_writer
 from tests.support.fakes import client_error, throttled
 from tests.support.machines import Timed
 

@@ -1,4 +1,4 @@
-"""Scenarios as they are read: what a file leaves out, what a way lays over it, and all that is wrong told at once."""
+"""How scenarios are read: defaults, what a way overrides, and the report of all problems at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import BURST_SECONDS
+from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import EachValue, Weighted
 from shardkit.partitions.scenarios.reading import read_scenario
-from shardkit.partitions.scenarios.retries import ATTEMPTS
-from shardkit.partitions.scenarios.scenario import Load, Reads, Source, Throughput
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, SourceSettings, ThroughputSettings
 
 PLAIN: dict[str, Any] = {
     "table": {"partition_key": "Date", "sort_key": "OrderId", "write_units": 4000},
@@ -60,16 +60,18 @@ def test_defaults() -> None:
     (way,) = read.ways
     assert (read.seed, read.latency_seconds) == (1, (0.005, 0.010))
     assert way.table.keys == KeySchema(("Date",), ("OrderId",))
-    assert way.table.throughput == Throughput(
+    assert way.table.throughput == ThroughputSettings(
         read_units=None,
         write_units=4000,
         on_demand=False,
-        partitions=None,
+        count=None,
         burst_seconds=BURST_SECONDS,
         adaptive_seconds=0.0,
         split_for_heat=None,
     )
-    assert way.load == Load(tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None)
+    assert way.load == LoadSettings(
+        tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None
+    )
     assert (way.strategy, way.reads, way.name) == (Unsharded(), None, "bulk_load")
     assert (read.items.number, read.items.size, read.items.source) == (100, (1000, 1000), None)
 
@@ -128,24 +130,24 @@ def test_strategies(given: dict[str, Any], strategy: Any) -> None:
 def test_every_form_of_a_load_and_of_reads() -> None:
     bulk = {"with": "bulk_load", "order": "sorted", "workers": 3, "window": 9, "cursors": 4, "write_units": "80%"}
     (way,) = read_scenario(scenario(load=bulk), "s.toml").ways
-    assert way.load == Load(tool="bulk_load", order="sorted", workers=3, window=9, cursors=4, write_units="80%")
+    assert way.load == LoadSettings(tool="bulk_load", order="sorted", workers=3, window=9, cursors=4, write_units="80%")
     (way,) = read_scenario(scenario(load={"with": "batch_writer", "order": "random"}), "s.toml").ways
-    assert way.load == Load(tool="batch_writer", order="random", workers=1, attempts=ATTEMPTS)
+    assert way.load == LoadSettings(tool="batch_writer", order="random", workers=1, attempts=ATTEMPTS)
     puts = {"with": "put_item", "per_second": 5, "seconds": 60, "attempts": 1}
     reads = {"with": "get_item", "per_second": 2.5, "consistent": True}
     (way,) = read_scenario(scenario(load=puts, reads=reads), "s.toml").ways
-    assert way.load == Load(tool="put_item", per_second=5, seconds=60, attempts=1)
-    assert way.reads == Reads(operation="get_item", per_second=2.5, consistent=True)
+    assert way.load == LoadSettings(tool="put_item", per_second=5, seconds=60, attempts=1)
+    assert way.reads == ReadSettings(operation="get_item", per_second=2.5, consistent=True)
     query = {"with": "query", "per_second": 1, "seconds": 9, "limit": 50}
     (way,) = read_scenario(scenario(load=None, reads=query), "s.toml").ways
-    assert (way.load, way.reads) == (None, Reads(operation="query", per_second=1, seconds=9, limit=50))
+    assert (way.load, way.reads) == (None, ReadSettings(operation="query", per_second=1, seconds=9, limit=50))
 
 
 def test_items_of_a_file() -> None:
     items = {"source": "flights.csv", "types": "Delay:N", "absent": ["NA"], "number": 7}
     read = read_scenario({**PLAIN, "items": items}, "s.toml").items
     options = {"format": None, "types": "Delay:N", "columns": None, "delimiter": None, "empty_strings": False}
-    assert (read.number, read.source) == (7, Source(path="flights.csv", options={**options, "absent": ("NA",)}))
+    assert (read.number, read.source) == (7, SourceSettings(path="flights.csv", options={**options, "absent": ("NA",)}))
 
 
 def test_distributions() -> None:
@@ -192,88 +194,102 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         colour="red",
     )
     assert problems(given) == [
-        "[table] partitions = 0: give a whole number of partitions, 1 to 1,000,000",
-        "[table] write_unit = 5: there is no such entry (did you mean write_units?); known: "
-        + ", ".join(TABLE_ENTRIES),
-        "[load] with = 'batch_wirter': give one of batch_writer, bulk_load, put_item (did you mean batch_writer?)",
-        "[items] size = [2000, 1000]: give a whole number of bytes, 1 to 409,600, or a range of them, [least, most]",
-        "colour = 'red': there is no such entry; known: " + ", ".join(TOP_ENTRIES),
+        "[table] partitions = 0: must be an integer from 1 to 1,000,000 (partitions)",
+        "[table] write_unit = 5: unknown entry (did you mean write_units?); known: " + ", ".join(TABLE_ENTRIES),
+        "[load] with = 'batch_wirter': must be one of batch_writer, bulk_load, put_item (did you mean batch_writer?)",
+        "[items] size = [2000, 1000]: must be an integer from 1 to 409,600 (bytes), or a range of two, [least, most]",
+        "colour = 'red': unknown entry; known: " + ", ".join(TOP_ENTRIES),
     ]
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "table: it is missing; give a table of entries"),
-        (scenario(table=None), "table: it is missing; give a table of entries"),
-        (scenario(items=None), "items: it is missing; give a table of entries"),
-        (scenario(load=None), "load: there is neither a [load] nor [reads]; give one of them, or both"),
-        (scenario(table={"partition_key": ""}), "[table] partition_key = '': give the name of an attribute"),
-        (scenario(table={"write_units": None}), "[table] write_units: there is no throughput; give read_units and"),
-        (scenario(table={"on_demand": "yes"}), "[table] on_demand = 'yes': give true or false"),
-        (scenario(table={"burst_seconds": -1}), "[table] burst_seconds = -1: give a number of seconds, 0 or more"),
-        (scenario(table={"write_units": float("nan")}), "[table] write_units = nan: give a number of write units a"),
+        ({}, "table: missing; must be a table"),
+        (scenario(table=None), "table: missing; must be a table"),
+        (scenario(items=None), "items: missing; must be a table"),
+        (scenario(load=None), "load: missing, and so is [reads]; give one of them, or both"),
+        (scenario(table={"partition_key": ""}), "[table] partition_key = '': must be the name of an attribute"),
+        (
+            scenario(table={"write_units": None}),
+            "[table] write_units: the table has no throughput; give read_units and",
+        ),
+        (scenario(table={"on_demand": "yes"}), "[table] on_demand = 'yes': must be true or false"),
+        (scenario(table={"burst_seconds": -1}), "[table] burst_seconds = -1: must be a number >= 0 (seconds)"),
+        (
+            scenario(table={"write_units": float("nan")}),
+            "[table] write_units = nan: must be a number >= 1 (write units a second)",
+        ),
         (
             scenario(table={"write_units": 0}),
-            "[table] write_units = 0: give a number of write units a second, 1 or more",
+            "[table] write_units = 0: must be a number >= 1 (write units a second)",
         ),
         (
             scenario(table={"read_units": 0.5}),
-            "[table] read_units = 0.5: give a number of read units a second, 1 or more",
+            "[table] read_units = 0.5: must be a number >= 1 (read units a second)",
         ),
-        (scenario(table={"sort_key": "Date"}), "[table] sort_key = 'Date': it is the partition key; give another"),
-        (scenario(items={"attributes": {"User": None}}), "[items.attributes] User = None: give a table of entries"),
-        (scenario(table={"write_units": True}), "[table] write_units = True: give a number of write units a second"),
-        (scenario(table={"indexes": [{"name": "I"}]}), "[table.indexes] 1 partition_key: it is missing"),
-        (scenario(table={"indexes": {}}), "[table] indexes = {}: give an array of tables"),
+        (scenario(table={"sort_key": "Date"}), "[table] sort_key = 'Date': is also the partition key; give another"),
+        (scenario(items={"attributes": {"User": None}}), "[items.attributes] User = None: must be a table"),
+        (
+            scenario(table={"write_units": True}),
+            "[table] write_units = True: must be a number >= 1 (write units a second)",
+        ),
+        (scenario(table={"indexes": [{"name": "I"}]}), "[table.indexes] 1 partition_key: missing"),
+        (scenario(table={"indexes": {}}), "[table] indexes = {}: must be an array of tables"),
         (
             scenario(table={"indexes": [{"name": "I", "partition_key": "Date", "on_demand": True, "include": ["A"]}]}),
-            "[table.indexes] 1 include = ['A']: it goes with projection = \"INCLUDE\"; give both, or neither",
+            "[table.indexes] 1 include = ['A']: belongs to projection = \"INCLUDE\"; give both, or neither",
         ),
         (
             scenario(table={"indexes": [{"name": "I", "partition_key": "User", "on_demand": True}]}),
-            "[items] attributes: 'User' is a key of an index, or makes a suffix; say how it is distributed",
+            "[items] attributes: 'User' is missing, but is a key of an index or part of a suffix; give its",
         ),
         (
             scenario(sharding={"shards": 9, "by": "User"}),
-            "[items] attributes: 'User' is a key of an index, or makes a suffix; say how it is distributed",
+            "[items] attributes: 'User' is missing, but is a key of an index or part of a suffix; give its",
         ),
         (scenario(sharding={"shards": 0}), "[sharding] type: shards=0"),
         (scenario(sharding={"shard": 9}), "[sharding] type: {'shard': 9, 'type': 'Unsharded'}"),
-        (scenario(sharding={"type": "Random"}), "[sharding] type = 'Random': give one of CalculatedSuffix"),
-        (scenario(sharding=5), "[sharding] is 5; give a table of entries"),
-        (scenario(load={"workers": 1.5}), "[load] workers = 1.5: give a whole number of workers, 1 to 1,000"),
+        (scenario(sharding={"type": "Random"}), "[sharding] type = 'Random': must be one of CalculatedSuffix"),
+        (scenario(sharding=5), "[sharding] = 5: must be a table"),
+        (scenario(load={"workers": 1.5}), "[load] workers = 1.5: must be an integer from 1 to 1,000 (workers)"),
         (scenario(load={"write_units": "lots"}), "[load] write_units = 'lots': "),
         (
             scenario(table={"on_demand": True}, load={"write_units": "80%"}),
             "[load] write_units = '80%': the table has no provisioned write_units to take a share of; give a number",
         ),
-        (scenario(load={"attempts": 3}), "[load] attempts = 3: there is no such entry"),
-        (scenario(load={"with": "put_item"}), "[load] per_second: it is missing; give a number of items"),
-        (scenario(load={"with": "put_item", "per_second": 0}), "[load] per_second = 0: give a number of items"),
-        (scenario(load=None, reads={"with": "query", "per_second": 1}), "[reads] seconds: it is missing"),
+        (scenario(load={"attempts": 3}), "[load] attempts = 3: unknown entry"),
+        (
+            scenario(load={"with": "put_item"}),
+            "[load] per_second: missing; must be a number > 0 and <= 1,000,000 (items",
+        ),
+        (
+            scenario(load={"with": "put_item", "per_second": 0}),
+            "[load] per_second = 0: must be a number > 0 and <= 1,000,000 (items",
+        ),
+        (scenario(load=None, reads={"with": "query", "per_second": 1}), "[reads] seconds: missing"),
         (
             scenario(reads={"with": "get_item", "per_second": 1, "limit": 5}),
-            "[reads] limit = 5: there is no such entry",
+            "[reads] limit = 5: unknown entry",
         ),
         (
             scenario(latency_seconds=[1, 2, 3]),
-            "latency_seconds = [1, 2, 3]: give a number of seconds, 0 to 3,600, or a",
+            "latency_seconds = [1, 2, 3]: must be a number from 0 to 3,600 (seconds), or a",
         ),
-        (scenario(items={"number": None}), "[items] number: it is missing; give the number of items"),
-        (scenario(items={"keys": None}), "[items] keys: it is missing; give a table of entries"),
-        (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: it is missing; give a"),
+        (scenario(items={"number": None}), "[items] number: missing; give the number of items"),
+        (scenario(items={"keys": None}), "[items] keys: missing; must be a table"),
+        (scenario(items={"keys": {"distribution": "hot", "values": 9}}), "[items.keys] share: missing; must be a"),
         *(
             (
                 scenario(items={"keys": {"distribution": "hot", "values": 9, "share": share}}),
-                f"[items.keys] share = {share}: give a number of the share of the hottest value, above 0",
+                f"[items.keys] share = {share}: must be a number > 0 and <= 1 (share of the hottest value)",
             )
             for share in (0, 1.1)
         ),
-        (scenario(items={"keys": {"distribution": "normal"}}), "[items.keys] distribution = 'normal': give one of"),
+        (scenario(items={"keys": {"distribution": "normal"}}), "[items.keys] distribution = 'normal': must be one of"),
         (
             scenario(items={"keys": {"distribution": "weights", "weights": {"a": 0}}}),
-            "[items.keys] weights = {'a': 0}: give a table of values and their weights, each above 0",
+            "[items.keys] weights = {'a': 0}: must be a table of values and their weights, each > 0",
         ),
         (
             scenario(items={"attributes": {"User": {"distribution": "each", "values": 2, "items": 5}}}),
@@ -281,17 +297,29 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ),
         (
             scenario(items={"attributes": {"Date": {"distribution": "uniform", "values": 2}}}),
-            "[items.attributes] Date = {'distribution': 'uniform', 'values': 2}: it is the partition key; say in",
+            "[items.attributes] Date = {'distribution': 'uniform', 'values': 2}: is the partition key; give its",
         ),
-        ({**PLAIN, "items": {"source": "a.csv", "size": 5}}, "[items] size = 5: there is no such entry"),
-        ({**PLAIN, "items": {"source": "a.csv", "absent": "NA"}}, "[items] absent = 'NA': give a list of texts"),
-        ({**PLAIN, "items": {"source": "a.csv", "absent": []}}, "[items] absent = []: give a list of texts"),
-        ({**PLAIN, "items": {"source": "a.csv", "absent": ["NA", 1]}}, "[items] absent = ['NA', 1]: give a list of"),
-        ({**PLAIN, "items": {"source": "a.csv", "absent": ["NA", ""]}}, "[items] absent = ['NA', '']: give a list of"),
-        (scenario(way=[{"name": "a"}, {"name": "a"}]), "[way] name = 'a': several ways are called so"),
-        (scenario(way=[{"nome": "a"}]), "[way] 1 nome = 'a': there is no such entry (did you mean name?)"),
+        ({**PLAIN, "items": {"source": "a.csv", "size": 5}}, "[items] size = 5: unknown entry"),
+        (
+            {**PLAIN, "items": {"source": "a.csv", "absent": "NA"}},
+            "[items] absent = 'NA': must be a list of one or more texts",
+        ),
+        (
+            {**PLAIN, "items": {"source": "a.csv", "absent": []}},
+            "[items] absent = []: must be a list of one or more texts",
+        ),
+        (
+            {**PLAIN, "items": {"source": "a.csv", "absent": ["NA", 1]}},
+            "[items] absent = ['NA', 1]: must be a list of one",
+        ),
+        (
+            {**PLAIN, "items": {"source": "a.csv", "absent": ["NA", ""]}},
+            "[items] absent = ['NA', '']: must be a list of one",
+        ),
+        (scenario(way=[{"name": "a"}, {"name": "a"}]), "[way] name = 'a': several ways have this name"),
+        (scenario(way=[{"nome": "a"}]), "[way] 1 nome = 'a': unknown entry (did you mean name?)"),
         (scenario(way=[{"table": {"sort_key": "X"}}, {}]), "[items] keys = "),
-        (scenario(way=[{"load": {"with": "bulk_load", "windows": 3}}]), "[way] 1 [load] windows = 3: there is no such"),
+        (scenario(way=[{"load": {"with": "bulk_load", "windows": 3}}]), "[way] 1 [load] windows = 3: unknown entry"),
     ],
 )
 def test_what_is_wrong(given: dict[str, Any], said: str) -> None:
@@ -301,7 +329,7 @@ def test_what_is_wrong(given: dict[str, Any], said: str) -> None:
 
 def test_a_number_that_is_wrong_is_not_said_to_be_missing() -> None:
     given = scenario(items={"number": "many"})
-    assert problems(given) == ["[items] number = 'many': give a whole number of items, 1 to 10,000,000"]
+    assert problems(given) == ["[items] number = 'many': must be an integer from 1 to 10,000,000 (items)"]
 
 
 def test_the_given_entries_are_not_changed() -> None:

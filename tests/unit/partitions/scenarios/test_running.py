@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from shardkit.partitions.scenarios.items import Items, generated
 from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
 from shardkit.partitions.scenarios.reading import read_scenario
-from shardkit.partitions.scenarios.running import run
-from shardkit.partitions.scenarios.watched import UNPROCESSED
+from shardkit.partitions.scenarios.running import UNPROCESSED, run
 from shardkit.partitions.simulator import draws
 
 HOT = "TableWriteKeyRangeThroughputExceeded"
