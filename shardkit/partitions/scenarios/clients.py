@@ -102,16 +102,13 @@ class SideBySide:
 
     @property
     def ended(self) -> bool:
-        """Whether all have ended."""
         return not self._under_way
 
     def add(self, machine: Machine[Any]) -> None:
-        """Run another machine."""
         self._under_way.add(machine)
         self._ready.append(machine)
 
     def next(self, now: float) -> Step[None]:
-        """Decide the next step at the time ``now``."""
         while self._waiting and self._waiting[0][0] <= now:
             self._ready.append(heappop(self._waiting)[2])
         while self._ready:
@@ -128,7 +125,6 @@ class SideBySide:
         return Wait(self._waiting[0][0] if self._waiting else None)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take the answer to an earlier ``Send``."""
         machine = self._asked.pop(send)
         machine.receive(send, answer, now)
         self._ready.append(machine)
@@ -175,7 +171,6 @@ class AtARate(SideBySide):
         return self._due == inf and super().ended
 
     def next(self, now: float) -> Step[None]:
-        """Decide the next step at the time ``now``."""
         if self._began is None:
             self._began = now
         while self._due <= now:

@@ -53,7 +53,6 @@ Distribution = Weighted | EachValue
 
 
 def read_distribution(given: Entries) -> Distribution:
-    """Read the distribution of an attribute's values."""
     kind = given.choice("distribution", "uniform", tuple(_READERS), needed=True)
     found = _READERS[kind](given)
     given.end()

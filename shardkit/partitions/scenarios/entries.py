@@ -41,22 +41,18 @@ class Entries:
         self._problems.append(f"{self._where} {name}{given}: {problem}".lstrip())
 
     def take(self, name: str, what: str, *, needed: bool = False) -> Any:
-        """Take an entry of any type; None: it is missing."""
         self._known[name] = None
         if needed and name not in self._given:
             self.note(name, f"missing; must be {what}")
         return self._given.get(name)
 
     def text(self, name: str, default: D, what: str = "a text, not empty", *, needed: bool = False) -> str | D:
-        """Take a text that is not empty."""
         return self._taken(name, default, what, _text, needed=needed)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Take true or false."""
         return self._taken(name, default, "true or false", lambda given: given if isinstance(given, bool) else None)
 
     def choice(self, name: str, default: D, choices: Sequence[str], *, needed: bool = False) -> str | D:
-        """Take one of some texts."""
         what = f"one of {', '.join(choices)}"
         given = self._given.get(name)
         if given is not None and given not in choices:
@@ -128,7 +124,6 @@ class Entries:
         return self._taken(name, {}, "a table of values and their weights, each > 0", read, needed=needed)
 
     def table(self, name: str, *, needed: bool = False) -> Entries | None:
-        """Take a table within this one; None: it is missing."""
         given = self.take(name, "a table", needed=needed)
         return None if given is None else Entries(given, self._within(name), self._problems)
 
