@@ -22,7 +22,7 @@ from shardkit.dynamodb.expressions.tokens import (
 )
 from shardkit.errors import InvalidValueError, UnsupportedExpressionError
 
-Comparable: TypeAlias = "str | Decimal | bytes"
+SortValue: TypeAlias = "str | Decimal | bytes"
 
 _SORT_KEY_BYTES = 1024
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -122,7 +122,7 @@ def replace_key_condition(params: Mapping[str, Any], condition: KeyCondition) ->
     return rebuilt(rest, {"KeyConditionExpression": " AND ".join(texts)}, names=names, values=values)
 
 
-def comparable(wire: WireValue) -> Comparable:
+def sort_value(wire: WireValue) -> SortValue:
     """Return what orders as DynamoDB orders keys: `{"N": "1.50"}` gives `Decimal("1.50")`."""
     for letter, content in wire.items():
         if letter == "S" and isinstance(content, str):
@@ -144,8 +144,8 @@ def matches(condition: SortCondition | None, wire_value: WireValue) -> bool:
     """Say whether a key satisfies a condition; a key of another type satisfies none, and no condition is always met."""
     if condition is None:
         return True
-    key = comparable(wire_value)
-    values = [comparable(value) for value in condition.values]
+    key = sort_value(wire_value)
+    values = [sort_value(value) for value in condition.values]
     if any(type(value) is not type(key) for value in values):
         return False
     return _TESTS[condition.op](key, values)
@@ -161,8 +161,8 @@ def from_position(
     """
     if condition is None:
         return SortCondition(_one_sided(descending=descending, exclusive=exclusive), (position_wire,))
-    position = comparable(position_wire)
-    values = [comparable(value) for value in condition.values]
+    position = sort_value(position_wire)
+    values = [sort_value(value) for value in condition.values]
     if any(type(value) is not type(position) for value in values):
         raise UnsupportedExpressionError(
             f"The position {position_wire!r} and the condition {condition.op} {condition.values!r} have different "
@@ -176,11 +176,11 @@ def from_position(
     if near is not None and _before(position_wire, near, descending=descending):
         return condition  # the position is still outside of the range: nothing to cut off
     if far is not None and (
-        _before(far, position_wire, descending=descending) or (comparable(far) == position and (exclusive or far_open))
+        _before(far, position_wire, descending=descending) or (sort_value(far) == position and (exclusive or far_open))
     ):
         return None
     if far is None:
-        at_open_edge = near_open and near is not None and comparable(near) == position
+        at_open_edge = near_open and near is not None and sort_value(near) == position
         return SortCondition(_one_sided(descending=descending, exclusive=exclusive or at_open_edge), (position_wire,))
     return SortCondition("BETWEEN", (far, position_wire) if descending else (position_wire, far))
 
@@ -196,7 +196,7 @@ def _before(one: WireValue, other: WireValue, *, descending: bool) -> bool:
 def _less(one: WireValue | None, other: WireValue | None) -> bool:
     assert one is not None
     assert other is not None
-    return _TESTS["<"](comparable(one), (comparable(other),))
+    return _TESTS["<"](sort_value(one), (sort_value(other),))
 
 
 def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | None, bool, bool]:
@@ -213,7 +213,7 @@ def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | Non
 
 def _max_with_prefix(prefix: WireValue) -> WireValue:
     """Return the greatest sort key that starts with a prefix."""
-    start = comparable(prefix)
+    start = sort_value(prefix)
     if isinstance(start, bytes):
         return {"B": binary_text(start.ljust(_SORT_KEY_BYTES, b"\xff"))}
     if isinstance(start, Decimal):

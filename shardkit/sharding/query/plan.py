@@ -15,11 +15,11 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
     SortCondition,
-    comparable,
     from_position,
     matches,
     parse_key_condition,
     replace_key_condition,
+    sort_value,
 )
 from shardkit.dynamodb.expressions.rewrite import keys_only, project
 from shardkit.dynamodb.schema import KeySchema
@@ -150,11 +150,11 @@ class Plan:
         """Returns what keys are ordered by: their sort key, or an empty tuple without one."""
         if len(self.sort) != 1:
             names = self.sort
-            return lambda key: tuple(comparable(key[name]) for name in names)
+            return lambda key: tuple(sort_value(key[name]) for name in names)
         (name,) = self.sort
         if self.sharding.types.get(name) == "S":
             return lambda key: key[name]["S"]
-        return lambda key: comparable(key[name])
+        return lambda key: sort_value(key[name])
 
     def request(
         self, number: int, after: WireItem | None, limit: int | None, read: Callable[[int, Response], Any]
@@ -406,7 +406,7 @@ def check_position(sharding: Sharding, key: WireItem, names: Collection[str], wh
 
 def _check_equals(plan: Plan, key: WireItem, what: str) -> None:
     for name, value in plan.condition.equals.items():
-        if name in key and comparable(key[name]) != comparable(value):
+        if name in key and sort_value(key[name]) != sort_value(value):
             raise CursorError(f"ExclusiveStartKey: not a key of {what}; start the read again")
 
 

@@ -265,10 +265,10 @@ def test_replacing_twice_does_not_grow() -> None:
 
 
 def test_comparables() -> None:
-    assert key_condition.comparable({"S": "x"}) == "x"
-    assert key_condition.comparable({"N": "9" * 38}) == Decimal("9" * 38)
+    assert key_condition.sort_value({"S": "x"}) == "x"
+    assert key_condition.sort_value({"N": "9" * 38}) == Decimal("9" * 38)
     for data in (b"x", bytearray(b"x"), memoryview(b"x"), Binary(b"x"), "eA=="):
-        assert key_condition.comparable({"B": data}) == b"x"
+        assert key_condition.sort_value({"B": data}) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_comparables() -> None:
 )
 def test_what_is_no_key_has_no_comparable(wire: Any) -> None:
     with pytest.raises(UnsupportedExpressionError, match="a key is"):
-        key_condition.comparable(wire)
+        key_condition.sort_value(wire)
 
 
 def n(*values: int) -> tuple[dict[str, str], ...]:
