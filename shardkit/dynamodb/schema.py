@@ -41,7 +41,7 @@ class KeySchema:
                 '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
             ) from error
         if not schema.partition:
-            raise ConfigurationError(f"key_schema: of {where}: must have a HASH key, got {elements!r:.200}")
+            raise ConfigurationError(f"key_schema: of {where}: not a key schema, without HASH key: {elements!r:.200}")
         return schema
 
 

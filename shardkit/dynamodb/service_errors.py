@@ -43,8 +43,8 @@ _TRANSIENT = frozenset(
 )
 # botocore's errors of lost connections have no common base class; a refused certificate is not one of them.
 _LOST = (ConnectTimeoutError, EndpointConnectionError, HTTPClientError, IncompleteReadError, ProxyConnectionError)
-# Errors about one request's content: another request may succeed. All other client errors (no such table, access denied,
-# expired credentials, ...) would fail the next request too.
+# Errors about one request's content: another request may succeed. After all other client errors (no such table, access
+# denied, expired credentials, ...), the next request would fail too.
 _ABOUT_THE_REQUEST = frozenset(
     {
         "ValidationException",
