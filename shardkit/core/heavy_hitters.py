@@ -33,7 +33,6 @@ class Held:
         self._second = second
 
     def add(self, reported: float, estimated: float, requests: int, second: int) -> None:
-        """Add what was consumed in a second."""
         self.reported += reported
         self.estimated += estimated
         self.requests += requests
@@ -46,7 +45,6 @@ class Held:
 
     @property
     def units(self) -> float:
-        """Units since the key entered."""
         return self.reported + self.estimated
 
     @property

@@ -54,8 +54,6 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T_co]):
-    """The result."""
-
     value: T_co
 
 
@@ -63,8 +61,6 @@ Step = Send | Wait | Done[T_co]
 
 
 class Machine(Protocol[T_co]):
-    """What a driver can run."""
-
     def next(self, now: float) -> Step[T_co]:
         """Return the next step at the time ``now``."""
 
@@ -93,7 +89,6 @@ class Steps(Generic[T]):
             self._advance(None)
 
     def next(self, now: float) -> Step[T]:
-        """Return the next step at the time ``now``."""
         while self._result is None:
             if self._error is not None:
                 raise self._error
@@ -120,7 +115,6 @@ class Steps(Generic[T]):
         return self._result
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take the answer to an earlier ``Send``."""
         if send is not self._pending:
             assert self._pending is not None and not isinstance(self._pending, Send | Wait)
             try:

@@ -73,7 +73,6 @@ class Sharding:
 
     @cached_property
     def partition_key(self) -> str:
-        """The name of the attribute that carries the suffix."""
         return self.keys.partition_key
 
     @cached_property
@@ -140,7 +139,6 @@ class Sharding:
         return self.strategy.shard_of(_plain(logical), item)
 
     def shards(self, logical: WireValue) -> Sequence[int | None]:
-        """Return all shards of a logical key, in order."""
         return self.strategy.shards_for(_plain(logical))
 
     def physical(self, logical: WireValue, shard: int | None) -> WireValue:

@@ -207,7 +207,10 @@ def test_a_key_without_what_by_names(table: Table) -> None:
         (lambda orders: orders.query(KeyConditionExpresion=DAY), "did you mean KeyConditionExpression?"),
         (lambda orders: orders.query(key_condition_expression=DAY), "did you mean KeyConditionExpression?"),
         (lambda orders: orders.query(KeyConditionExpression=DAY, LIMIT=5), "did you mean Limit?"),
-        (lambda orders: orders.query(KeyConditionExpression=DAY, Limt=5, Slect="COUNT"), "did you mean Limit, Select?"),
+        (
+            lambda orders: orders.query(KeyConditionExpression=DAY, Limt=5, Slect="COUNT"),
+            "Limt (did you mean Limit?), Slect (did you mean Select?)",
+        ),
         (lambda orders: next(orders.query_items(KeyConditionExpression=DAY, Limts=5)), "did you mean Limit?"),
         (lambda orders: orders.query(KeyConditionExpression=DAY, Nonsense=5), "give one of AttributesToGet, "),
         (lambda orders: orders.scan(FilterExpresion="x"), "did you mean FilterExpression?"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from shardkit.core.checks import check_count
@@ -61,7 +61,6 @@ class Plan:
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
-        """Plan a Query."""
         wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
@@ -118,12 +117,10 @@ class Plan:
 
     @property
     def index(self) -> str | None:
-        """The name of the index; None: the table."""
         return self.params.get("IndexName")
 
     @property
     def descending(self) -> bool:
-        """Whether the sort key is read backwards."""
         return self.params.get("ScanIndexForward") is False
 
     @property
@@ -138,7 +135,6 @@ class Plan:
 
     @cached_property
     def start_place(self) -> Place | None:
-        """The place of the cursor in the order."""
         return None if self.start is None else self.place(self.start.key, self.shards.index(self.start.shard))
 
     def place(self, key: Mapping[str, Any], number: int) -> Place:
@@ -157,7 +153,7 @@ class Plan:
         return lambda key: sort_value(key[name])
 
     def request(
-        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[int, Response], Any]
+        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
     ) -> Send | None:
         """Return the request for a shard's next page; None if no more of its items can match."""
         shard = self.shards[number]
@@ -172,7 +168,7 @@ class Plan:
             params["ExclusiveStartKey"] = self._stored(after, shard)
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
-        return Send("Query", params, paced=True, read=partial(read, number))
+        return Send("Query", params, paced=True, read=read)
 
     def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
         """Return the parameters with the key condition of one shard."""
@@ -244,11 +240,9 @@ class Plan:
         return {name: key[name] for name in self.key_names if name in key}
 
     def token(self, shard: int | None, key: WireItem) -> dict[str, str]:
-        """Return the cursor at a key of a shard."""
         return Cursor(shard, self.rest(key)).token(self.purpose)
 
     def behind(self, entry: Entry) -> dict[str, str]:
-        """Return the cursor at an item."""
         _, number, item = entry
         return self.token(self.shards[number], self._written(item, self.key_names))
 
@@ -264,7 +258,6 @@ class Plan:
         return {**item, **self.sharding.form.shown({name: logical})}
 
     def shard_shown(self, entry: Entry) -> int | None:
-        """Return the shard that holds an item."""
         _, number, item = entry
         if self.fanned:
             return self.shards[number]

@@ -59,7 +59,6 @@ class StreamOfShards(Gather):
         self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
 
     def next(self, now: float) -> Step[list[Entry]]:
-        """Return entries, request a page, or wait."""
         if self._gave_up:
             if step := self._wait(now):
                 return step
@@ -84,7 +83,6 @@ class StreamOfShards(Gather):
         return Done(ready)
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        """Take a shard's page or error."""
         self._reserved.pop(send, None)
         if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
             self._wire_bytes += answer.wire_bytes
@@ -240,7 +238,6 @@ class Rows:
         return (item, self.plan.shard_shown(entry)) if self._return_shards else item
 
     def end(self) -> None:
-        """End the iteration; another thread may be in ``take``."""
         self._ended = True
         self._entries = deque()
 
