@@ -49,7 +49,6 @@ class Held:
 
     @property
     def peak(self) -> float:
-        """The most units in any second."""
         return max(self._peak, self._in_second)
 
 

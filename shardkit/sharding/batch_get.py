@@ -135,7 +135,6 @@ class BatchGet:
         ]
 
     def raise_unprocessed(self) -> None:
-        """Raise if keys were left unprocessed."""
         if self.unprocessed:
             shards = [shard for _, shard in self.unprocessed]
             raise ShardQueryError(

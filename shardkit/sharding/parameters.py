@@ -37,7 +37,6 @@ def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) 
 
 
 def check_keywords(operation: str, params: Mapping[str, Any]) -> None:
-    """Refuse parameters that an operation does not have, and suggest the closest names."""
     known = KEYWORDS[operation]
     unknown = sorted(params.keys() - known)
     if not unknown:

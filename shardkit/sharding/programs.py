@@ -114,7 +114,6 @@ class Programs:
         return response if return_shards else _without("Shards", response)
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
-        """Plan a Scan of all segments."""
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out)

@@ -173,7 +173,6 @@ class StreamOfShards(Gather):
 
     @property
     def _bytes_an_item(self) -> float:
-        """The mean response bytes per evaluated item."""
         if not self._evaluated:
             return self._sizes.mean or _UNKNOWN_ITEM_BYTES
         return max(1.0, self._wire_bytes / self._evaluated)
@@ -223,7 +222,6 @@ class Rows:
         self._complete = not entries
 
     def take(self) -> Any:
-        """Return the next item; raise StopIteration at the end."""
         entries = self._entries
         if self._ended or not entries:
             raise StopIteration
