@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of
-from shardkit.dynamodb.sizes import SizedItem, sized
+from shardkit.dynamodb.sizes import item_size, sized
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError
 
@@ -211,7 +211,7 @@ class CapacityEstimator:
             item: the new item.
             before: the item that it replaces.
         """
-        return self._write(_sized(before), sized(item))
+        return self._write(before, item)
 
     def update_item(self, before: Item | None, after: Item) -> TableUnits:
         """Return the write units of an UpdateItem.
@@ -220,7 +220,7 @@ class CapacityEstimator:
             before: the item as it is; None if the update creates it.
             after: the whole item as it will be.
         """
-        return self._write(_sized(before), sized(after))
+        return self._write(before, after)
 
     def delete_item(self, before: Item | None) -> TableUnits:
         """Return the write units of a DeleteItem.
@@ -228,7 +228,7 @@ class CapacityEstimator:
         Args:
             before: the item that it deletes.
         """
-        return self._write(_sized(before), None)
+        return self._write(before, None)
 
     def failed_condition(self, before: Item | None, after: Item | None = None) -> TableUnits:
         """Return the write units of a put, update or delete whose condition fails; no response reports them.
@@ -245,7 +245,7 @@ class CapacityEstimator:
         Args:
             changes: the change of each item.
         """
-        return self._writes(changes)
+        return sum((self._write(*change) for change in changes), TableUnits())
 
     def transact_write_items(self, changes: Iterable[ItemChange]) -> TableUnits:
         """Return this table's write units of a TransactWriteItems: double on the table, not on its indexes.
@@ -253,18 +253,15 @@ class CapacityEstimator:
         Args:
             changes: the change of each item; for a condition check, the same item before and after.
         """
-        return self._writes(changes, transactional=True)
+        return sum((self._write(*change, transactional=True) for change in changes), TableUnits())
 
-    def _writes(self, changes: Iterable[ItemChange], *, transactional: bool = False) -> TableUnits:
-        units = (self._write(_sized(before), _sized(after), transactional=transactional) for before, after in changes)
-        return sum(units, TableUnits())
-
-    def _write(self, before: SizedItem | None, after: SizedItem | None, *, transactional: bool = False) -> TableUnits:
-        size = max(image.size if image is not None else 0 for image in (before, after))
+    def _write(self, before: Item | None, after: Item | None, *, transactional: bool = False) -> TableUnits:
+        old, new = (None if item is None else sized(item) for item in (before, after))
+        size = max(image.size if image is not None else 0 for image in (old, new))
         local: dict[str, float] = {}
         glob: dict[str, float] = {}
         for index in self._indexes.values():
-            units = index.write_units(before, after)
+            units = index.write_units(old, new)
             if units:
                 (local if index.local else glob)[index.name] = units
         return TableUnits(write_units(size, transactional=transactional), local, glob)
@@ -284,9 +281,5 @@ class CapacityEstimator:
         return index
 
 
-def _sized(item: Item | None) -> SizedItem | None:
-    return None if item is None else sized(item)
-
-
 def _size(item: Item | None) -> int:
-    return 0 if item is None else sized(item).size
+    return 0 if item is None else item_size(item)

@@ -168,34 +168,24 @@ def from_position(
             "types; compare a sort key with values of its own type"
         )
     low, high, low_open, high_open = _bounds(condition)
-    if condition.op == "=" or (condition.op == "BETWEEN" and _less(high, low)):
+    if condition.op == "=" or (condition.op == "BETWEEN" and values[1] < values[0]):  # type: ignore[operator]
         return condition  # one key cannot be narrowed; the service refuses an inverted range
+    before = _TESTS[">" if descending else "<"]
     near, far = (high, low) if descending else (low, high)
     near_open, far_open = (high_open, low_open) if descending else (low_open, high_open)
-    if near is not None and _before(position_wire, near, descending=descending):
+    if near is not None and before(position, (sort_value(near),)):
         return condition  # the position is before the range
-    if far is not None and (
-        _before(far, position_wire, descending=descending) or (sort_value(far) == position and (exclusive or far_open))
-    ):
-        return None
     if far is None:
         at_open_edge = near_open and near is not None and sort_value(near) == position
         return SortCondition(_one_sided(descending=descending, exclusive=exclusive or at_open_edge), (position_wire,))
+    end = sort_value(far)
+    if before(end, (position,)) or (end == position and (exclusive or far_open)):
+        return None
     return SortCondition("BETWEEN", (far, position_wire) if descending else (position_wire, far))
 
 
 def _one_sided(*, descending: bool, exclusive: bool) -> str:
     return ("<" if descending else ">") + ("" if exclusive else "=")
-
-
-def _before(one: WireValue, other: WireValue, *, descending: bool) -> bool:
-    return _less(other, one) if descending else _less(one, other)
-
-
-def _less(one: WireValue | None, other: WireValue | None) -> bool:
-    assert one is not None
-    assert other is not None
-    return _TESTS["<"](sort_value(one), (sort_value(other),))
 
 
 def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | None, bool, bool]:

@@ -56,6 +56,8 @@ class Plan:
     purpose: str
     counting: bool
     limit: int | None
+    key_names: tuple[str, ...]
+    """The key attributes that determine an item's position within its shard."""
     hidden: frozenset[str]
     start: Cursor | None = None
 
@@ -84,36 +86,18 @@ class Plan:
         if limit is not None:
             check_count("Limit", limit, "items per page", most=sys.maxsize)
         given = wire.pop("ExclusiveStartKey", None)
-        plan = cls(
-            sharding=sharding,
-            params=wire,
-            condition=condition,
-            schema=schema,
-            shards=shards,
-            fanned=fanned,
-            sort=sort,
-            purpose=made_for(
-                sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard])
-            ),
-            counting=False,
-            limit=limit,
-            hidden=frozenset(),
-        )
+        purpose = made_for(sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard]))
+        names = dict.fromkeys(schema.names + sharding.keys.names)
+        key_names = tuple(name for name in names if not (fanned and name == key))
         counting = wire.get("Select") == "COUNT" and not {"ProjectionExpression", "AttributesToGet"} & wire.keys()
         if counting:
             # A count has no positions to make a cursor from: request the keys (at the same cost) and count them here.
-            names = plan.key_names or (key,)  # a projection must not be empty
-            plan = replace(plan, params=keys_only(wire, names), counting=True, hidden=frozenset(names))
+            hidden = frozenset(key_names or (key,))  # a projection must not be empty
+            wire = keys_only(wire, key_names or (key,))
         else:
-            projected, hidden = project(wire, plan.key_names)
-            plan = replace(plan, params=projected, hidden=hidden)
+            wire, hidden = project(wire, key_names)
+        plan = cls(sharding, wire, condition, schema, shards, fanned, sort, purpose, counting, limit, key_names, hidden)
         return plan if given is None else replace(plan, start=read_start(plan, given))
-
-    @cached_property
-    def key_names(self) -> tuple[str, ...]:
-        """The key attributes that determine an item's position within its shard."""
-        names = dict.fromkeys(self.schema.names + self.sharding.keys.names)
-        return tuple(name for name in names if not (self.fanned and name == self.sharding.partition_key))
 
     @property
     def index(self) -> str | None:
