@@ -86,7 +86,7 @@ class Steps(Generic[T]):
         self._result: Done[T] | None = None
         self._error: Exception | None = None
         if begun is None:
-            self._advance(None)
+            self._resume(self._program.send, None)
 
     def next(self, now: float) -> Step[T]:
         while self._result is None:
@@ -101,17 +101,17 @@ class Steps(Generic[T]):
             if isinstance(pending, Wait):
                 if pending.until is not None and now < pending.until:
                     return pending
-                self._advance(now)
+                self._resume(self._program.send, now)
                 continue
             assert pending is not None
             try:
                 step = pending.next(now)
             except Exception as error:  # noqa: BLE001 - the program handles it, as with its own calls
-                self._throw(error)
+                self._resume(self._program.throw, error)
                 continue
             if not isinstance(step, Done):
                 return step
-            self._advance(step.value)
+            self._resume(self._program.send, step.value)
         return self._result
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
@@ -120,17 +120,11 @@ class Steps(Generic[T]):
             try:
                 self._pending.receive(send, answer, now)
             except Exception as error:  # noqa: BLE001 - as with ``next``
-                self._throw(error)
+                self._resume(self._program.throw, error)
         elif isinstance(answer, Exception):
-            self._throw(answer)
+            self._resume(self._program.throw, answer)
         else:
-            self._advance(answer)
-
-    def _advance(self, value: Any) -> None:
-        self._resume(self._program.send, value)
-
-    def _throw(self, error: Exception) -> None:
-        self._resume(self._program.throw, error)
+            self._resume(self._program.send, answer)
 
     def _resume(self, how: Callable[[Any], Send | Wait | Machine[Any]], value: Any) -> None:
         self._sent = False

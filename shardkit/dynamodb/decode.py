@@ -24,14 +24,11 @@ def from_wire(value: WireValue) -> Any:
 
 
 def from_wire_item(item: Mapping[str, WireValue]) -> dict[str, Any]:
-    """Return the Python values of an item or a key.
+    """Return the Python values of an item or a key; binary may be base64 text or bytes.
 
     Example:
         >>> from_wire_item({"Date": {"S": "2014-07-09"}, "Gift": {"BOOL": True}})
         {'Date': '2014-07-09', 'Gift': True}
-
-    Args:
-        item: attribute names to wire values; binary as base64 text or bytes.
 
     Raises:
         InvalidValueError: a value is not a wire value, or has an unknown type (also a TypeError, which boto3 raises).

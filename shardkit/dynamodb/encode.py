@@ -19,14 +19,11 @@ _UNWRITABLE = (ArithmeticError, RecursionError, TypeError, ValueError)
 
 
 def to_wire_item(item: Mapping[str, Any]) -> WireItem:
-    """Return an item or a key in wire form.
+    """Return an item or a key in wire form, from Python values of the types that a boto3 resource takes.
 
     Example:
         >>> to_wire_item({"Date": "2014-07-09", "Total": 12})
         {'Date': {'S': '2014-07-09'}, 'Total': {'N': '12'}}
-
-    Args:
-        item: attribute names to Python values, of the types that a boto3 resource takes.
 
     Raises:
         InvalidKeyError: it is not a mapping, or a name in it is not a str.

@@ -50,14 +50,7 @@ _KINDS = {"LocalSecondaryIndexes": True, "GlobalSecondaryIndexes": False}
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index.
-
-    Args:
-        name: its name.
-        keys: its own key schema.
-        local: whether it is a local secondary index, which shares the table's partitions.
-        projected: the attributes that it contains, including keys; None: all.
-    """
+    """A secondary index: ``projected`` are the attributes that it contains, including keys (None: all)."""
 
     name: str
     keys: KeySchema
@@ -126,13 +119,7 @@ class UnitsPerSecond(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """The throughput of a table or an index.
-
-    Args:
-        provisioned: its provisioned throughput; not described for on-demand tables.
-        warm: the throughput that it can serve at once.
-        maximum: the limit that was set for an on-demand table.
-    """
+    """The throughput of a table or an index: provisioned, available at once, and the limit set for an on-demand one."""
 
     provisioned: UnitsPerSecond
     warm: UnitsPerSecond
@@ -140,12 +127,7 @@ class Throughput(NamedTuple):
 
 
 def throughput_of(described: Mapping[str, Any]) -> Throughput:
-    """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it.
-
-    Source:
-        DynamoDB API reference, ``ProvisionedThroughputDescription``, ``TableWarmThroughputDescription``,
-        ``OnDemandThroughput``.
-    """
+    """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it (API reference)."""
     return Throughput(
         _read(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits"),
         _read(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond"),

@@ -178,9 +178,7 @@ class Throttle:
         resource: the table's or the index's ARN, or the last part of it: ``table/orders/index/by-city``.
         on_demand: whether the table is on-demand, whose throttles have another code.
 
-    Source:
-        DynamoDB API reference, ``ProvisionedThroughputExceededException``, ``ThrottlingException``,
-        ``ThrottlingReason``.
+    Source: DynamoDB API reference, ``ProvisionedThroughputExceededException``, ``ThrottlingException``.
     """
 
     kind: Kind
