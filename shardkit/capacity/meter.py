@@ -24,7 +24,7 @@ from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
 from shardkit.capacity.recorder import Backlog, Charged, Recorder
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
-from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons_in
+from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
 
@@ -252,7 +252,7 @@ class MeterObserver(ClientObserver):
         if note.failed:
             self._retried(note)
         code = response["Error"].get("Code", "unknown")
-        reasons = throttle_reasons_in(response) if is_throttle_code(code) else frozenset()
+        reasons = throttle_reasons(response) if is_throttle_code(code) else frozenset()
         note.failed = tuple(sorted(reasons)) or (code,)
         if is_throttle_code(code):
             self._throttled(call, note, note.failed, by_key=scope_of_reasons(reasons) == "key")

@@ -16,7 +16,8 @@ from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
 from shardkit.capacity import CapacityEstimator, TableUnits
-from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 
 _MOST_KEYS = 100_000
@@ -120,7 +121,8 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
             if isinstance(record, BadRecord):
                 raise record.error  # noqa: TRY301 - reported in one place
             write = writes.put(record, place)
-            wire, size = sized_to_wire_item(record)
+            wire = to_wire_item(record)
+            size = item_size(wire)
             for name in index_keys & wire.keys():
                 sharding.checked(name, wire[name], "item")
         except Exception as error:  # noqa: BLE001 - whatever the error, the item could not be written

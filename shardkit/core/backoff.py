@@ -51,5 +51,4 @@ class Backoff:
         self.until = max(self.until, now + min(asked, _MOST_ADDED_SECONDS))
 
     def eased(self) -> None:
-        """Record a success, which shortens the next wait."""
         self._tries = max(0.0, self._tries - self._ease)

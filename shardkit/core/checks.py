@@ -42,7 +42,6 @@ def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int =
 
 
 def check_side_by_side(name: str, given: Any, *, processes: int = 1) -> int:
-    """Return an argument that must be a valid number of concurrent requests."""
     most, why = MOST_SIDE_BY_SIDE * processes, "each needs a thread and a connection"
     return check_count(name, given, "concurrent requests", most=most, why=why)
 

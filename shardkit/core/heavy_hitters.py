@@ -33,7 +33,6 @@ class Held:
         self._second = second
 
     def add(self, reported: float, estimated: float, requests: int, second: int) -> None:
-        """Add what was consumed in a second."""
         self.reported += reported
         self.estimated += estimated
         self.requests += requests
@@ -46,12 +45,10 @@ class Held:
 
     @property
     def units(self) -> float:
-        """Units since the key entered."""
         return self.reported + self.estimated
 
     @property
     def peak(self) -> float:
-        """The most units in any second."""
         return max(self._peak, self._in_second)
 
 
@@ -65,17 +62,11 @@ class HeavyHitters(Generic[K]):
         >>> sketch.held["a"].units, sketch.others.units, sketch.error <= 5 / 2
         (3.0, 1.0, True)
 
-    With at most ``capacity`` keys, all numbers are exact. After that, a new key replaces the key with the fewest units
-    (those it may have consumed earlier included), whose units move to ``others``. The units in ``held`` and ``others``
-    always sum to what was added. A key has consumed at least ``held[key].units``, and at most ``before`` more.
-    ``before`` is never more than ``error``, and ``error`` never more than all units divided by ``capacity``. A key that
-    consumed more than that is always held.
-
-    Args:
-        capacity: How many keys to hold, at least 1.
-
-    Raises:
-        ConfigurationError: ``capacity`` is less than 1.
+    With at most ``capacity`` keys (at least 1), all numbers are exact. After that, a new key replaces the key with the
+    fewest units (including those it may have consumed earlier), whose units move to ``others``. The units in ``held``
+    and ``others`` always sum to what was added. A key has consumed at least ``held[key].units``, and at most ``before``
+    more. ``before`` is never more than ``error``, and ``error`` never more than all units divided by ``capacity``. A
+    key that consumed more than that is always held.
 
     Attributes:
         held: The counters of each key that is held.
@@ -98,14 +89,9 @@ class HeavyHitters(Generic[K]):
         self._numbers = count()
 
     def add(self, key: K, reported: float, estimated: float = 0.0, requests: int = 1, second: int = 0) -> None:
-        """Add what a key consumed.
+        """Add what a key consumed: units that the service reported or that are estimated, and its reads or writes.
 
-        Args:
-            key: The key.
-            reported: Units that the service reported, >= 0.
-            estimated: Units that no response reported, >= 0.
-            requests: Reads or writes of the key.
-            second: The time in whole seconds, for the peak.
+        ``second`` is the time in whole seconds, for the peak.
         """
         held = self.held.get(key)
         if held is None:

@@ -36,7 +36,6 @@ class Interleave(Generic[T]):
         return self._held
 
     def add(self, key: Hashable, item: T) -> None:
-        """Put an item at the end of its partition key's queue."""
         queue = self._queue(key, item)
         if queue is not None:
             queue.append(item)

@@ -11,13 +11,10 @@ from typing import Any
 def lazy_names(
     package: str, names: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return a package's ``__getattr__`` and ``__dir__``.
+    """Return a package's ``__getattr__`` and ``__dir__``, for the public ``names`` of each of its modules.
 
-    Type checkers do not see these names, so the package also imports them under ``TYPE_CHECKING``.
-
-    Args:
-        package: The package's ``__name__``.
-        names: The public names of each module. The modules are attributes of the package too.
+    The modules become attributes of the package too. Type checkers do not see these names, so the package also imports
+    them under ``TYPE_CHECKING``.
     """
     homes = {name: module for module, given in names.items() for name in given}
     modules = {module.removeprefix(f"{package}.").partition(".")[0] for module in names}

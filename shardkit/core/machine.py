@@ -54,8 +54,6 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T_co]):
-    """The result."""
-
     value: T_co
 
 
@@ -63,8 +61,6 @@ Step = Send | Wait | Done[T_co]
 
 
 class Machine(Protocol[T_co]):
-    """What a driver can run."""
-
     def next(self, now: float) -> Step[T_co]:
         """Return the next step at the time ``now``."""
 
@@ -90,10 +86,9 @@ class Steps(Generic[T]):
         self._result: Done[T] | None = None
         self._error: Exception | None = None
         if begun is None:
-            self._advance(None)
+            self._resume(self._program.send, None)
 
     def next(self, now: float) -> Step[T]:
-        """Return the next step at the time ``now``."""
         while self._result is None:
             if self._error is not None:
                 raise self._error
@@ -106,37 +101,30 @@ class Steps(Generic[T]):
             if isinstance(pending, Wait):
                 if pending.until is not None and now < pending.until:
                     return pending
-                self._advance(now)
+                self._resume(self._program.send, now)
                 continue
             assert pending is not None
             try:
                 step = pending.next(now)
             except Exception as error:  # noqa: BLE001 - the program handles it, as with its own calls
-                self._throw(error)
+                self._resume(self._program.throw, error)
                 continue
             if not isinstance(step, Done):
                 return step
-            self._advance(step.value)
+            self._resume(self._program.send, step.value)
         return self._result
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take the answer to an earlier ``Send``."""
         if send is not self._pending:
             assert self._pending is not None and not isinstance(self._pending, Send | Wait)
             try:
                 self._pending.receive(send, answer, now)
             except Exception as error:  # noqa: BLE001 - as with ``next``
-                self._throw(error)
+                self._resume(self._program.throw, error)
         elif isinstance(answer, Exception):
-            self._throw(answer)
+            self._resume(self._program.throw, answer)
         else:
-            self._advance(answer)
-
-    def _advance(self, value: Any) -> None:
-        self._resume(self._program.send, value)
-
-    def _throw(self, error: Exception) -> None:
-        self._resume(self._program.throw, error)
+            self._resume(self._program.send, answer)
 
     def _resume(self, how: Callable[[Any], Send | Wait | Machine[Any]], value: Any) -> None:
         self._sent = False

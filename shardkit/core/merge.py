@@ -76,7 +76,6 @@ class Merge:
 
     @property
     def held(self) -> list[Entry]:
-        """The buffered items, in order."""
         return self._ordered([entry for run in self._in_order(self._runs) for entry in run])
 
     def not_after(self, place: Place, other: Place) -> bool:

@@ -40,7 +40,6 @@ class TokenBucket:
 
     @property
     def rate(self) -> float:
-        """Units a second."""
         return self._rate
 
     def change(self, rate: float, *, burst: float, now: float) -> None:
@@ -92,7 +91,6 @@ class TokenBucket:
         return self.copy(now)
 
     def copy(self, now: float) -> TokenBucket:
-        """Return a copy."""
         self._flow(now)
         return TokenBucket(self._rate, burst=self._burst, balance=self._balance, debt=self._debt, now=now)
 

@@ -14,49 +14,43 @@ from shardkit.errors import InvalidValueError, brief
 
 
 def encode(params: Mapping[str, Any]) -> bytes:
-    """Write a request's parameters as the JSON that goes over HTTP; stray bytes become base64 text.
+    """Return a request's parameters as JSON; bytes become base64 text.
 
     Raises:
-        InvalidValueError: a text holds an unpaired surrogate, or something is in it that JSON has no form for.
+        InvalidValueError: a text has an unpaired surrogate, or a value has no JSON form.
     """
     try:
         return orjson.dumps(params, default=_json_form)
     except TypeError:
-        pass  # orjson does not say where; and it refuses names of a subclass of str, which are mended
+        pass  # orjson does not say where, and it refuses names of a subclass of str, which _plain accepts
     try:
-        return orjson.dumps(_mended(params, ""), default=_json_form)
+        return orjson.dumps(_plain(params, ""), default=_json_form)
+    except InvalidValueError:
+        raise
     except RecursionError as error:
-        raise InvalidValueError(
-            "a request holds a value nested in hundreds of others; DynamoDB takes 32 levels"
-        ) from error
+        raise InvalidValueError("request: a value is nested too deep; DynamoDB accepts 32 levels") from error
     except TypeError as error:
-        if isinstance(error, InvalidValueError):
-            raise
         raise InvalidValueError(
-            f"a request cannot be written as JSON ({error}): {brief(params)}; give names as str, and values of "
+            f"request: cannot be written as JSON ({error}): {brief(params)}; give names as str, and values of "
             "DynamoDB's types"
         ) from error
 
 
 def binary(content: Any) -> bytes:
-    """Give the bytes of a wire value's binary content: base64 text as in JSON, or bytes as botocore parses them."""
+    """Return the bytes of a binary wire value: base64 text as in JSON, or bytes as botocore parses them."""
     if isinstance(content, str):
         try:
             return base64.b64decode(content, validate=True)
         except ValueError as error:
-            raise InvalidValueError(
-                f"binary in wire form is base64 text or bytes, got {content!r:.100}; give the bytes as they are"
-            ) from error
+            raise InvalidValueError(f"binary: must be base64 text or bytes, got {content!r:.100}") from error
     content = getattr(content, "value", content)  # boto3's Binary
     if isinstance(content, bytes | bytearray | memoryview):
         return bytes(content)
-    raise InvalidValueError(
-        f"binary in wire form is base64 text or bytes, got {type(content).__name__}; give the bytes as they are"
-    )
+    raise InvalidValueError(f"binary: must be base64 text or bytes, got {type(content).__name__}")
 
 
 def binary_text(raw: bytes | bytearray) -> str:
-    """Give the content of a binary wire value: ``b"x"`` is ``{"B": "eA=="}``."""
+    """Return the content of a binary wire value: ``"eA=="`` for ``b"x"``."""
     return b2a_base64(raw, newline=False).decode("ascii")
 
 
@@ -66,22 +60,20 @@ def _json_form(value: Any) -> Any:
     return list(value) if isinstance(value, AbstractSet) else binary_text(binary(value))
 
 
-def _mended(value: Any, place: str) -> Any:
+def _plain(value: Any, place: str) -> Any:
     if isinstance(value, str):
         try:
             return value.encode().decode()
         except UnicodeEncodeError as error:
             raise InvalidValueError(
-                f"{place} is {value!r:.100}, with an unpaired surrogate, which UTF-8 cannot write; mend "
-                "the text where it was decoded"
+                f"{place}: {value!r:.100} has an unpaired surrogate, which UTF-8 cannot encode; fix the text where it "
+                "was decoded"
             ) from error
     if isinstance(value, Mapping):
         return {
-            _mended(name, f"a name in {place or 'a request'}"): _mended(
-                member, f"{place}.{name}" if place else f"{name}"
-            )
+            _plain(name, f"a name in {place or 'the request'}"): _plain(member, f"{place}.{name}".removeprefix("."))
             for name, member in value.items()
         }
     if isinstance(value, list | tuple | AbstractSet):
-        return [_mended(member, f"{place}[{at}]") for at, member in enumerate(value)]
+        return [_plain(member, f"{place}[{at}]") for at, member in enumerate(value)]
     return value

@@ -8,87 +8,58 @@ from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 from shardkit.dynamodb.body import binary, binary_text
-from shardkit.dynamodb.values import (
-    CONTAINER_BYTES,
-    Binary,
-    WireItem,
-    WireValue,
-    number_size,
-    refuse_infinite,
-    to_number,
-    utf8_size,
-)
+from shardkit.dynamodb.values import Binary, WireItem, WireValue, to_number
 from shardkit.errors import InvalidKeyError, InvalidValueError, brief
 
-# Where attribute values stand in requests (botocore's model: every place of shape AttributeValue).
-_REQUEST_MAPS = ("Item", "Key", "ExclusiveStartKey", "ExpressionAttributeValues")
+# The parts of a request that hold attribute values (botocore's model: every member of shape AttributeValue).
 _ITEMS = ("Item", "Key")
-_UNWRITABLE = (ArithmeticError, AttributeError, RecursionError, TypeError, ValueError)
+_REQUEST_MAPS = (*_ITEMS, "ExclusiveStartKey", "ExpressionAttributeValues")
 _REQUEST_LEGACY = ("KeyConditions", "QueryFilter", "ScanFilter", "Expected", "AttributeUpdates")
+_UNWRITABLE = (ArithmeticError, RecursionError, TypeError, ValueError)
 
 
 def to_wire_item(item: Mapping[str, Any]) -> WireItem:
-    """Give the wire form of an item or a key.
+    """Return an item or a key in wire form, from Python values of the types that a boto3 resource takes.
 
-    Arguments and exceptions are those of :func:`sized_to_wire_item`.
+    Example:
+        >>> to_wire_item({"Date": "2014-07-09", "Total": 12})
+        {'Date': {'S': '2014-07-09'}, 'Total': {'N': '12'}}
 
-    Cost:
-        One pass; without the size, two thirds of what that takes: every item of a bulk load goes through here.
+    Raises:
+        InvalidKeyError: it is not a mapping, or a name in it is not a str.
+        InvalidValueError: DynamoDB cannot hold a value: all that boto3 refuses, and -Infinity.
     """
-    _check_mapping(item)
+    if type(item) is not dict and not isinstance(item, Mapping):
+        raise InvalidKeyError(
+            f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {brief(item)}"
+        )
     wire: WireItem = {}
     try:
         for name, value in item.items():
             kind = type(value)
-            # The commonest types without a call.
+            # The most common types without a call: every item of a bulk load goes through here.
             if kind is str:
                 wire[name] = {"S": value}
             elif kind is int or kind is Decimal:
                 number = to_number(value)
-                if not number.is_finite():
-                    refuse_infinite(number)
-                wire[name] = {"N": str(number)}
+                wire[name] = {"N": str(number)} if number.is_finite() else _write_number(number)
             elif kind is bool:
                 wire[name] = {"BOOL": value}
             else:
-                wire[name] = (_WRITERS.get(kind) or _writer(value))(value)[0]
-        "".join(wire)  # refuses a name that is no str
+                wire[name] = (_WRITERS.get(kind) or _writer(value))(value)
+        "".join(wire)  # refuses a name that is not a str
     except _UNWRITABLE:
-        _refuse_unwritable_members(item)
+        for name, value in item.items():
+            _refuse_unwritable(name, value)
         raise
     return wire
 
 
-def sized_to_wire_item(item: Mapping[str, Any]) -> tuple[WireItem, int]:
-    """Give the wire form of an item or a key, and its size in bytes.
-
-    Example:
-        >>> sized_to_wire_item({"Date": "2014-07-09", "Total": 12})
-        ({'Date': {'S': '2014-07-09'}, 'Total': {'N': '12'}}, 21)
-
-    Args:
-        item: attribute names to Python values, of the types that a boto3 resource takes.
-
-    Raises:
-        InvalidKeyError: it is no mapping, or a name in it is no str.
-        InvalidValueError: DynamoDB cannot hold a value: all that boto3 refuses, and -Infinity.
-
-    Cost:
-        One pass, 3 µs for ten attributes.
-    """
-    _check_mapping(item)
-    try:
-        return _written_map(item)
-    except _UNWRITABLE:
-        _refuse_unwritable_members(item)
-        raise
-
-
 def to_wire_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a request's parameters with every attribute value in wire form; what the caller gave is not changed."""
+    """Return a copy of a request's parameters with every attribute value in wire form."""
     wire = dict(params)
     for name in _REQUEST_MAPS:
-        # What is no mapping is for botocore's validation to refuse; items and keys are read here first.
+        # botocore's validation refuses what is not a mapping, except for items and keys, which are read first.
         if name in wire and (name in _ITEMS or isinstance(wire[name], Mapping)):
             wire[name] = to_wire_item(wire[name])
     for name in _REQUEST_LEGACY:
@@ -110,97 +81,71 @@ def _legacy(attribute: str, condition: Any) -> Any:
     return wire
 
 
-def _written_map(members: Mapping[str, Any]) -> tuple[WireItem, int]:
-    wire: WireItem = {}
-    size = 0
-    for name, value in members.items():
-        kind = type(value)
-        size += len(name) if name.isascii() else utf8_size(name)
-        if kind is str:
-            wire[name] = {"S": value}
-            size += len(value) if value.isascii() else utf8_size(value)
-        elif kind is int or kind is Decimal:
-            text = str(to_number(value))
-            wire[name] = {"N": text}
-            size += number_size(text)
-        elif kind is bool:
-            wire[name] = {"BOOL": value}
-            size += 1
-        else:
-            wire[name], more = (_WRITERS.get(kind) or _writer(value))(value)
-            size += more
-    return wire, size
+def _write(value: Any) -> WireValue:
+    return (_WRITERS.get(type(value)) or _writer(value))(value)
 
 
-def _written_document(members: Mapping[str, Any]) -> tuple[WireValue, int]:
-    wire, size = _written_map(members)
-    return {"M": wire}, size + CONTAINER_BYTES + len(wire)
+def _write_map(members: Mapping[str, Any]) -> WireValue:
+    wire = {name: _write(value) for name, value in members.items()}
+    try:
+        "".join(wire)
+    except TypeError as error:
+        raise InvalidKeyError("a name in it is not a str") from error
+    return {"M": wire}
 
 
-def _written_list(members: list[Any]) -> tuple[WireValue, int]:
-    wire = []
-    size = CONTAINER_BYTES + len(members)
-    for value in members:
-        member, more = (_WRITERS.get(type(value)) or _writer(value))(value)
-        wire.append(member)
-        size += more
-    return {"L": wire}, size
+def _write_text(value: str) -> WireValue:
+    return {"S": str.__str__(value)}  # the text of an Enum that is a str, as a plain str
 
 
-def _written_text(value: str) -> tuple[WireValue, int]:
-    # Of an Enum that is a str it is the text that is wanted, and exactly a str.
-    text = str.__str__(value)
-    return {"S": text}, utf8_size(text)
+def _write_number(value: Any) -> WireValue:
+    number = to_number(value)
+    if not number.is_finite():
+        raise ValueError(f"Infinity and NaN not supported, got {str(number)!r:.100}")
+    return {"N": str(number)}
 
 
-def _written_number(value: Any) -> tuple[WireValue, int]:
-    text = str(to_number(value))
-    return {"N": text}, number_size(text)
+def _write_binary(value: Any) -> WireValue:
+    return {"B": binary_text(binary(value))}
 
 
-def _written_binary(value: Any) -> tuple[WireValue, int]:
-    raw = binary(value)
-    return {"B": binary_text(raw)}, len(raw)
-
-
-def _written_set(members: AbstractSet[Any]) -> tuple[WireValue, int]:
-    # boto3's order: an empty set is one of numbers.
+def _write_set(members: AbstractSet[Any]) -> WireValue:
     for letter, kinds, write in _SETS:
         if all(isinstance(member, kinds) for member in members):
-            pairs = [write(member) for member in members]
-            return {f"{letter}S": [wire[letter] for wire, _ in pairs]}, sum(size for _, size in pairs)
+            return {f"{letter}S": [write(member)[letter] for member in members]}
     for member in members:
         _writer(member)
-    raise TypeError("a set is of strings, of numbers or of binary values, not mixed and of nothing else")
+    raise TypeError("the members of a set must all be strings, all numbers or all binary values")
 
 
 def _refuse_float(_: float) -> NoReturn:
     raise TypeError("Float types are not supported. Use Decimal types instead.")
 
 
-_Writer: TypeAlias = Callable[[Any], tuple[WireValue, int]]
+_Writer: TypeAlias = Callable[[Any], WireValue]
 
 _BINARY = (Binary, bytearray, bytes)
+# In boto3's order: an empty set is one of numbers.
 _SETS: tuple[tuple[str, tuple[type, ...], _Writer], ...] = (
-    ("N", (int, Decimal), _written_number),
-    ("S", (str,), _written_text),
-    ("B", _BINARY, _written_binary),
+    ("N", (int, Decimal), _write_number),
+    ("S", (str,), _write_text),
+    ("B", _BINARY, _write_binary),
 )
 # In boto3's order: a value is of the first type that it is an instance of.
 _WRITERS: Mapping[type, _Writer] = {
-    type(None): lambda _: ({"NULL": True}, 1),
-    bool: lambda value: ({"BOOL": value}, 1),
-    int: _written_number,
-    Decimal: _written_number,
+    type(None): lambda _: {"NULL": True},
+    bool: lambda value: {"BOOL": value},
+    int: _write_number,
+    Decimal: _write_number,
     float: _refuse_float,
-    str: _written_text,
-    **dict.fromkeys(_BINARY, _written_binary),
-    set: _written_set,
-    AbstractSet: _written_set,
-    dict: _written_document,
-    Mapping: _written_document,
-    list: _written_list,
-    tuple: _written_list,
+    str: _write_text,
+    **dict.fromkeys(_BINARY, _write_binary),
+    set: _write_set,
+    AbstractSet: _write_set,
+    dict: _write_map,
+    Mapping: _write_map,
+    list: lambda members: {"L": [_write(member) for member in members]},
+    tuple: lambda members: {"L": [_write(member) for member in members]},
 }
 
 
@@ -211,32 +156,20 @@ def _writer(value: Any) -> _Writer:
     raise TypeError(f'Unsupported type "{type(value)}" for value "{brief(value)}"')
 
 
-def _check_mapping(item: Any) -> None:
-    if type(item) is not dict and not isinstance(item, Mapping):
-        raise InvalidKeyError(
-            f"an item or a key is a mapping of attribute names to values, got {type(item).__name__}: {brief(item)}"
-        )
-
-
-def _refuse_unwritable_members(item: Mapping[str, Any]) -> None:
-    for name, value in item.items():
-        _refuse_unwritable(name, value)
-
-
 def _refuse_unwritable(name: Any, value: Any) -> None:
     try:
-        _written_map({name: value})
-    except AttributeError as error:
+        _write_map({name: value})
+    except InvalidKeyError as error:
         raise InvalidKeyError(
-            f"attribute {name!r} is {brief(value)}, with a name that is no str; DynamoDB's names are, so give a str"
+            f"attribute {name!r}: names must be str, got {brief({name: value})}; give a str"
         ) from error
-    except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
+    except _UNWRITABLE as error:
         reason = str(error)
         if isinstance(error, ArithmeticError):
-            reason = "a number has 38 digits, and is below 1E+126"
+            reason = "a number can have 38 digits, and must be below 1E+126"
         elif isinstance(error, RecursionError):
-            reason = "a value has at most 32 levels"
+            reason = "a value can have at most 32 levels"
         raise InvalidValueError(
-            f"attribute {name!r} is {brief(value)}, which DynamoDB cannot hold: {reason}; give str, bytes, "
-            "int, Decimal, bool, None, or sets, lists and dicts of these"
+            f"attribute {name!r}: got {brief(value)}, which DynamoDB cannot hold: {reason}; give str, bytes, int, "
+            "Decimal, bool, None, or sets, lists and dicts of these"
         ) from error

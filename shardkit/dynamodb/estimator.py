@@ -1,4 +1,4 @@
-"""What a request will cost, by the rules: units of its table and of each of the table's indexes."""
+"""What a request will cost: units of its table and of each of the table's indexes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of
-from shardkit.dynamodb.sizes import SizedItem, sized
+from shardkit.dynamodb.sizes import item_size, sized
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError
 
@@ -17,7 +17,7 @@ Item: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class TableUnits:
-    """Capacity units on one table: read units of a read, write units of a write, by where they are charged.
+    """The capacity units of one request on one table and its indexes: read units of a read, write units of a write.
 
     Example:
         >>> units = TableUnits(1.0, global_indexes={"ByCustomer": 2.0}) + TableUnits(3.0)
@@ -26,12 +26,12 @@ class TableUnits:
 
     Args:
         table: units of the table itself.
-        local_indexes: units of each local secondary index; one that was charged nothing is not there.
-        global_indexes: units of each global secondary index, likewise.
+        local_indexes: units of each local secondary index that was charged.
+        global_indexes: units of each global secondary index that was charged.
 
     Source:
-        DynamoDB API reference, ``ConsumedCapacity``: what it has under ``Table``, ``LocalSecondaryIndexes`` and
-        ``GlobalSecondaryIndexes`` where a request asks for ``INDEXES``.
+        DynamoDB API reference, ``ConsumedCapacity``: its ``Table``, ``LocalSecondaryIndexes`` and
+        ``GlobalSecondaryIndexes`` if a request asks for ``INDEXES``.
     """
 
     table: float = 0.0
@@ -44,11 +44,11 @@ class TableUnits:
         return self.table + sum(self.local_indexes.values()) + sum(self.global_indexes.values())
 
     def consumed(self, table: str, *, indexes: bool = False) -> dict[str, Any]:
-        """Give them as a response's ``ConsumedCapacity``.
+        """Return them as a response's ``ConsumedCapacity``.
 
         Args:
             table: the table's name.
-            indexes: whether ``INDEXES`` were asked for, and not the ``TOTAL`` alone.
+            indexes: as for ``INDEXES``; by default as for ``TOTAL``.
         """
         consumed: dict[str, Any] = {"TableName": table, "CapacityUnits": self.total}
         if indexes:
@@ -62,7 +62,7 @@ class TableUnits:
         return consumed
 
     def __add__(self, other: TableUnits) -> TableUnits:
-        """Add part by part: of requests on one table that both read or both write."""
+        """Add part by part; both must be read units, or both write units, of one table."""
         if not isinstance(other, TableUnits):
             return NotImplemented
         return TableUnits(
@@ -79,11 +79,11 @@ def _added(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, float]:
 class ItemChange(NamedTuple):
     """What one write does to an item: a put of a new item is ``ItemChange(None, item)``, a delete ``(item, None)``.
 
-    An update that changes nothing and a condition check of a transaction have the same item on both sides.
+    For an update that changes nothing, and for a transaction's condition check, ``before`` and ``after`` are equal.
 
     Args:
-        before: the item as it is; None where there is none.
-        after: the item as it will be; None where it is deleted.
+        before: the item as it is; None if there is no item.
+        after: the item as it will be; None if it is deleted.
     """
 
     before: Item | None
@@ -91,7 +91,7 @@ class ItemChange(NamedTuple):
 
 
 class CapacityEstimator:
-    """Says what requests on one table will cost, on the table and on each of its indexes.
+    """Estimates the units of requests on one table, for the table and each of its indexes.
 
     Example:
         >>> estimator = CapacityEstimator({
@@ -105,22 +105,22 @@ class CapacityEstimator:
         >>> estimator.put_item({"Date": "2014-07-09", "Customer": "C1", "Note": "x" * 1500})
         TableUnits(table=2.0, local_indexes={}, global_indexes={'ByCustomer': 1.0})
 
-    Each method has the name of a DynamoDB operation, and costs no request. Items are given as Python values or as wire
-    values (see :func:`item_size`), and whole: what a read filters or projects away is paid for too. Where an item is
-    None, there is none.
+    Each method is named after a DynamoDB operation, and sends no request. Pass items in Python values or wire values
+    (see :func:`item_size`), and whole: a read pays also for what it filters or projects away. None means that there is
+    no item.
 
     Args:
-        description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it:
+        description: the table, as DescribeTable returns it or CreateTable takes it:
             ``table.meta.client.describe_table(TableName=table.name)["Table"]``.
 
     Raises:
-        ConfigurationError: the key schema, an index or its projection cannot be read.
-        InvalidKeyError: by the methods: an item is no mapping of names to values.
-        InvalidValueError: by the methods: an item holds what DynamoDB cannot hold.
+        ConfigurationError: the key schema, an index or its projection is invalid.
+        InvalidKeyError: by the methods: an item is not a mapping of names to values.
+        InvalidValueError: by the methods: DynamoDB cannot hold a value.
 
     Cost:
-        No request. A method takes one pass over each item, and one over what each index that does not project all
-        attributes holds of it.
+        No request. A method takes one pass over each item, and one over its part in each index that does not project
+        all attributes.
 
     Source:
         DynamoDB Developer Guide, "DynamoDB read and write operations" (capacity unit consumption), and, for indexes,
@@ -130,8 +130,8 @@ class CapacityEstimator:
     def __init__(self, description: Mapping[str, Any]) -> None:
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
-                f"a table is estimated by its description, got {description!r:.200}; give what DescribeTable answers "
-                'under "Table"'
+                f'description: must be a table\'s description, got {description!r:.200}; give the "Table" that '
+                "DescribeTable returns"
             )
         keys = KeySchema.of(description["KeySchema"], f"table {description.get('TableName')!r}")
         self._indexes = {index.name: index for index in indexes_of(description, keys)}
@@ -139,51 +139,51 @@ class CapacityEstimator:
     # -- reads
 
     def get_item(self, item: Item | None, *, consistent: bool = False) -> TableUnits:
-        """Give the read units of a GetItem.
+        """Return the read units of a GetItem.
 
         Example:
             >>> CapacityEstimator({"KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}]}).get_item(None).table
             0.5
 
         Args:
-            item: what is found.
+            item: the item found.
             consistent: strongly consistent (``ConsistentRead=True``).
         """
         return self.batch_get_item([item], consistent=consistent)
 
     def batch_get_item(self, items: Iterable[Item | None], *, consistent: bool = False) -> TableUnits:
-        """Give the read units of this table in a BatchGetItem, which rounds each item.
+        """Return this table's read units of a BatchGetItem, which rounds each item.
 
         Args:
-            items: what is found, with a None for each key that has no item.
+            items: the items found, and None for each key without an item.
             consistent: strongly consistent (``ConsistentRead=True``).
         """
         return TableUnits(sum((read_units(_size(item), consistent=consistent) for item in items), 0.0))
 
     def transact_get_items(self, items: Iterable[Item | None]) -> TableUnits:
-        """Give the read units of this table in a TransactGetItems: of each item twice a strongly consistent read's.
+        """Return this table's read units of a TransactGetItems: for each item, twice those of a consistent read.
 
         Args:
-            items: what is found, with a None for each key that has no item.
+            items: the items found, and None for each key without an item.
         """
         return TableUnits(sum((read_units(_size(item), transactional=True) for item in items), 0.0))
 
     def query(
         self, items: Iterable[Item], *, index: str | None = None, consistent: bool = False, fetch: bool = False
     ) -> TableUnits:
-        """Give the read units of a Query: of one request, which reads at most 1 MB.
+        """Return the read units of one page of a Query, which reads at most 1 MB.
 
         Args:
-            items: all items of the table that it evaluates, before its filter and projection; those that are not in the
+            items: all items of the table that it evaluates, before filter and projection; items that are not in the
                 index cost nothing.
-            index: the index that it reads, where each item has the size of what is projected.
+            index: the index that it reads; an item has the size of its projected attributes there.
             consistent: strongly consistent (``ConsistentRead=True``).
-            fetch: it asks a local secondary index for attributes that are not projected: each item is then fetched from
-                the table, and is rounded alone.
+            fetch: whether it selects attributes that a local secondary index does not project; each item is then also
+                fetched from the table, and rounded alone.
 
         Raises:
-            ConfigurationError: the table has no such index; or the index is a global one, which has no consistent reads
-                and fetches nothing.
+            ConfigurationError: the table does not have the index, or it is a global index, which supports neither
+                consistent reads nor fetches.
         """
         images = list(map(sized, items))
         if index is None:
@@ -199,72 +199,69 @@ class CapacityEstimator:
     def scan(
         self, items: Iterable[Item], *, index: str | None = None, consistent: bool = False, fetch: bool = False
     ) -> TableUnits:
-        """Give the read units of a Scan: those of a :meth:`query` that evaluates the same items."""
+        """Return the read units of one page of a Scan: those of a :meth:`query` that evaluates the same items."""
         return self.query(items, index=index, consistent=consistent, fetch=fetch)
 
     # -- writes
 
     def put_item(self, item: Item, *, before: Item | None = None) -> TableUnits:
-        """Give the write units of a PutItem.
+        """Return the write units of a PutItem.
 
         Args:
-            item: what is put.
+            item: the new item.
             before: the item that it replaces.
         """
-        return self._write(_sized(before), sized(item))
+        return self._write(before, item)
 
     def update_item(self, before: Item | None, after: Item) -> TableUnits:
-        """Give the write units of an UpdateItem.
+        """Return the write units of an UpdateItem.
 
         Args:
-            before: the item as it is; an update of none makes one.
-            after: the item as it will be, the whole of it.
+            before: the item as it is; None if the update creates it.
+            after: the whole item as it will be.
         """
-        return self._write(_sized(before), sized(after))
+        return self._write(before, after)
 
     def delete_item(self, before: Item | None) -> TableUnits:
-        """Give the write units of a DeleteItem.
+        """Return the write units of a DeleteItem.
 
         Args:
-            before: the item that is deleted.
+            before: the item that it deletes.
         """
-        return self._write(_sized(before), None)
+        return self._write(before, None)
 
     def failed_condition(self, before: Item | None, after: Item | None = None) -> TableUnits:
-        """Give the write units of a put, update or delete whose condition fails; no response ever says them.
+        """Return the write units of a put, update or delete whose condition fails; no response reports them.
 
         Args:
-            before: the item as it is, and stays.
-            after: the item as the write would have made it.
+            before: the item as it is and remains.
+            after: the item that the write would have stored.
         """
         return TableUnits(write_units(max(_size(before), _size(after)) if before is not None else 0))
 
     def batch_write_item(self, changes: Iterable[ItemChange]) -> TableUnits:
-        """Give the write units of this table in a BatchWriteItem: those of its puts and deletes.
+        """Return this table's write units of a BatchWriteItem: those of its puts and deletes.
 
         Args:
-            changes: what becomes of each item.
+            changes: the change of each item.
         """
-        return self._writes(changes)
+        return sum((self._write(*change) for change in changes), TableUnits())
 
     def transact_write_items(self, changes: Iterable[ItemChange]) -> TableUnits:
-        """Give the write units of this table in a TransactWriteItems: double on the table, and not on its indexes.
+        """Return this table's write units of a TransactWriteItems: double on the table, not on its indexes.
 
         Args:
-            changes: what becomes of each item; for a condition check, the same item before and after.
+            changes: the change of each item; for a condition check, the same item before and after.
         """
-        return self._writes(changes, transactional=True)
+        return sum((self._write(*change, transactional=True) for change in changes), TableUnits())
 
-    def _writes(self, changes: Iterable[ItemChange], *, transactional: bool = False) -> TableUnits:
-        units = (self._write(_sized(before), _sized(after), transactional=transactional) for before, after in changes)
-        return sum(units, TableUnits())
-
-    def _write(self, before: SizedItem | None, after: SizedItem | None, *, transactional: bool = False) -> TableUnits:
-        size = max(image.size if image is not None else 0 for image in (before, after))
+    def _write(self, before: Item | None, after: Item | None, *, transactional: bool = False) -> TableUnits:
+        old, new = (None if item is None else sized(item) for item in (before, after))
+        size = max(image.size if image is not None else 0 for image in (old, new))
         local: dict[str, float] = {}
         glob: dict[str, float] = {}
         for index in self._indexes.values():
-            units = index.write_units(before, after)
+            units = index.write_units(old, new)
             if units:
                 (local if index.local else glob)[index.name] = units
         return TableUnits(write_units(size, transactional=transactional), local, glob)
@@ -273,20 +270,16 @@ class CapacityEstimator:
         index = self._indexes.get(name)
         if index is None:
             raise ConfigurationError(
-                f"the table has no index {name!r} (it has {sorted(self._indexes)}); check the name, or describe the "
-                "table again"
+                f"index: the table has no index {name!r} (it has {sorted(self._indexes)}); check the name, or describe "
+                "the table again"
             )
         if not index.local and (consistent or fetch):
             raise ConfigurationError(
-                f"{name!r} is a global secondary index, which is read eventually consistent and as far as it is "
-                f"projected, got consistent={consistent}, fetch={fetch}; leave them out, or read the table"
+                f"index: consistent={consistent}, fetch={fetch} are not supported by the global secondary index "
+                f"{name!r}; omit them, or read the table"
             )
         return index
 
 
-def _sized(item: Item | None) -> SizedItem | None:
-    return None if item is None else sized(item)
-
-
 def _size(item: Item | None) -> int:
-    return 0 if item is None else sized(item).size
+    return 0 if item is None else item_size(item)

@@ -160,7 +160,7 @@ def found_items(operation: str, params: Mapping[str, Any], parsed: Mapping[str, 
             (entry["Get"]["TableName"], place): found["Item"] for place, (entry, found) in responses if "Item" in found
         }
     found: dict[tuple[str, int], _Item] = {}
-    items_of = _by_table(parsed.get("Responses"))
+    items_of = {table_name(name): items for name, items in (parsed.get("Responses") or {}).items()}
     for table, part in params["RequestItems"].items():
         names = part["Keys"][0].keys()
         items = {
@@ -274,10 +274,6 @@ def _statements_run(call: Requested, parsed: Mapping[str, Any], size: _Size) -> 
         )
         for quoted, plain in _TABLE_OF_STATEMENT.findall(statement)[:1]:
             yield table_name(quoted or plain), {}, units
-
-
-def _by_table(by_name: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {table_name(name): content for name, content in (by_name or {}).items()}
 
 
 def _size(item: _Item | None) -> int:

@@ -1,4 +1,4 @@
-"""What a table's description says: key schemas, indexes, throughput."""
+"""Parts of a table's description: key schemas, indexes, throughput."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ class KeySchema:
 
     @property
     def partition_key(self) -> str:
-        """The partition key's name."""
         return self.partition[0]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names, the partition key first."""
         return self.partition + self.sort
 
     @classmethod
     def of(cls, elements: Any, where: str) -> KeySchema:
-        """Read boto3's list of ``{"AttributeName", "KeyType"}``."""
+        """Read boto3's list of ``{"AttributeName", "KeyType"}``; ``where`` names its owner in errors."""
         try:
             schema = cls(
                 tuple(str(element["AttributeName"]) for element in elements if element["KeyType"] == "HASH"),
@@ -39,11 +37,11 @@ class KeySchema:
             )
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
-                f"the key schema of {where} cannot be read: {elements!r:.200}; give boto3's list, "
+                f"key_schema: of {where}: not a key schema: {elements!r:.200}; give boto3's list, "
                 '[{"AttributeName": "Date", "KeyType": "HASH"}, …]'
             ) from error
         if not schema.partition:
-            raise ConfigurationError(f"the key schema of {where} names no HASH key: {elements!r:.200}")
+            raise ConfigurationError(f"key_schema: of {where}: not a key schema, without HASH key: {elements!r:.200}")
         return schema
 
 
@@ -52,14 +50,7 @@ _KINDS = {"LocalSecondaryIndexes": True, "GlobalSecondaryIndexes": False}
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index.
-
-    Args:
-        name: its name.
-        keys: its own key schema.
-        local: whether it is a local secondary index, which shares the table's partitions.
-        projected: the names of the attributes that it holds, keys among them; None: all of the item's.
-    """
+    """A secondary index: ``projected`` are the attributes that it contains, including keys (None: all)."""
 
     name: str
     keys: KeySchema
@@ -67,7 +58,7 @@ class Index:
     projected: frozenset[str] | None
 
     def entry(self, image: SizedItem | None) -> SizedItem | None:
-        """Give what the index holds of an item; None where it holds nothing: an index is sparse."""
+        """Return the item's entry in the index; None if an index key is missing: an index is sparse."""
         if image is None or not all(name in image.item for name in self.keys.names):
             return None
         if self.projected is None:
@@ -75,13 +66,13 @@ class Index:
         return sized({name: value for name, value in image.item.items() if name in self.projected})
 
     def write_units(self, before: SizedItem | None, after: SizedItem | None) -> float:
-        """Give what a write of an item costs here, by what the index held of it before and holds after."""
+        """Return what a write of an item costs in this index."""
         old, new = self.entry(before), self.entry(after)
         if old is None or new is None:
             present = old or new
             return write_units(present.size) if present is not None else 0.0
         if self._key(old) != self._key(new):
-            # Its entry moves: one write deletes the old one, another puts the new one.
+            # The entry moves: one write deletes the old entry, another puts the new one.
             return write_units(old.size) + write_units(new.size)
         if old.item == new.item or comparable_item(old.item) == comparable_item(new.item):
             return 0.0
@@ -92,11 +83,7 @@ class Index:
 
 
 def indexes_of(description: Mapping[str, Any], keys: KeySchema) -> tuple[Index, ...]:
-    """Read the indexes of what DescribeTable answers under ``Table``, or of what CreateTable takes.
-
-    Raises:
-        ConfigurationError: an index cannot be read.
-    """
+    """Read the indexes of a table's description, as DescribeTable returns it or CreateTable takes it."""
     try:
         return tuple(
             Index(
@@ -110,8 +97,8 @@ def indexes_of(description: Mapping[str, Any], keys: KeySchema) -> tuple[Index, 
         )
     except (KeyError, TypeError) as error:
         raise ConfigurationError(
-            f"the indexes of a table cannot be read ({error!r}): {description!r:.200}; give what DescribeTable answers "
-            'under "Table", where each index has its IndexName, KeySchema and Projection'
+            f'description: invalid indexes ({error!r}): {description!r:.200}; give the "Table" that DescribeTable '
+            "returns, where each index has its IndexName, KeySchema and Projection"
         ) from error
 
 
@@ -120,25 +107,19 @@ def _projected(projection: Mapping[str, Any], keys: tuple[str, ...]) -> frozense
     if kind == "ALL":
         return None
     if kind not in {"KEYS_ONLY", "INCLUDE"}:
-        raise ConfigurationError(f"the projection of an index is ALL, KEYS_ONLY or INCLUDE, got {kind!r}; give one")
+        raise ConfigurationError(f"ProjectionType: must be ALL, KEYS_ONLY or INCLUDE, got {kind!r}")
     return frozenset((*keys, *(projection.get("NonKeyAttributes") or ())))
 
 
 class UnitsPerSecond(NamedTuple):
-    """Read and write units a second; None: not said."""
+    """Read and write units a second; None: not described."""
 
     read: float | None
     write: float | None
 
 
 class Throughput(NamedTuple):
-    """What is said of a table or of an index.
-
-    Args:
-        provisioned: what it has; an on-demand one has none.
-        warm: what it can take at once.
-        maximum: what an on-demand one is let take at the most.
-    """
+    """The throughput of a table or an index: provisioned, available at once, and the limit set for an on-demand one."""
 
     provisioned: UnitsPerSecond
     warm: UnitsPerSecond
@@ -146,12 +127,7 @@ class Throughput(NamedTuple):
 
 
 def throughput_of(described: Mapping[str, Any]) -> Throughput:
-    """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it.
-
-    Source:
-        DynamoDB API reference, ``ProvisionedThroughputDescription``, ``TableWarmThroughputDescription``,
-        ``OnDemandThroughput``.
-    """
+    """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it (API reference)."""
     return Throughput(
         _read(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits"),
         _read(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond"),
@@ -161,6 +137,6 @@ def throughput_of(described: Mapping[str, Any]) -> Throughput:
 
 def _read(described: Mapping[str, Any], name: str, read: str, write: str) -> UnitsPerSecond:
     found = described.get(name) or {}
-    # -1 is how the service says that there is no maximum; 0 is what an on-demand table has provisioned.
+    # -1 means that no maximum is set; an on-demand table has 0 provisioned units.
     values = [found.get(key) for key in (read, write)]
     return UnitsPerSecond(*(float(value) if value is not None and value > 0 else None for value in values))

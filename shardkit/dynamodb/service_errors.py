@@ -1,4 +1,4 @@
-"""Errors and throttles of the service: which kind an error is, and throttles in the service's own shape."""
+"""Errors of the service: their kinds, and throttles in the service's own shape."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from botocore.exceptions import (
 )
 
 Scope = Literal["key", "index", "table", "account"]
-"""What a throttle is about: one partition key of what was asked, one of a global index that a write goes into as well,
-the table or an index as a whole, or the account."""
+"""What a throttle applies to: one partition key of the request, one partition key of a global index that the write also
+goes to, the whole table or index, or the account."""
 
 _THROTTLES = frozenset(
     {
@@ -41,10 +41,10 @@ _TRANSIENT = frozenset(
         "TransactionInProgressException",
     }
 )
-# botocore's family of lost connections has no root of its own; a certificate that is refused is not of it.
+# botocore's errors of lost connections have no common base class; a refused certificate is not one of them.
 _LOST = (ConnectTimeoutError, EndpointConnectionError, HTTPClientError, IncompleteReadError, ProxyConnectionError)
-# Errors that say something about one request's content: another request may well succeed. All other client errors
-# (no such table, access denied, expired credentials, ...) would meet the next request too.
+# Errors about one request's content: another request may succeed. After all other client errors (no such table, access
+# denied, expired credentials, ...), the next request would fail too.
 _ABOUT_THE_REQUEST = frozenset(
     {
         "ValidationException",
@@ -58,33 +58,32 @@ _SERVER_ERROR = 500
 
 
 def code_of(error: BaseException) -> str:
-    """Give the service's error code, or the exception's type name where the service did not answer."""
+    """Return the service's error code, or the exception's type name if the service did not answer."""
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", "Unknown"))
     return type(error).__name__
 
 
 def is_throttle(error: BaseException) -> bool:
-    """Say whether the service refused for lack of throughput."""
+    """Return whether the service refused a request for lack of throughput."""
     return isinstance(error, ClientError) and is_throttle_code(code_of(error))
 
 
 def is_throttle_code(code: str | None) -> bool:
-    """Say whether an error code is a refusal for lack of throughput."""
+    """Return whether an error code is a throttle's."""
     return code in _THROTTLES
 
 
 def throttled_scope(error: BaseException) -> Scope:
-    """Say what a throttle is about.
-
-    A throttle without ``ThrottlingReasons`` is taken to be about the key that was asked for.
-    Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
-    """
+    """Return what a throttle applies to; without ``ThrottlingReasons``, the key of the request."""
     return scope_of_reasons(throttle_reasons(error))
 
 
 def scope_of_reasons(limits: frozenset[str]) -> Scope:
-    """Say what a throttle of these reasons is about; of none, the key."""
+    """Return what a throttle with these reasons applies to.
+
+    Source: the API's ThrottlingReason, resource + operation + limit (``TableReadKeyRangeThroughputExceeded``).
+    """
     if any("AccountLimit" in limit for limit in limits):
         return "account"
     if any("ProvisionedThroughput" in limit or "MaxOnDemandThroughput" in limit for limit in limits):
@@ -92,33 +91,28 @@ def scope_of_reasons(limits: frozenset[str]) -> Scope:
     return "index" if limits and all(limit.startswith("IndexWriteKeyRange") for limit in limits) else "key"
 
 
-def throttle_reasons(error: BaseException) -> frozenset[str]:
-    """Give the reasons that the service says for a throttle (``TableWriteKeyRangeThroughputExceeded``), if it does."""
-    return throttle_reasons_in(getattr(error, "response", None) or {})
+def throttle_reasons(error: object) -> frozenset[str]:
+    """Return the reasons in an error or an error response (``TableWriteKeyRangeThroughputExceeded``), if it has any."""
+    return _reasons(error, "reason")
 
 
-def throttle_reasons_in(response: Mapping[str, Any]) -> frozenset[str]:
-    """Give the reasons that an error response says for a throttle, if it does."""
-    return frozenset(str(reason.get("reason", "")) for reason in _reasons_of(response))
+def throttled_indexes(error: object) -> frozenset[str]:
+    """Return the names of the indexes that a throttle's reasons name."""
+    return frozenset(arn.rpartition("/index/")[2] for arn in _reasons(error, "resource") if "/index/" in arn)
 
 
-def _reasons_of(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _reasons(error: object, member: str) -> frozenset[str]:
+    response = getattr(error, "response", error)
+    if not isinstance(response, Mapping):
+        return frozenset()
     reasons = response.get("ThrottlingReasons") or response.get("throttlingReasons") or ()
-    return [reason for reason in reasons if isinstance(reason, Mapping)]
-
-
-def throttled_indexes(error: BaseException) -> frozenset[str]:
-    """Give the names of the indexes that a throttle says were short of throughput."""
-    response = getattr(error, "response", None) or {}
-    arns = [str(reason.get("resource", "")) for reason in _reasons_of(response)]
-    return frozenset(arn.rpartition("/index/")[2] for arn in arns if "/index/" in arn)
+    return frozenset(str(reason.get(member, "")) for reason in reasons if isinstance(reason, Mapping))
 
 
 def retry_after(answer: object) -> float:
-    """Give the seconds that the service asks to wait for before the next try: 0 where it asks for nothing.
+    """Return the seconds that an error or a partial answer asks to wait before the next try; 0 if it does not ask.
 
-    It does so by the header ``x-amz-retry-after``, in milliseconds, of an error or of an answer that leaves some of the
-    request undone; read as botocore's own retries read it.
+    The header is ``x-amz-retry-after``, in milliseconds; botocore's own retries read it the same way.
     """
     response = getattr(answer, "response", answer)
     metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None
@@ -130,9 +124,9 @@ def retry_after(answer: object) -> float:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Say whether the same request may succeed later: throttles, server errors, lost connections.
+    """Return whether the same request may succeed later: throttles, server errors, lost connections.
 
-    A lost connection leaves open whether the request was carried out; puts and deletes of whole items may be repeated.
+    After a lost connection, it is unknown whether the request was carried out; puts and deletes can be repeated.
     """
     if isinstance(error, _LOST):
         return True
@@ -142,12 +136,12 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Say whether every further request would meet the same error (no such table, no credentials, ...)."""
+    """Return whether every further request would fail with the same error (no such table, no credentials, ...)."""
     if isinstance(error, ClientError):
-        about_it = code_of(error) in _ABOUT_THE_REQUEST or _status(error) == _TOO_LARGE
+        of_this_request = code_of(error) in _ABOUT_THE_REQUEST or _status(error) == _TOO_LARGE
     else:
-        about_it = isinstance(error, ParamValidationError)
-    return not about_it and not is_transient(error)
+        of_this_request = isinstance(error, ParamValidationError)
+    return not of_this_request and not is_transient(error)
 
 
 def _status(error: ClientError) -> int:
@@ -169,14 +163,9 @@ _ON_DEMAND = (
 )
 
 
-def arn_of(resource: str) -> str:
-    """Give the ARN of ``table/orders`` or ``table/orders/index/by-city``, in an account and a Region made up for it."""
-    return resource if resource.startswith("arn:") else _ACCOUNT + resource
-
-
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Why the service refuses a read or a write now.
+    """A refusal for lack of throughput, in the service's own shape.
 
     Example:
         >>> throttle = Throttle("write", "KeyRangeThroughput", "table/Orders")
@@ -184,14 +173,12 @@ class Throttle:
         ('ProvisionedThroughputExceededException', 'TableWriteKeyRangeThroughputExceeded')
 
     Args:
-        kind: what was refused.
-        limit: what it was too much for: a partition (``KeyRange…``), or the whole table or index.
-        resource: the table's or the index's ARN, or what stands in one: ``table/orders/index/by-city``.
-        on_demand: whether it is an on-demand one, whose throttles have another code.
+        kind: whether a read or a write was refused.
+        limit: the exceeded limit: a partition's (``KeyRange…``), or the whole table's or index's.
+        resource: the table's or the index's ARN, or the last part of it: ``table/orders/index/by-city``.
+        on_demand: whether the table is on-demand, whose throttles have another code.
 
-    Source:
-        DynamoDB API reference, ``ProvisionedThroughputExceededException``, ``ThrottlingException``,
-        ``ThrottlingReason``.
+    Source: DynamoDB API reference, ``ProvisionedThroughputExceededException``, ``ThrottlingException``.
     """
 
     kind: Kind
@@ -201,24 +188,23 @@ class Throttle:
 
     @property
     def code(self) -> str:
-        """The error's code."""
         return "ThrottlingException" if self.on_demand else "ProvisionedThroughputExceededException"
 
     @property
     def message(self) -> str:
-        """What the service says."""
         return _ON_DEMAND if self.on_demand else _PROVISIONED.format("index" if self._index else "table")
 
     @property
     def reason(self) -> str:
-        """The reason: resource, operation and limit (``TableWriteKeyRangeThroughputExceeded``)."""
+        """Resource, operation and limit: ``TableWriteKeyRangeThroughputExceeded``."""
         return f"{'Index' if self._index else 'Table'}{self.kind.capitalize()}{self.limit}Exceeded"
 
     @property
     def reasons(self) -> dict[str, list[dict[str, str]]]:
-        """The member of the error that holds the reason, which each of the two exceptions spells in its own way."""
+        """The reasons under their member's name, which the two exceptions spell differently."""
         name = "throttlingReasons" if self.on_demand else "ThrottlingReasons"
-        return {name: [{"reason": self.reason, "resource": arn_of(self.resource)}]}
+        arn = self.resource if self.resource.startswith("arn:") else _ACCOUNT + self.resource
+        return {name: [{"reason": self.reason, "resource": arn}]}
 
     @property
     def response(self) -> dict[str, Any]:
@@ -231,7 +217,7 @@ class Throttle:
         }
 
     def error(self, operation: str) -> ClientError:
-        """Give what boto3 raises for it from an operation (``"PutItem"``)."""
+        """Return the exception that boto3 raises for it from an operation (``"PutItem"``)."""
         response: Any = self.response
         return ClientError(response, operation)
 

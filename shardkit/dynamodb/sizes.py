@@ -1,4 +1,4 @@
-"""How many bytes DynamoDB counts for an item, where the codec does not walk it anyway."""
+"""How many bytes DynamoDB counts for an item."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
 from shardkit.dynamodb.body import binary
-from shardkit.dynamodb.decode import sized_from_wire_item
-from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.decode import refuse_unreadable
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
 from shardkit.errors import InvalidValueError, brief
 
 ITEM_BYTES = 409_600
-"""An item's names and values at the most (API reference: 400 KB)."""
+"""The largest item: its names and values (API reference: 400 KB)."""
 STORAGE_OVERHEAD = 100
-"""Bytes that storage adds to each item, and to each entry of an index, for its own indexing; capacity does not."""
+"""Bytes that storage adds to each item and to each entry of an index; capacity units do not count them."""
 
 _UNSIZED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_DIGITS = 38  # of a number at the most
-_EXACT = Context(prec=300)  # 1E-130 to 9.99E+125, written out
+_DIGITS = 38  # the most that a number can have
+_EXACT = Context(prec=300)  # enough for 1E-130 to 9.99E+125, written in full
 
 
 class SizedItem(NamedTuple):
@@ -31,7 +31,7 @@ class SizedItem(NamedTuple):
 
 
 def item_size(item: Mapping[str, Any]) -> int:
-    """Give the size of an item, as read and write units are counted from it.
+    """Return the size of an item, from which read and write units are counted.
 
     Example:
         >>> item_size({"Date": "2014-07-09", "Total": 12})
@@ -41,31 +41,29 @@ def item_size(item: Mapping[str, Any]) -> int:
 
     Args:
         item: attribute names to Python values, of the types that a boto3 resource takes (``"x"``), or to wire values
-            (``{"S": "x"}``; binary as base64 text, ``bytes``, ``bytearray`` or boto3's ``Binary``). It is taken for
-            wire values where every value is a mapping: an item of Python values has its key, which is none.
+            (``{"S": "x"}``; binary as base64 text, ``bytes``, ``bytearray`` or boto3's ``Binary``). If every value is
+            a mapping, they are read as wire values: in an item of Python values, the key is not a mapping.
 
     Returns:
-        Bytes: of the names and the values. The 100 bytes an item that storage adds are not in it.
+        The bytes of the names and the values, without the 100 bytes that storage adds.
 
     Raises:
-        InvalidKeyError: it is no mapping of names to values.
-        InvalidValueError: a value is of a type that DynamoDB has not, or a number that it cannot hold.
+        InvalidKeyError: the item is not a mapping of names to values.
+        InvalidValueError: a value has a type that DynamoDB does not have, or is a number that it cannot hold.
 
     Cost:
-        No request; one pass over the item, 3 µs for ten attributes: less than boto3 takes to turn it into wire values
-        and to write those as JSON. Without the JSON, less too, but for numbers that are written with an exponent (2 µs
-        each) and texts that are not ASCII, of over 500 characters or so: their bytes have to be counted (1 µs per
-        1,000 characters), and boto3 looks at them only when it writes the JSON, which takes ten times that.
+        No request; one pass over the item, 3 µs for ten attributes. A number written with an exponent takes 2 µs, text
+        that is not ASCII 1 µs per 1,000 characters.
 
     Source:
-        DynamoDB Developer Guide, "DynamoDB item sizes and formats". AWS calls its own formula for numbers approximate:
+        DynamoDB Developer Guide, "DynamoDB item sizes and formats". AWS calls its formula for numbers approximate:
         where pairs of digits straddle the decimal point, engines differ by a byte.
     """
     return _size_of_wire(item) if _is_wire(item) else _size_of_python(item)
 
 
 def storage_size(item: Mapping[str, Any]) -> int:
-    """Give the bytes of storage that an item takes in a table, or an entry in an index.
+    """Return the bytes of storage that an item takes in a table, or an entry in an index.
 
     Example:
         >>> storage_size({"Date": "2014-07-09", "Total": 12})
@@ -75,11 +73,10 @@ def storage_size(item: Mapping[str, Any]) -> int:
         item: Python values or wire values, as for :func:`item_size`.
 
     Returns:
-        Bytes: the item's size, and 100. Features of a table (global tables, streams to Kinesis) may add more.
+        The item's size plus 100 bytes. Features of a table (global tables, streams to Kinesis) may add more.
 
     Raises:
-        InvalidKeyError: as :func:`item_size`.
-        InvalidValueError: as :func:`item_size`.
+        InvalidKeyError, InvalidValueError: as :func:`item_size`.
 
     Cost:
         No request; one pass over the item.
@@ -91,36 +88,26 @@ def storage_size(item: Mapping[str, Any]) -> int:
 
 
 def attribute_sizes(item: Mapping[str, Any]) -> dict[str, int]:
-    """Give the bytes that each attribute takes, name and value; an item's size is their sum.
+    """Return the bytes that each attribute of an item of Python values takes, name and value.
 
     Example:
         >>> attribute_sizes({"Date": "2014-07-09", "Total": 12})
         {'Date': 14, 'Total': 7}
-
-    Args:
-        item: attribute names to Python values, of the types that a boto3 resource takes.
-
-    Raises:
-        InvalidKeyError: as :func:`item_size`.
-        InvalidValueError: as :func:`item_size`.
-
-    Cost:
-        No request; one pass over the item.
     """
     try:
         return {name: utf8_size(name) + _PYTHON_SIZES[type(value)](value) for name, value in item.items()}
     except _UNSIZED:
-        sized_to_wire_item(item)  # says what cannot be held, and knows boto3's rules for subclasses
-        return {name: sized_to_wire_item({name: value})[1] for name, value in item.items()}
+        return {name: _wire_members({name: value}) for name, value in to_wire_item(item).items()}
 
 
 def sized(item: Mapping[str, Any]) -> SizedItem:
-    """Give the wire form and the size of an item that is given as Python values or as wire values."""
-    return SizedItem(item, _size_of_wire(item)) if _is_wire(item) else SizedItem(*sized_to_wire_item(item))
+    """Return the wire form and the size of an item in Python values or wire values."""
+    wire = item if _is_wire(item) else to_wire_item(item)
+    return SizedItem(wire, _size_of_wire(wire))
 
 
 def _is_wire(item: Mapping[str, Any]) -> bool:
-    # What is no mapping is the codec's to refuse.
+    # to_wire_item refuses what is not a mapping.
     return isinstance(item, Mapping) and all(map(_is_mapping, item.values()))
 
 
@@ -128,15 +115,15 @@ def _is_mapping(value: Any) -> bool:
     return type(value) is dict or isinstance(value, Mapping)
 
 
-# -- Python values: of the types that nearly all are of. For others, and for what is wrong, the codec is asked, which
-# knows boto3's rules for subclasses and says what cannot be held.
+# -- Python values of the most common types. Others, and invalid ones, are converted to wire values first: that follows
+# boto3's rules for subclasses, and raises the errors.
 
 
 def _size_of_python(item: Mapping[str, Any]) -> int:
     try:
         return _python_members(item)
     except _UNSIZED:
-        return sized_to_wire_item(item)[1]
+        return _wire_members(to_wire_item(item))
 
 
 def _python_members(members: Mapping[str, Any]) -> int:
@@ -196,14 +183,12 @@ def _size_of_wire(item: Mapping[str, WireValue]) -> int:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason: Exception = error
         try:
-            sized_from_wire_item(item)
-        except (ArithmeticError, InvalidValueError) as told:  # it knows where, and what to do
-            reason = told
+            refuse_unreadable(item)
+        except (ArithmeticError, InvalidValueError) as named:  # names the attribute
+            reason = named
         if isinstance(reason, ArithmeticError):
             reason = InvalidValueError("it has a number of more than 38 digits, or one beyond 1E-130 to 9.99…E+125")
-        raise InvalidValueError(
-            f"an item that DynamoDB cannot hold has no size, got {brief(item)}: {reason}"
-        ) from reason
+        raise InvalidValueError(f"item: DynamoDB cannot hold it, got {brief(item)}: {reason}") from reason
 
 
 def _wire_members(members: Mapping[str, WireValue]) -> int:
@@ -217,7 +202,7 @@ def _wire_members(members: Mapping[str, WireValue]) -> int:
 
 def _wire_number(text: str) -> int:
     if len(text) > _DIGITS:
-        # Digits that are zeros at the end do not count, though boto3 refuses to read 1E+38 with all of them.
+        # Trailing zeros do not count as digits, though boto3 refuses to read 1E+38 written in full.
         to_number(_EXACT.create_decimal(text).normalize(_EXACT))
     return number_size(text)
 

@@ -1,14 +1,10 @@
-"""Attribute values in wire form: their types, how a number and a text are counted, and which keys are equal.
-
-AWS calls its own formula for numbers approximate: where pairs of digits straddle the decimal point, engines differ by a
-byte.
-"""
+"""Attribute values in wire form: their types, the sizes of numbers and texts, and which keys are equal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from decimal import Decimal
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 
@@ -20,10 +16,8 @@ __all__ = [
     "Binary",
     "WireItem",
     "WireValue",
-    "comparable",
     "comparable_item",
     "number_size",
-    "refuse_infinite",
     "to_number",
     "utf8_size",
 ]
@@ -33,30 +27,26 @@ WireItem: TypeAlias = dict[str, WireValue]
 
 to_number: Callable[[Any], Decimal] = DYNAMODB_CONTEXT.create_decimal
 
-CONTAINER_BYTES = 3  # of a list or a map; each of its members has one more
+CONTAINER_BYTES = 3  # of a list or a map; each of its members adds one more
 
 
 def utf8_size(text: str) -> int:
-    """Count a text's bytes."""
-    # A lone surrogate is no valid UTF-8; it is refused where it is sent, not where it is counted.
+    # An unpaired surrogate is not valid UTF-8; it is refused where it is sent, not where it is counted.
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def refuse_infinite(number: Decimal) -> NoReturn:
-    """Refuse a number that is none."""
-    raise ValueError(f"Infinity and NaN not supported, got {str(number)!r:.100}")
-
-
 def number_size(text: str) -> int:
-    """Count a byte, and one for every pair of digits on each side of the point, without the zeros at both ends."""
+    """Return a number's bytes: one, plus one per pair of digits on each side of the point, without outer zeros.
+
+    AWS calls its formula approximate: where pairs of digits straddle the decimal point, engines differ by a byte.
+    """
     if text.isdecimal():
         return 1 + (len(text.strip("0")) + 1) // 2
-    # With an exponent there is nothing to take apart.
     whole, _, fraction = ("", "", "") if "E" in text else text.removeprefix("-").partition(".")
     if not (whole + fraction).isdecimal():
         number = to_number(text)
-        if not number.is_finite():  # NaN too is what Python makes of text that is none
-            raise ValueError(f"{text!r:.100} is no number (Infinity and NaN not supported)")
+        if not number.is_finite():  # to_number returns NaN for a text that is not a number
+            raise ValueError(f"{text!r:.100} is not a number (Infinity and NaN are not supported)")
         return _decimal_size(number)
     whole, fraction = whole.lstrip("0"), fraction.rstrip("0")
     if not fraction:
@@ -68,7 +58,7 @@ def number_size(text: str) -> int:
 
 
 def _decimal_size(number: Decimal) -> int:
-    # What is written with an exponent may be of 126 digits when written out.
+    # A number with an exponent may have 126 digits when written in full: count without writing it.
     sign, digits, exponent = number.as_tuple()
     if not number:
         return 1
@@ -79,23 +69,21 @@ def _decimal_size(number: Decimal) -> int:
     return 1 + (whole + 1) // 2 + (count - whole + 1) // 2 + sign
 
 
-def comparable(value: WireValue) -> Hashable:
-    """Give a hashable form of a wire value: numbers by value, binary by its bytes, a set in any order."""
-    ((letter, content),) = value.items()
-    # A type that AWS adds later is compared as it is written.
-    return letter, _FORMS.get(letter, repr)(content)
-
-
 def comparable_item(item: Mapping[str, WireValue]) -> Hashable:
-    """Give a hashable form of an item, a key, or a map's members."""
-    return frozenset((name, comparable(value)) for name, value in item.items())
+    """Return a hashable form of an item or a key: numbers by value, binary by its bytes, sets in any order."""
+    return frozenset((name, _comparable(value)) for name, value in item.items())
+
+
+def _comparable(value: WireValue) -> Hashable:
+    ((letter, content),) = value.items()
+    return letter, _FORMS.get(letter, repr)(content)  # types that AWS adds later are compared as written
 
 
 def _bytes(content: Any) -> Hashable:
     try:
         return binary(content)
     except InvalidValueError:
-        return repr(content)  # botocore takes any text for binary from a client's caller
+        return repr(content)  # botocore accepts any text as binary from a client's caller
 
 
 _FORMS: Mapping[str, Callable[[Any], Hashable]] = {
@@ -105,7 +93,7 @@ _FORMS: Mapping[str, Callable[[Any], Hashable]] = {
     "BOOL": bool,
     "NULL": bool,
     "M": comparable_item,
-    "L": lambda members: tuple(map(comparable, members)),
+    "L": lambda members: tuple(map(_comparable, members)),
     "SS": frozenset,
     "NS": lambda members: frozenset(map(Decimal, members)),
     "BS": lambda members: frozenset(map(_bytes, members)),

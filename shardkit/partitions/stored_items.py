@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
+from shardkit.dynamodb.expressions.key_condition import matches, parse_key_condition, sort_value
 from shardkit.dynamodb.schema import Index, KeySchema
 from shardkit.dynamodb.sizes import SizedItem, item_size
 from shardkit.dynamodb.values import WireItem, WireValue
@@ -51,7 +51,7 @@ class _Collections:
 
     def place(self, item: Mapping[str, WireValue]) -> Place:
         # Within an item collection, the sort key decides the order, then the primary key.
-        return tuple([comparable(item[name]) for name in self.names[len(self._keys.partition) :]])
+        return tuple([sort_value(item[name]) for name in self.names[len(self._keys.partition) :]])
 
     def page(self, params: Mapping[str, Any]) -> Page:
         condition = parse_key_condition(params)
@@ -66,7 +66,7 @@ class _Collections:
         page, size = Page(), 0
         for place in reversed(places) if backwards else places:
             item, bytes_of = self.items[owner, place]
-            if any(comparable(item[name]) != comparable(value) for name, value in condition.equals.items()):
+            if any(sort_value(item[name]) != sort_value(value) for name, value in condition.equals.items()):
                 continue
             if condition.range is not None and not matches(condition.range[1], item[condition.range[0]]):
                 continue
@@ -79,7 +79,7 @@ class _Collections:
 
     def _owner(self, item: Mapping[str, WireValue]) -> Hashable:
         try:
-            return tuple([comparable(item[name]) for name in self._keys.partition])
+            return tuple([sort_value(item[name]) for name in self._keys.partition])
         except KeyError as error:
             raise UnsupportedExpressionError(
                 f"KeyConditionExpression: must have '=' on the partition key {error}"

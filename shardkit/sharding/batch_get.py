@@ -57,7 +57,6 @@ class BatchGet:
         self.unprocessed: list[Lookup] = []
 
     def next(self, now: float) -> Step[BatchGet]:
-        """Request, wait, or end."""
         if self._deadline is None:
             self._deadline = now + (inf if self._fan_out.timeout is None else self._fan_out.timeout)
         if now >= self._deadline and (self._asked or self._chunks):
@@ -99,7 +98,6 @@ class BatchGet:
         self._errors.update((self._stored[self._id(key)][0][1], error) for key in keys)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a chunk's items; queue its unprocessed keys again."""
         chunk = self._asked.pop(send, None)
         if chunk is None:
             return  # it arrived after the deadline
@@ -137,7 +135,6 @@ class BatchGet:
         ]
 
     def raise_unprocessed(self) -> None:
-        """Raise if keys were left unprocessed."""
         if self.unprocessed:
             shards = [shard for _, shard in self.unprocessed]
             raise ShardQueryError(

@@ -44,18 +44,13 @@ def get_item(
     if not sharding.strategy.locate:
         raise _unknown(sharding, "GetItem")
     key = wire.pop("Key")
-    batch = BatchGet(sharding, [(key, one) for one in _all_shards(sharding, key)], wire, draw, fan_out)
-    yield batch
-    batch.raise_unprocessed()
-    found = [(one, item) for (_, one), item in batch.found]
-    if len(found) > 1:
-        raise _ambiguous(sharding, key, [one for one, _ in found])
+    batch = yield from _search(sharding, key, wire, draw, fan_out)
     response = {"ResponseMetadata": batch.metadata}
     if batch.consumed is not None:
         response["ConsumedCapacity"] = batch.consumed
-    if found:
-        response["Item"] = found[0][1]
-    return {**_shown(sharding, response), "Shard": found[0][0] if found else None}
+    for (_, one), item in batch.found:
+        shard, response["Item"] = one, item
+    return {**_shown(sharding, response), "Shard": shard}
 
 
 def put_item(
@@ -94,7 +89,6 @@ def update_item(
 def delete_item(
     sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
 ) -> Program[dict[str, Any]]:
-    """Delete one item."""
     wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
@@ -329,13 +323,25 @@ def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Pro
         "ProjectionExpression": ", ".join(names),
         "ExpressionAttributeNames": names,
     }
+    batch = yield from _search(sharding, key, options, draw, fan_out)
+    return next((shard for (_, shard), _ in batch.found), None)
+
+
+def _search(
+    sharding: Sharding, key: WireItem, options: Mapping[str, Any], draw: Draw, fan_out: FanOut
+) -> Program[BatchGet]:
+    """Read an item from all its shards; at most one may hold it."""
     batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw, fan_out)
     yield batch
     batch.raise_unprocessed()
     shards = [shard for (_, shard), _ in batch.found]
     if len(shards) > 1:
-        raise _ambiguous(sharding, key, shards)
-    return shards[0] if shards else None
+        raise AmbiguousItemError(
+            f"Key: shards {shards} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
+            "select one with Shard=, and delete the others",
+            shards,
+        )
+    return batch
 
 
 def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,14 +360,6 @@ def _show_logical(sharding: Sharding, error: Any) -> None:
     response = getattr(error, "response", None)
     if isinstance(response, dict) and isinstance(response.get("Item"), dict):
         error.response = {**response, "Item": sharding.shown(response["Item"])}
-
-
-def _ambiguous(sharding: Sharding, key: WireItem, shards: list[int | None]) -> AmbiguousItemError:
-    return AmbiguousItemError(
-        f"Key: shards {shards} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
-        "select one with Shard=, and delete the others",
-        shards,
-    )
 
 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:

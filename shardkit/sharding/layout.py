@@ -73,12 +73,10 @@ class Sharding:
 
     @cached_property
     def partition_key(self) -> str:
-        """The name of the attribute that carries the suffix."""
         return self.keys.partition_key
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
-        """The names of the table's key attributes, the partition key first."""
         return self.keys.names
 
     @cached_property
@@ -140,11 +138,9 @@ class Sharding:
         return self.strategy.shard_of(_plain(logical), item)
 
     def shards(self, logical: WireValue) -> Sequence[int | None]:
-        """Return all shards of a logical key, in order."""
         return self.strategy.shards_for(_plain(logical))
 
     def physical(self, logical: WireValue, shard: int | None) -> WireValue:
-        """Return the stored partition key value."""
         ((letter, content),) = logical.items()
         # physical_key() refuses a shard outside the key's range.
         if letter == "S":
@@ -174,11 +170,9 @@ class Sharding:
         return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
 
     def suffix_bytes(self, shard: int | None) -> int:
-        """Return the bytes that a shard's suffix adds to a key."""
         return 0 if shard is None else len(f"{self.strategy.separator}{shard}")
 
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
-        """Return a logical item or key as it is stored in a shard."""
         return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
 
     def shown(self, item: WireItem) -> WireItem:

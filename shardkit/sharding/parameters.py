@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from shardkit.core.checks import check_count
+from shardkit.core.checks import check_count, did_you_mean
 from shardkit.dynamodb.expressions.rewrite import build_conditions, refuse_partition_key
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
@@ -38,20 +37,14 @@ def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) 
 
 
 def check_keywords(operation: str, params: Mapping[str, Any]) -> None:
-    """Refuse parameters that an operation does not have, and suggest the closest names."""
     known = KEYWORDS[operation]
     unknown = sorted(params.keys() - known)
     if not unknown:
         return
     # The keywords that the methods of ShardedTable add.
     own = {"BatchGetItem": (), "Scan": ("ReturnShards",)}.get(operation, ("ReturnShards", "Shard"))
-    by_folded = {name.casefold(): name for name in (*known, *own)}
-    meant = [get_close_matches(name.casefold(), by_folded, n=1) for name in unknown]
-    suggestions = ", ".join(by_folded[close] for found in meant for close in found)
-    raise UnsupportedParameterError(
-        f"{', '.join(unknown)}: not a parameter of {operation}; "
-        + (f"did you mean {suggestions}?" if suggestions else f"give one of {', '.join(sorted(known))}")
-    )
+    given = ", ".join(name + did_you_mean(name, (*known, *own)) for name in unknown)
+    raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 
 
 def checked_types(params: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -30,7 +30,6 @@ from shardkit.strategies import Strategy, Unsharded
 Params = Mapping[str, Any]
 Response = dict[str, Any]
 
-
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 """The metadata of a page for which no request was necessary: no shard can have more items."""
 
@@ -79,7 +78,6 @@ class Programs:
         return response if return_shards else _without("Shard", response)
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
-        """Read one page of a Query."""
         plan = yield from self.plan(params, shard)
         page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), draw=self.draw, fan_out=fan_out)
         response: Response = {}
@@ -100,31 +98,22 @@ class Programs:
         return response
 
     def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
-        """Read a whole Query as a stream."""
-        return StreamOfShards(
-            plan,
-            sizes=self._sizes_of(plan),
-            draw=self.draw,
-            fan_out=fan_out,
-            max_items=max_items,
-        )
+        sizes = self._sizes_of(plan)
+        return StreamOfShards(plan, sizes=sizes, draw=self.draw, fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
-        """Plan a Query."""
         sharding = yield from self.known()
         return Plan.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
-        """Read one page of a Scan."""
         sharding = yield from self.known()
         response: Response = yield from scan(sharding, params)
         return response if return_shards else _without("Shards", response)
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
-        """Plan a Scan of all segments."""
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out)
@@ -184,7 +173,6 @@ class Programs:
         return items.physical_item(sharding, item, source, self.draw)
 
     def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:
-        """Return a stored item with its logical key."""
         sharding = yield from self.known()
         return items.logical_item(sharding, item)
 

@@ -57,13 +57,13 @@ class _Request:
         return Send("Scan", {**self._params, **more})
 
     def rows(self, response: Mapping[str, Any]) -> list[Row]:
-        return [self._row(item) for item in response.get("Items", ())]
-
-    def _row(self, stored: WireItem) -> Row:
-        name = self._sharding.partition_key
-        shard = self._sharding.logical(stored[name])[1]
-        item = {key: value for key, value in stored.items() if key not in self._hidden}
-        return self._sharding.form.shown(self._sharding.shown(item)), shard
+        sharding = self._sharding
+        rows: list[Row] = []
+        for stored in response.get("Items", ()):
+            _, shard = sharding.logical(stored[sharding.partition_key])
+            item = {name: value for name, value in stored.items() if name not in self._hidden}
+            rows.append((sharding.form.shown(sharding.shown(item)), shard))
+        return rows
 
 
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
@@ -106,7 +106,6 @@ class StreamOfSegments:
         self._answered = False
 
     def next(self, now: float) -> Step[list[Row]]:
-        """Return a page, request one, or wait."""
         if self._pages:
             self._deadline = None
             return Done(self._pages.popleft())
@@ -130,7 +129,6 @@ class StreamOfSegments:
         self._to_ask.clear()
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take a segment's page or error."""
         more = self._asked.pop(send, None)
         if more is None:
             return  # it arrived after the deadline

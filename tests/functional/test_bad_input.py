@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a key of the wrong type": (lambda orders: orders.put_item(Item={**KEY, "OrderId": 5}), InvalidKeyError, "type N"),
     "a key that is a list": (lambda orders: orders.get_item(Key={**KEY, "Date": ["x"]}), InvalidKeyError, "type L"),
     "half a key": (lambda orders: orders.delete_item(Key={"OrderId": "A17"}), InvalidKeyError, "Date: missing"),
-    "a float": (lambda orders: orders.put_item(Item={**KEY, "Amount": 1.5}), InvalidValueError, "'Amount' is 1.5"),
+    "a float": (lambda orders: orders.put_item(Item={**KEY, "Amount": 1.5}), InvalidValueError, "'Amount': got 1.5"),
     "a nested float": (lambda orders: orders.put_item(Item={**KEY, "A": [{"b": 0.1}]}), InvalidValueError, "Decimal"),
     "a number too long": (
         lambda orders: orders.put_item(Item={**KEY, "Amount": Decimal("1." + "1" * 40)}),
@@ -124,12 +124,12 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
             Key=KEY, UpdateExpression="SET Amount = :a", ExpressionAttributeValues={":a": 1.5}
         ),
         InvalidValueError,
-        "':a' is 1.5",
+        "':a': got 1.5",
     ),
     "a float in a legacy condition": (
         lambda orders: orders.put_item(Item=KEY, Expected={"Amount": {"Value": 1.5}}),
         InvalidValueError,
-        "'Amount' is 1.5",
+        "'Amount': got 1.5",
     ),
     "a query without a key condition": (lambda orders: orders.query(), UnsupportedExpressionError, "Key"),
     "a query by the sort key": (
@@ -207,7 +207,10 @@ def test_a_key_without_what_by_names(table: Table) -> None:
         (lambda orders: orders.query(KeyConditionExpresion=DAY), "did you mean KeyConditionExpression?"),
         (lambda orders: orders.query(key_condition_expression=DAY), "did you mean KeyConditionExpression?"),
         (lambda orders: orders.query(KeyConditionExpression=DAY, LIMIT=5), "did you mean Limit?"),
-        (lambda orders: orders.query(KeyConditionExpression=DAY, Limt=5, Slect="COUNT"), "did you mean Limit, Select?"),
+        (
+            lambda orders: orders.query(KeyConditionExpression=DAY, Limt=5, Slect="COUNT"),
+            "Limt (did you mean Limit?), Slect (did you mean Select?)",
+        ),
         (lambda orders: next(orders.query_items(KeyConditionExpression=DAY, Limts=5)), "did you mean Limit?"),
         (lambda orders: orders.query(KeyConditionExpression=DAY, Nonsense=5), "give one of AttributesToGet, "),
         (lambda orders: orders.scan(FilterExpresion="x"), "did you mean FilterExpression?"),

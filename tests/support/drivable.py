@@ -6,8 +6,6 @@ from typing import Any
 
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
 
-__all__ = ["Many", "Streaming", "WaitsBeside", "WaitsForNothing", "answer", "two_in_a_row"]
-
 
 class Many:
     """So many requests side by side; its result is the operations answered since the last time."""
@@ -69,8 +67,6 @@ class WaitsBeside:
 
 
 class WaitsForNothing:
-    """A machine that is wrong."""
-
     def next(self, now: float) -> Step[None]:
         return Wait()
 

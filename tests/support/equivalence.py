@@ -38,15 +38,12 @@ RESPONSE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ResponseMetad
 
 @dataclass(frozen=True)
 class Pair:
-    """A plain table, and one of the same kind to be sharded."""
-
     shape: Shape
     plain: Table
     physical: Table
 
 
 def make_pair(resource: DynamoDBServiceResource, shape: Shape) -> Pair:
-    """Create both tables."""
     tie: Attribute = ("b", shape.tie)
 
     def make() -> Table:
@@ -295,8 +292,6 @@ def _one_shard(table: ShardedTable, params: Mapping[str, Any], whole: Read, limi
 
 @dataclass(frozen=True)
 class Read:
-    """All pages of an answer, put together."""
-
     items: list[Item]
     count: int
     scanned: int
@@ -304,7 +299,6 @@ class Read:
 
     @property
     def texts(self) -> list[str]:
-        """The items as texts, to be compared."""
         return list(map(canonical, self.items))
 
 
@@ -348,5 +342,4 @@ def plainly(value: Any) -> Any:
 
 
 def canonical(item: Mapping[str, Any]) -> str:
-    """One text for equal items."""
     return json.dumps(item, sort_keys=True, default=lambda value: repr(plainly(value)))

@@ -43,13 +43,11 @@ _CODES: Mapping[str, str] = {
 def client_error(
     code: str = "ValidationException", message: str = "as scheduled", operation: str = "BatchWriteItem"
 ) -> ClientError:
-    """What boto3 raises for a service's error."""
     metadata: Any = {"HTTPStatusCode": STATUS.get(code, 400)}
     return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata}, operation)
 
 
 def lost_connection() -> ConnectionClosedError:
-    """What botocore raises for a connection that ended early."""
     return ConnectionClosedError(endpoint_url="http://localhost")
 
 
@@ -72,7 +70,6 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass at once."""
         self.sleeps.append(seconds)
         self.now += seconds
 
@@ -111,7 +108,6 @@ class Service:
         self._refuses = refuses
 
     def answer(self, send: Send, now: float) -> Answer:
-        """Answer a request, or say how it failed."""
         if send.operation == "DescribeTable":
             return {"Table": {"TableName": "Messages", "ProvisionedThroughput": {"WriteCapacityUnits": 100}}}
         if send.operation != "BatchWriteItem":
@@ -205,7 +201,6 @@ def drive(
 
 
 def put_next(load: Load, items: Iterator[Any]) -> None:
-    """Feed a load with the next item, or close it."""
     try:
         load.put(next(items))
     except StopIteration:
@@ -213,7 +208,6 @@ def put_next(load: Load, items: Iterator[Any]) -> None:
 
 
 def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") -> Sharding:
-    """Describe a table with the keys ``pk`` and ``sk``."""
     return described(strategy or Unsharded(), {"pk": pk, "sk": sk}, ["pk", "sk"], name="Messages")
 
 
@@ -223,27 +217,22 @@ def a_load(table: Sharding | None = None, **options: Any) -> Load:
 
 
 def some(count: int, pk: str = "U1", **more: Any) -> list[dict[str, Any]]:
-    """So many items of one partition key."""
     return [{"pk": pk, "sk": f"{number:04}", **more} for number in range(count)]
 
 
 def outcome(results: Iterable[BulkResult]) -> list[tuple[int, bool]]:
-    """Each place, and whether its item is written."""
     return sorted((result.place, result.ok) for result in results)
 
 
 def all_written(count: int) -> list[tuple[int, bool]]:
-    """The outcome where nothing failed."""
     return [(place, True) for place in range(count)]
 
 
 def written(results: Iterable[BulkResult]) -> list[int]:
-    """The places of what was written."""
     return sorted(result.place for result in results if result.ok and not result.superseded)
 
 
 def sent(service: Service) -> list[tuple[Any, ...]]:
-    """The keys that were sent, in their order."""
     return [key_of(request) for batch in service.batches for request in batch]
 
 

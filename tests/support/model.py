@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.dynamodb.expressions.key_condition import comparable, matches, parse_key_condition
+from shardkit.dynamodb.expressions.key_condition import matches, parse_key_condition, sort_value
 from shardkit.dynamodb.values import WireItem
 from shardkit.sharding.layout import Sharding
 from tests.support.fakes import client_error
@@ -81,7 +81,7 @@ class ModelTable:
         stored = [(item, shard, self.sharding.stored(to_wire_item(item), shard)) for item, shard in rows]
         stored.sort(
             key=lambda row: (
-                [comparable(row[2][name]) for name in sort if name != self.sharding.partition_key],
+                [sort_value(row[2][name]) for name in sort if name != self.sharding.partition_key],
                 row[1],
                 self._where(row[2], params),
             ),
@@ -95,7 +95,7 @@ class ModelTable:
 
     def _where(self, item: WireItem, params: Mapping[str, Any]) -> Where:
         index = params.get("IndexName")
-        sort = tuple(comparable(item[name]) for name in self.sharding.schema(index).sort)
+        sort = tuple(sort_value(item[name]) for name in self.sharding.schema(index).sort)
         if index is None:
             return sort
         # An index keeps items with equal sort keys in an unspecified, fixed order.
@@ -139,7 +139,7 @@ class ModelTable:
 
 def _satisfies(item: WireItem, params: Mapping[str, Any]) -> bool:
     condition = parse_key_condition(params)
-    equal = all(bool(comparable(item[name]) == comparable(value)) for name, value in condition.equals.items())
+    equal = all(bool(sort_value(item[name]) == sort_value(value)) for name, value in condition.equals.items())
     if not equal or condition.range is None:
         return equal
     name, sort_condition = condition.range

@@ -73,7 +73,6 @@ class Query:
     style: str
 
     def params(self, pk: str, city: str) -> dict[str, Any]:
-        """Give the keywords of ``Table.query``."""
         equals = {"city": city} if self.index in {"city", "city-pk"} else {"pk": pk}
         if self.index == "city-pk":
             equals["pk"] = pk

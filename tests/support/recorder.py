@@ -13,10 +13,7 @@ from tests.support.wire import Body, Requests
 
 
 class Recorder(Requests):
-    """Keeps the requests that a client sends."""
-
     def clear(self) -> None:
-        """Forget what was recorded."""
         self.requests.clear()
 
     def _before_send(self, request: Any, **_: Any) -> None:

@@ -35,11 +35,9 @@ class Requests:
 
     @property
     def operations(self) -> list[str]:
-        """The names of the operations."""
         return [operation for operation, _ in self.requests]
 
     def bodies(self, operation: str) -> list[Body]:
-        """The bodies of one operation's requests."""
         return [body for name, body in self.requests if name == operation]
 
 
@@ -93,7 +91,7 @@ def listening(handle: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
                 self.close_connection = True  # the client went away, as some tests want it
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            pass
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
@@ -116,7 +114,6 @@ def listening(handle: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]
 
 
 def received(request: BaseHTTPRequestHandler) -> tuple[str, bytes]:
-    """Read a request's operation and body."""
     body = request.rfile.read(int(request.headers["Content-Length"]))
     return request.headers["X-Amz-Target"].rpartition(".")[2], body
 
@@ -124,7 +121,6 @@ def received(request: BaseHTTPRequestHandler) -> tuple[str, bytes]:
 def respond(
     request: BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str], *, half: bool = False
 ) -> None:
-    """Send an answer, or its first half."""
     request.send_response(status)
     for name, value in {**headers, "Content-Type": "application/x-amz-json-1.0", "Content-Length": len(body)}.items():
         request.send_header(name, str(value))
@@ -153,7 +149,6 @@ def wired(**options: Any) -> Iterator[Wire]:
 
 
 def error(code: str, **more: Any) -> tuple[int, Any]:
-    """A refusal's status and body."""
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "as scheduled", **more}
     return STATUS.get(code, 400), body
 

@@ -1,4 +1,4 @@
-"""Key conditions: read, written back, and narrowed to what is left to read after a position."""
+"""Key conditions: read, write, and narrow them to the keys after a position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TypeAlias
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.expressions.tokens import (
     Part,
-    WireValue,
     fresh,
     name_of,
     parts,
@@ -20,9 +19,10 @@ from shardkit.dynamodb.expressions.tokens import (
     text_of,
     value_of,
 )
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import InvalidValueError, UnsupportedExpressionError
 
-Comparable: TypeAlias = "str | Decimal | bytes"
+SortValue: TypeAlias = "str | Decimal | bytes"
 
 _SORT_KEY_BYTES = 1024
 _FLIPPED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -57,14 +57,14 @@ class SortCondition:
     def __post_init__(self) -> None:
         if self.op not in _TESTS or len(self.values) != (2 if self.op == "BETWEEN" else 1):
             raise UnsupportedExpressionError(
-                f"A key was given the condition {self.op!r} with {len(self.values)} values; a key takes one of "
-                f"{', '.join(_TESTS)}, with one value (BETWEEN: two)."
+                f"key condition: {self.op!r} with {len(self.values)} values is not supported; a key takes one of "
+                f"{', '.join(_TESTS)}, with one value (BETWEEN: two)"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCondition:
-    """What a Query asks of the key: attributes equal to values, and at most one other condition on one attribute."""
+    """A Query's key condition: attributes equal to values, and at most one other condition on one attribute."""
 
     equals: Mapping[str, WireValue]
     range: tuple[str, SortCondition] | None = None
@@ -81,15 +81,14 @@ def parse_key_condition(params: Mapping[str, Any]) -> KeyCondition:
     legacy = params.get("KeyConditions")
     if text is not None and legacy is not None:
         raise UnsupportedExpressionError(
-            "A Query was given both KeyConditionExpression and KeyConditions, and it takes one; "
-            "leave out the legacy KeyConditions."
+            "KeyConditions: not supported together with KeyConditionExpression; omit the legacy KeyConditions"
         )
     if text is not None:
         return _collected(text, _Reader(text, params).terms())
     if legacy:
         return _collected(legacy, [(name, _legacy_condition(name, condition)) for name, condition in legacy.items()])
     raise UnsupportedExpressionError(
-        "A Query was given no key condition; give KeyConditionExpression=Key(partition key).eq(value)."
+        "KeyConditionExpression: missing; a Query must have a key condition: Key(partition key).eq(value)"
     )
 
 
@@ -122,30 +121,30 @@ def replace_key_condition(params: Mapping[str, Any], condition: KeyCondition) ->
     return rebuilt(rest, {"KeyConditionExpression": " AND ".join(texts)}, names=names, values=values)
 
 
-def comparable(wire: WireValue) -> Comparable:
-    """Return what orders as DynamoDB orders keys: `{"N": "1.50"}` gives `Decimal("1.50")`."""
+def sort_value(wire: WireValue) -> SortValue:
+    """Return a key's value, which sorts as DynamoDB sorts keys: `Decimal("1.50")` for `{"N": "1.50"}`."""
     for letter, content in wire.items():
         if letter == "S" and isinstance(content, str):
             return content  # by code point, which is the order of its UTF-8 bytes
         try:
             if letter == "B":
-                return binary(content)  # base64 text has another order, boto3's Binary has none
+                return binary(content)  # base64 text sorts differently, and boto3's Binary has no order
             if letter == "N" and isinstance(content, str) and (number := Decimal(content)).is_finite():
                 return number
         except (InvalidOperation, InvalidValueError):
             pass
     raise UnsupportedExpressionError(
-        f"{wire!r} was given where a key is compared; a key is a string, a number or binary: "
-        '{"S": "x"}, {"N": "1"} or {"B": base64 text}.'
+        f"key: must be a string, a number or binary, got {wire!r}; give "
+        '{"S": "x"}, {"N": "1"} or {"B": base64 text}'
     )
 
 
 def matches(condition: SortCondition | None, wire_value: WireValue) -> bool:
-    """Say whether a key satisfies a condition; a key of another type satisfies none, and no condition is always met."""
+    """Return whether a key satisfies a condition (None: always); a key of another type does not."""
     if condition is None:
         return True
-    key = comparable(wire_value)
-    values = [comparable(value) for value in condition.values]
+    key = sort_value(wire_value)
+    values = [sort_value(value) for value in condition.values]
     if any(type(value) is not type(key) for value in values):
         return False
     return _TESTS[condition.op](key, values)
@@ -156,32 +155,32 @@ def from_position(
 ) -> SortCondition | None:
     """Narrow a condition to the keys at or after a position in the reading direction; None: no key can match.
 
-    One DynamoDB condition cannot say everything, so the result may let in too much at its edges (an exclusive position
-    itself, the excluded end of `< b`), and never lets out a key. `< b` ascending from p is `BETWEEN p AND b`.
+    One DynamoDB condition cannot express every range, so the result may match too much at its ends (an exclusive
+    position itself, the excluded end of `< b`), but never too little. `< b` ascending from p is `BETWEEN p AND b`.
     """
     if condition is None:
         return SortCondition(_one_sided(descending=descending, exclusive=exclusive), (position_wire,))
-    position = comparable(position_wire)
-    values = [comparable(value) for value in condition.values]
+    position = sort_value(position_wire)
+    values = [sort_value(value) for value in condition.values]
     if any(type(value) is not type(position) for value in values):
         raise UnsupportedExpressionError(
-            f"The position {position_wire!r} and the condition {condition.op} {condition.values!r} have different "
-            "types; compare a sort key with values of its own type."
+            f"key condition: {condition.op} {condition.values!r} and the position {position_wire!r} have different "
+            "types; compare a sort key with values of its own type"
         )
     low, high, low_open, high_open = _bounds(condition)
-    if condition.op == "=" or (condition.op == "BETWEEN" and _less(high, low)):
-        return condition  # one key is as narrow as can be; an inverted range is for the service to refuse
+    if condition.op == "=" or (condition.op == "BETWEEN" and values[1] < values[0]):  # type: ignore[operator]
+        return condition  # one key cannot be narrowed; the service refuses an inverted range
+    before = _TESTS[">" if descending else "<"]
     near, far = (high, low) if descending else (low, high)
     near_open, far_open = (high_open, low_open) if descending else (low_open, high_open)
-    if near is not None and _before(position_wire, near, descending=descending):
-        return condition  # the position is still outside of the range: nothing to cut off
-    if far is not None and (
-        _before(far, position_wire, descending=descending) or (comparable(far) == position and (exclusive or far_open))
-    ):
-        return None
+    if near is not None and before(position, (sort_value(near),)):
+        return condition  # the position is before the range
     if far is None:
-        at_open_edge = near_open and near is not None and comparable(near) == position
+        at_open_edge = near_open and near is not None and sort_value(near) == position
         return SortCondition(_one_sided(descending=descending, exclusive=exclusive or at_open_edge), (position_wire,))
+    end = sort_value(far)
+    if before(end, (position,)) or (end == position and (exclusive or far_open)):
+        return None
     return SortCondition("BETWEEN", (far, position_wire) if descending else (position_wire, far))
 
 
@@ -189,18 +188,8 @@ def _one_sided(*, descending: bool, exclusive: bool) -> str:
     return ("<" if descending else ">") + ("" if exclusive else "=")
 
 
-def _before(one: WireValue, other: WireValue, *, descending: bool) -> bool:
-    return _less(other, one) if descending else _less(one, other)
-
-
-def _less(one: WireValue | None, other: WireValue | None) -> bool:
-    assert one is not None
-    assert other is not None
-    return _TESTS["<"](comparable(one), (comparable(other),))
-
-
 def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | None, bool, bool]:
-    """Return the lowest and the highest key of a condition (None: unbounded), and whether each is itself left out."""
+    """Return a condition's lowest and highest key (None: unbounded), and whether each of them is excluded."""
     first, last = condition.values[0], condition.values[-1]
     if condition.op in ("<", "<="):
         return None, last, False, condition.op == "<"
@@ -213,15 +202,15 @@ def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | Non
 
 def _max_with_prefix(prefix: WireValue) -> WireValue:
     """Return the greatest sort key that starts with a prefix."""
-    start = comparable(prefix)
+    start = sort_value(prefix)
     if isinstance(start, bytes):
         return {"B": binary_text(start.ljust(_SORT_KEY_BYTES, b"\xff"))}
     if isinstance(start, Decimal):
         raise UnsupportedExpressionError(
-            f"begins_with was given the number {prefix!r}, and only strings and binary have a beginning; use BETWEEN."
+            f"begins_with: must be a string or binary, got the number {prefix!r}; use BETWEEN"
         )
     whole, rest = divmod(max(0, _SORT_KEY_BYTES - len(start.encode())), 4)
-    # The greatest character of each UTF-8 length fills what is left of the longest sort key.
+    # Fill the longest possible sort key with the greatest character of each UTF-8 length.
     return {"S": start + "\U0010ffff" * whole + ("", "\x7f", "\u07ff", "\uffff")[rest]}
 
 
@@ -231,8 +220,8 @@ def _collected(given: object, terms: Sequence[tuple[str, SortCondition]]) -> Key
     for name, term in terms:
         if name in equals or name in ranges:
             raise UnsupportedExpressionError(
-                f"The key condition {given!r} has {name!r} twice, and a key attribute takes one condition; "
-                "use BETWEEN for two bounds."
+                f"key condition: {given!r} has {name!r} twice; a key attribute takes one condition; use BETWEEN for "
+                "two bounds"
             )
         if term.op == "=":
             equals[name] = term.values[0]
@@ -240,26 +229,24 @@ def _collected(given: object, terms: Sequence[tuple[str, SortCondition]]) -> Key
             ranges[name] = term
     if len(ranges) > 1:
         raise UnsupportedExpressionError(
-            f"The key condition {given!r} has a range on each of {sorted(ranges)}, only one attribute may have one; "
-            "compare the others with = or move them to FilterExpression."
+            f"key condition: {given!r} has a range on each of {sorted(ranges)}; only one attribute may have a range; "
+            "compare the others with =, or move them to FilterExpression"
         )
     return KeyCondition(equals, next(iter(ranges.items()), None))
 
 
 def _legacy_condition(name: str, condition: Mapping[str, Any]) -> SortCondition:
     operator = condition.get("ComparisonOperator")
-    values = condition.get("AttributeValueList") or ()
     op = _LEGACY.get(operator) if isinstance(operator, str) else None
-    if op is None or len(values) != (2 if op == "BETWEEN" else 1):
+    if op is None:
         raise UnsupportedExpressionError(
-            f"KeyConditions has {operator!r} with {len(values)} values for {name!r}; a key takes one of "
-            f"{', '.join(_LEGACY)}, with one value (BETWEEN: two)."
+            f"KeyConditions: {operator!r} of {name!r} is not supported; a key takes one of {', '.join(_LEGACY)}"
         )
-    return SortCondition(op, tuple(values))
+    return SortCondition(op, tuple(condition.get("AttributeValueList") or ()))
 
 
 class _Reader:
-    """Reads the terms of one KeyConditionExpression: only AND joins them, so a parenthesis has no meaning."""
+    """Reads the terms of a KeyConditionExpression. Only AND joins them, so parentheses change nothing."""
 
     def __init__(self, text: str, params: Mapping[str, Any]) -> None:
         self.text = text
@@ -277,13 +264,13 @@ class _Reader:
             while self.skip(")"):
                 depth -= 1
                 if depth < 0:
-                    self.fail("a ')' without its '('")
+                    self.fail("a ')' without '('")
             if self.at == len(self.parts):
                 if depth:
-                    self.fail("a '(' without its ')'")
+                    self.fail("a '(' without ')'")
                 return found
             if not self.skip("AND"):
-                self.fail(f"{self.parts[self.at].text!r} where AND or the end belongs")
+                self.fail(f"{self.parts[self.at].text!r} instead of AND or the end")
 
     def term(self) -> tuple[str, SortCondition]:
         first = self.take()
@@ -295,7 +282,7 @@ class _Reader:
             self.expect(")")
             return name, SortCondition("begins_with", (prefix,))
         if first.kind not in ("path", "value"):
-            self.fail(f"{first.text!r} where a key attribute belongs")
+            self.fail(f"{first.text!r} instead of a key attribute")
         operator = self.take()
         if operator.text == "BETWEEN" and operator.kind == "keyword":
             name = self.name(first)
@@ -303,7 +290,7 @@ class _Reader:
             self.expect("AND")
             return name, SortCondition("BETWEEN", (low, self.value(self.take())))
         if operator.text not in _FLIPPED:
-            self.fail(f"{operator.text!r}, which is no comparison of a key")
+            self.fail(f"{operator.text!r}, which cannot compare a key")
         second = self.take()
         if first.kind == "value":
             return self.name(second), SortCondition(_FLIPPED[operator.text], (self.value(first),))
@@ -311,12 +298,12 @@ class _Reader:
 
     def name(self, part: Part) -> str:
         if part.kind != "path" or part.nested:
-            self.fail(f"{part.text!r} where the name of a top-level key attribute belongs")
+            self.fail(f"{part.text!r} instead of the name of a top-level key attribute")
         return name_of(self.params, part.text)
 
     def value(self, part: Part) -> WireValue:
         if part.kind != "value":
-            self.fail(f"{part.text!r} where a :value belongs")
+            self.fail(f"{part.text!r} instead of a :value")
         return value_of(self.params, part.text)
 
     def skip(self, text: str) -> bool:
@@ -327,16 +314,16 @@ class _Reader:
 
     def expect(self, text: str) -> None:
         if not self.skip(text):
-            self.fail(f"{self.take().text!r} where {text} belongs")
+            self.fail(f"{self.take().text!r} instead of {text}")
 
     def take(self) -> Part:
         if self.at == len(self.parts):
-            self.fail("its end where a term should go on")
+            self.fail("its end in the middle of a term")
         self.at += 1
         return self.parts[self.at - 1]
 
     def fail(self, wrong: str) -> NoReturn:
         raise UnsupportedExpressionError(
-            f"The key condition {self.text!r} has {wrong}. A key condition is comparisons of key attributes with "
-            "values (=, <, <=, >, >=, BETWEEN, begins_with) joined by AND; move everything else to FilterExpression."
+            f"KeyConditionExpression: {self.text!r} has {wrong}; it must be comparisons of key attributes with values "
+            "(=, <, <=, >, >=, BETWEEN, begins_with), joined by AND; move everything else to FilterExpression"
         )

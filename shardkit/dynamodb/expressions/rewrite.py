@@ -1,4 +1,4 @@
-"""Expressions of a request rewritten: conditions, updates and projections that a suffix would change."""
+"""Rewrite the conditions and projections that a suffix affects, and refuse those that cannot be rewritten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from shardkit.dynamodb.expressions.tokens import (
     VALUES,
     Part,
     Token,
-    WireValue,
     fresh,
     name_of,
     parts,
@@ -25,9 +24,10 @@ from shardkit.dynamodb.expressions.tokens import (
     tokenize,
     value_of,
 )
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import UnsupportedExpressionError
 
-# These say nothing about the value, so they mean the same of a logical and of a physical key.
+# These do not depend on the value, so they mean the same for a logical and a physical key.
 _PRESENCE = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type"})
 _LEGACY_PRESENCE = frozenset({"NULL", "NOT_NULL"})
 _LEGACY_EQUALITY = frozenset({"EQ", "NE", "IN"})
@@ -48,7 +48,7 @@ _UPDATE_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 
 
 def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace boto3's condition objects by expressions: `Attr("a").eq(1)` becomes `#n0 = :v0`."""
+    """Convert boto3's condition objects to expressions: `Attr("a").eq(1)` becomes `#n0 = :v0`."""
     result = dict(params)
     given = [name for name in _EXPRESSIONS if isinstance(params.get(name), ConditionBase)]
     if not given:
@@ -60,7 +60,7 @@ def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
     for parameter in given:
         built = builder.build_expression(params[parameter], is_key_condition=parameter == "KeyConditionExpression")
         generated = {*built.attribute_name_placeholders, *built.attribute_value_placeholders}
-        # boto3 silently overwrites the caller's own #n0 with its own; renaming ours keeps both.
+        # boto3 would overwrite the caller's #n0 with its own; renaming ours keeps both.
         clashes = sorted(generated & taken)
         taken |= generated
         renames = {placeholder: fresh(placeholder[:2], taken) for placeholder in clashes}
@@ -77,7 +77,7 @@ def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
 def rewrite_partition_key(
     params: Mapping[str, Any], name: str, physical: Callable[[WireValue], WireValue]
 ) -> dict[str, Any]:
-    """Make the condition of a single-item write compare the partition key with physical values: `pk = :v`."""
+    """Return a single-item write whose condition compares the partition key with physical values."""
     expected = params.get("Expected")
     if expected is not None and name in expected:
         return {**params, "Expected": {**expected, name: _physical_expected(expected[name], name, physical)}}
@@ -99,7 +99,7 @@ def rewrite_partition_key(
 
 
 def refuse_partition_key(params: Mapping[str, Any], name: str, parameter: str) -> None:
-    """Refuse a filter or an update that depends on the partition key's value; presence may be asked of a filter."""
+    """Refuse a filter or an update that depends on the partition key's value; a filter may test its presence."""
     given = params.get(parameter)
     if parameter == "AttributeUpdates":
         if given and name in given:
@@ -120,7 +120,7 @@ def refuse_partition_key(params: Mapping[str, Any], name: str, parameter: str) -
 
 
 def updated_attributes(params: Mapping[str, Any]) -> frozenset[str]:
-    """Return the top-level attributes that an update changes: `SET info.a = :v REMOVE b` gives info and b."""
+    """Return the top-level attributes that an update changes: info and b for `SET info.a = :v REMOVE b`."""
     changed = set(params.get("AttributeUpdates") or ())
     depth = 0
     target = False
@@ -137,7 +137,7 @@ def updated_attributes(params: Mapping[str, Any]) -> frozenset[str]:
 
 
 def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], frozenset[str]]:
-    """Add key attributes to the projection, if there is one; also return the added names, to strip from the items."""
+    """Add key attributes to the projection, if there is one; also return the added names, to remove from items."""
     result = dict(params)
     added: set[str] = set()
     listed = params.get("AttributesToGet")
@@ -155,8 +155,8 @@ def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, 
     if below:
         # Adding the attribute itself would make two paths overlap, which DynamoDB refuses.
         raise UnsupportedExpressionError(
-            f"ProjectionExpression {text!r} selects something below {below[0]!r}, which is a key attribute and has "
-            "nothing below it; select the attribute itself or leave it out."
+            f"ProjectionExpression: {text!r} selects a part of {below[0]!r}, but a key attribute has no parts; select "
+            "the attribute itself, or omit it"
         )
     taken = taken_placeholders(params)
     placeholders = {fresh("#shardkit_p", taken): name for name in missing}
@@ -166,9 +166,9 @@ def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, 
 
 
 def keys_only(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Turn a Select=COUNT request into one that returns just these attributes, to be counted by the caller."""
+    """Return a Select=COUNT request that returns these attributes instead, for the caller to count."""
     if any(params.get(parameter) is not None for parameter in ("ProjectionExpression", "AttributesToGet")):
-        return dict(params)  # COUNT with a projection is an error, and the service says so
+        return dict(params)  # the service refuses COUNT with a projection
     result = {parameter: value for parameter, value in params.items() if parameter != "Select"}
     wanted = list(dict.fromkeys(names))
     if any(params.get(parameter) is not None for parameter in _LEGACY_PARAMETERS):
@@ -184,12 +184,12 @@ def and_condition(
     names: Mapping[str, str] | None = None,
     values: Mapping[str, WireValue] | None = None,
 ) -> dict[str, Any]:
-    """Add a condition to a write: `b` to a caller's `x OR y` gives `(x OR y) AND b`."""
+    """Add a condition to a write: `x OR y` and `b` become `(x OR y) AND b`."""
     legacy = sorted(parameter for parameter in _LEGACY_PARAMETERS if params.get(parameter) is not None)
     if legacy:
         raise UnsupportedExpressionError(
-            f"The legacy parameter {legacy[0]} was given for a write that needs its own condition ({expression!r}); "
-            "DynamoDB does not mix the two; use ConditionExpression and UpdateExpression instead."
+            f"{legacy[0]}: not supported for this write, which adds a condition ({expression!r}), and DynamoDB refuses "
+            "both in one request; use ConditionExpression and UpdateExpression"
         )
     taken = taken_placeholders(params)
     defined = {**(params.get(NAMES) or {}), **(params.get(VALUES) or {})}
@@ -208,7 +208,7 @@ def and_condition(
 
 
 def _grouped(text: str) -> str:
-    """Put an expression in parentheses where AND would tear it apart; DynamoDB refuses redundant ones."""
+    """Put an expression in parentheses if it has an OR outside parentheses; DynamoDB refuses redundant ones."""
     depth = 0
     for part in parts(text):
         depth += {"(": 1, ")": -1}.get(part.text, 0)
@@ -222,10 +222,10 @@ def _asks_presence(found: Sequence[Part], index: int) -> bool:
 
 
 def _compared_values(params: Mapping[str, Any], text: str, name: str) -> list[Part]:
-    """Return the values of a condition that the partition key is compared with by =, <> or IN; refuse all else."""
+    """Return the values that a condition compares the partition key with by =, <> or IN; refuse all other uses."""
     found = parts(text)
     edge = Part("edge", "", -1)
-    around = (edge, edge, edge, *found, edge, edge)  # so that looking left and right needs no checks
+    around = (edge, edge, edge, *found, edge, edge)  # no bounds checks when looking left and right
     compared = []
     for index, part in enumerate(found):
         if path_name(params, part) != name or _asks_presence(found, index):
@@ -245,7 +245,7 @@ def _compared_values(params: Mapping[str, Any], text: str, name: str) -> list[Pa
 
 
 def _listed(found: Sequence[Part], at: int) -> list[Part]:
-    """Return the values of `IN (:a, :b)` at a place; none where there is something else."""
+    """Return the values of `IN (:a, :b)` at a position; empty if there is something else."""
     if [part.text for part in found[at : at + 2]] != ["IN", "("]:
         return []
     values: list[Part] = []
@@ -277,21 +277,21 @@ def _physical_expected(
 
 def _condition_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
     return UnsupportedExpressionError(
-        f"{parameter} {given!r} uses the partition key {name!r} otherwise than =, <> or IN with :values, or "
-        "attribute_exists, attribute_not_exists, attribute_type. The stored key carries a suffix, which changes its "
-        "order, length and content; compare it with = to a whole value, or keep a copy in another attribute."
+        f"{parameter}: {given!r} uses the partition key {name!r} with other operators than =, <> or IN with :values, "
+        "attribute_exists, attribute_not_exists, attribute_type; the stored key has a suffix, which changes its order, "
+        "length and content; compare it with = to a whole value, or keep a copy in another attribute"
     )
 
 
 def _filter_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
     return UnsupportedExpressionError(
-        f"{parameter} {given!r} compares the partition key {name!r}. A filter sees the stored keys, which carry a "
-        "suffix; query the logical key instead, or filter on another attribute that holds a copy."
+        f"{parameter}: {given!r} compares the partition key {name!r}, but a filter sees stored keys with their suffix; "
+        "query the logical key, or filter on another attribute with a copy of it"
     )
 
 
 def _update_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
     return UnsupportedExpressionError(
-        f"{parameter} {given!r} mentions the partition key {name!r}. A key cannot be updated, and reading it would "
-        "copy the stored key with its suffix; pass the logical key as a :value instead."
+        f"{parameter}: {given!r} uses the partition key {name!r}, which cannot be updated and is stored with a suffix; "
+        "to copy the logical key, pass it as a :value"
     )

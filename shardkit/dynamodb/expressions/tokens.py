@@ -1,4 +1,4 @@
-"""Tokens and placeholders of DynamoDB expressions, shared by the readers and the rewriters."""
+"""Tokens and placeholders of DynamoDB expressions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
+from shardkit.dynamodb.values import WireValue
 from shardkit.errors import UnsupportedExpressionError
-
-WireValue: TypeAlias = Mapping[str, Any]
 
 NAMES = "ExpressionAttributeNames"
 VALUES = "ExpressionAttributeValues"
@@ -21,7 +20,7 @@ _EXPRESSIONS = (
     "ConditionExpression",
     "UpdateExpression",
 )
-# DynamoDB takes these words as keywords everywhere, in any case; an attribute of that name needs a placeholder.
+# DynamoDB reads these words as keywords everywhere, in any case; an attribute of that name needs a placeholder.
 _KEYWORDS = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "SET", "REMOVE", "ADD", "DELETE"})
 _TOKEN = re.compile(
     r"(?P<space>\s+)"
@@ -48,8 +47,8 @@ class Token:
 class Part:
     """An operand or a sign of an expression; a path such as `info.#b[0]` is one part.
 
-    `kind` is path, value, function, keyword, operator or mark; `text` is the first name of a path, and a keyword
-    in capitals; `at` is the place of its first token.
+    `kind` is path, value, function, keyword, operator or mark; `text` is a path's first name, a keyword in capitals, or
+    the token itself; `at` is the position of the first token.
     """
 
     kind: str
@@ -60,15 +59,15 @@ class Part:
 
 @lru_cache(maxsize=512)
 def tokenize(text: str) -> tuple[Token, ...]:
-    """Split an expression into tokens that put together are the text: `a = :v` gives five, two of them spaces."""
+    """Split an expression into tokens, spaces included: `a = :v` has five."""
     tokens = []
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise UnsupportedExpressionError(
-                f"The expression {text!r} has {text[at]!r} at position {at}, which is not part of DynamoDB's "
-                "expression language; put the attribute name behind a #placeholder or the value behind a :placeholder."
+                f"expression: {text!r} has {text[at]!r} at position {at}, which is not part of DynamoDB's expression "
+                "language; use a #placeholder for the attribute name, or a :placeholder for the value"
             )
         tokens.append(Token(match.lastgroup or "", match.group()))
         at = match.end()
@@ -76,7 +75,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
 
 
 def render(tokens: Iterable[Token]) -> str:
-    """Put tokens together again: `render(tokenize(text)) == text`."""
+    """Join tokens: `render(tokenize(text)) == text`."""
     return "".join(token.text for token in tokens)
 
 
@@ -110,40 +109,39 @@ def parts(text: str) -> tuple[Part, ...]:
 
 
 def text_of(params: Mapping[str, Any], parameter: str) -> str | None:
-    """Return the expression under a parameter, or None; what is not a string is refused."""
+    """Return a parameter's expression, or None; refuse what is not a str."""
     text = params.get(parameter)
     if text is None or isinstance(text, str):
         return text
     raise UnsupportedExpressionError(
-        f"{parameter} is a {type(text).__name__}: {text!r}. An expression is a string here; "
-        "give a string or a condition of boto3.dynamodb.conditions."
+        f"{parameter}: must be a str or a condition of boto3.dynamodb.conditions, got {type(text).__name__}: {text!r}"
     )
 
 
 def name_of(params: Mapping[str, Any], text: str) -> str:
-    """Resolve a bare name or a `#placeholder` to the attribute's name."""
+    """Return the attribute's name for a name or a `#placeholder`."""
     if not text.startswith("#"):
         return text
     name = (params.get(NAMES) or {}).get(text)
     if isinstance(name, str):
         return name
     raise UnsupportedExpressionError(
-        f"An expression uses the placeholder {text}, which is not in {NAMES}; add it there with the attribute's name."
+        f"{NAMES}: an expression uses the placeholder {text}, which is missing; add it with the attribute's name"
     )
 
 
 def value_of(params: Mapping[str, Any], text: str) -> WireValue:
-    """Resolve a `:placeholder` to its wire value."""
+    """Return the wire value of a `:placeholder`."""
     value = (params.get(VALUES) or {}).get(text)
     if isinstance(value, Mapping):
         return value
     raise UnsupportedExpressionError(
-        f"An expression uses the placeholder {text}, which is not in {VALUES}; add it there with the value."
+        f"{VALUES}: an expression uses the placeholder {text}, which is missing; add it with the value"
     )
 
 
 def path_name(params: Mapping[str, Any], part: Part) -> str | None:
-    """Return the attribute that a part stands for: None where it is no path, or one below an attribute."""
+    """Return the name of the top-level attribute that a part is; None if it is something else."""
     return name_of(params, part.text) if part.kind == "path" and not part.nested else None
 
 
@@ -153,7 +151,7 @@ def taken_placeholders(params: Mapping[str, Any]) -> set[str]:
 
 
 def fresh(prefix: str, taken: set[str]) -> str:
-    """Return the first of `prefix0`, `prefix1`, … that is not taken, and take it."""
+    """Return the first of `prefix0`, `prefix1`, … that is not taken, and add it to `taken`."""
     number = 0
     while (placeholder := f"{prefix}{number}") in taken:
         number += 1
@@ -169,9 +167,9 @@ def rebuilt(
     values: Mapping[str, WireValue] | None = None,
     released: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return the request with changed expressions, added placeholders, and without the released ones that none uses."""
+    """Return the request with changed expressions, added placeholders, and without the released ones if unused."""
     result = {**params, **changes}
-    # DynamoDB refuses a placeholder that no expression uses, so those that we orphaned go; the caller's own stay.
+    # DynamoDB refuses unused placeholders: remove those that this change made unused, and keep the caller's other ones.
     gone = set(released) - _used(result)
     for parameter, added in ((NAMES, names or {}), (VALUES, values or {})):
         kept = {key: value for key, value in (params.get(parameter) or {}).items() if key not in gone}
@@ -184,17 +182,17 @@ def rebuilt(
 
 
 def placeholders_in(text: str) -> set[str]:
-    """Return the placeholders that an expression uses, even one that cannot be tokenized."""
+    """Return the placeholders in an expression, even if it cannot be tokenized."""
     return set(_PLACEHOLDER.findall(text))
 
 
 def renamed(text: str, renames: Mapping[str, str]) -> str:
-    """Return an expression with some of its placeholders renamed, all at once."""
+    """Return an expression with placeholders renamed, all at once."""
     return _PLACEHOLDER.sub(lambda match: renames.get(match.group(), match.group()), text)
 
 
 def _wraps_operand(found: Sequence[Part]) -> bool:
-    # DynamoDB takes `(pk) = (:v)`; the parentheses of a call and of a list are part of those.
+    # DynamoDB accepts `(pk) = (:v)`; the parentheses of a function call or an IN list are another matter.
     edge = Part("edge", "", -1)
     before, opening, operand, closing = (edge, edge, edge, *found[-4:])[-4:]
     return (

@@ -48,7 +48,6 @@ class Cursor:
     key: WireItem
 
     def token(self, purpose: str) -> dict[str, str]:
-        """Return ``{"shardkit": token}``."""
         key = {name: _packed(value) for name, value in self.key.items()}
         payload = orjson.dumps([_VERSION, purpose, self.shard, key])
         return {_NAME: _text(_check(payload) + payload)}
@@ -89,7 +88,6 @@ class Cursor:
 
 
 def is_token(given: Any) -> bool:
-    """Return whether an ExclusiveStartKey has the form of a shardkit cursor."""
     return isinstance(given, Mapping) and _NAME in given
 
 

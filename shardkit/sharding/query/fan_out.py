@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
@@ -31,8 +32,6 @@ from shardkit.sharding.query.plan import Plan
 
 
 class Gather:
-    """The fan-out that a page and a stream share."""
-
     def __init__(self, plan: Plan, *, sizes: ItemSizes, draw: Callable[[], float], fan_out: FanOut) -> None:
         self.plan = plan
         self.merge = Merge(len(plan.shards), descending=plan.descending)
@@ -40,7 +39,6 @@ class Gather:
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
         self.errors: dict[int | None, Exception] = {}
-        """The error of each failed shard."""
         self._sizes = sizes
         self._fan_out = fan_out
         self._draw = draw
@@ -57,7 +55,6 @@ class Gather:
         self._late = False
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        """Take a shard's page or error."""
         number = self._asked.pop(send, None)
         if number is None:
             return  # it arrived after the deadline
@@ -74,9 +71,6 @@ class Gather:
         self._read_to[number] = answer.read_to
         self._sizes.learn(answer.sizes)
         self.merge.add(number, answer.entries, answer.frontier)
-
-    def _read(self, number: int, response: Response) -> ShardPage:
-        return ShardPage.of(self.plan, number, response)
 
     def _refused(self, number: int, error: Exception, now: float) -> None:
         self._tries[number] += 1
@@ -116,7 +110,7 @@ class Gather:
             if size == 0:
                 return None
             self._to_ask.popleft()
-            send = self.plan.request(number, self._read_to.get(number), size, self._read)
+            send = self.plan.request(number, self._read_to.get(number), size, partial(ShardPage.of, self.plan, number))
             if send is not None:
                 self._asked[send] = number
                 return send
@@ -208,7 +202,6 @@ class ShardPage:
 
     @classmethod
     def of(cls, plan: Plan, number: int, answer: Response) -> ShardPage:
-        """Convert a shard's answer."""
         items: list[WireItem] = answer.get("Items", [])
         last = answer.get("LastEvaluatedKey")
         goes_on = last is not None and not plan.ends_at(last)

@@ -29,7 +29,6 @@ class PageOfShards(Gather):
         self._wanted: dict[int, float] = {}
 
     def next(self, now: float) -> Step[PageOfShards]:
-        """Request, wait, or end."""
         while True:
             if step := self._ask(self._page_size, now) or self._wait(now):
                 return step

@@ -38,7 +38,6 @@ class ItemSizes:
         self._seen = 0
 
     def learn(self, sizes: Sequence[int]) -> None:
-        """Add the sizes of some items."""
         mean, variance = self.mean, self._variance
         for size in sizes:
             self._seen = min(self._seen + 1, _MEMORY)

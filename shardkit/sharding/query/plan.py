@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from shardkit.core.checks import check_count
@@ -15,11 +15,11 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
     SortCondition,
-    comparable,
     from_position,
     matches,
     parse_key_condition,
     replace_key_condition,
+    sort_value,
 )
 from shardkit.dynamodb.expressions.rewrite import keys_only, project
 from shardkit.dynamodb.schema import KeySchema
@@ -56,12 +56,13 @@ class Plan:
     purpose: str
     counting: bool
     limit: int | None
+    key_names: tuple[str, ...]
+    """The key attributes that determine an item's position within its shard."""
     hidden: frozenset[str]
     start: Cursor | None = None
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
-        """Plan a Query."""
         wire = wire_request(sharding, "Query", params)
         schema = sharding.schema(wire.get("IndexName"))
         condition = parse_key_condition(wire)
@@ -85,45 +86,25 @@ class Plan:
         if limit is not None:
             check_count("Limit", limit, "items per page", most=sys.maxsize)
         given = wire.pop("ExclusiveStartKey", None)
-        plan = cls(
-            sharding=sharding,
-            params=wire,
-            condition=condition,
-            schema=schema,
-            shards=shards,
-            fanned=fanned,
-            sort=sort,
-            purpose=made_for(
-                sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard])
-            ),
-            counting=False,
-            limit=limit,
-            hidden=frozenset(),
-        )
+        purpose = made_for(sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard]))
+        names = dict.fromkeys(schema.names + sharding.keys.names)
+        key_names = tuple(name for name in names if not (fanned and name == key))
         counting = wire.get("Select") == "COUNT" and not {"ProjectionExpression", "AttributesToGet"} & wire.keys()
         if counting:
             # A count has no positions to make a cursor from: request the keys (at the same cost) and count them here.
-            names = plan.key_names or (key,)  # a projection must not be empty
-            plan = replace(plan, params=keys_only(wire, names), counting=True, hidden=frozenset(names))
+            hidden = frozenset(key_names or (key,))  # a projection must not be empty
+            wire = keys_only(wire, key_names or (key,))
         else:
-            projected, hidden = project(wire, plan.key_names)
-            plan = replace(plan, params=projected, hidden=hidden)
+            wire, hidden = project(wire, key_names)
+        plan = cls(sharding, wire, condition, schema, shards, fanned, sort, purpose, counting, limit, key_names, hidden)
         return plan if given is None else replace(plan, start=read_start(plan, given))
-
-    @cached_property
-    def key_names(self) -> tuple[str, ...]:
-        """The key attributes that determine an item's position within its shard."""
-        names = dict.fromkeys(self.schema.names + self.sharding.keys.names)
-        return tuple(name for name in names if not (self.fanned and name == self.sharding.partition_key))
 
     @property
     def index(self) -> str | None:
-        """The name of the index; None: the table."""
         return self.params.get("IndexName")
 
     @property
     def descending(self) -> bool:
-        """Whether the sort key is read backwards."""
         return self.params.get("ScanIndexForward") is False
 
     @property
@@ -138,7 +119,6 @@ class Plan:
 
     @cached_property
     def start_place(self) -> Place | None:
-        """The place of the cursor in the order."""
         return None if self.start is None else self.place(self.start.key, self.shards.index(self.start.shard))
 
     def place(self, key: Mapping[str, Any], number: int) -> Place:
@@ -150,14 +130,14 @@ class Plan:
         """Returns what keys are ordered by: their sort key, or an empty tuple without one."""
         if len(self.sort) != 1:
             names = self.sort
-            return lambda key: tuple(comparable(key[name]) for name in names)
+            return lambda key: tuple(sort_value(key[name]) for name in names)
         (name,) = self.sort
         if self.sharding.types.get(name) == "S":
             return lambda key: key[name]["S"]
-        return lambda key: comparable(key[name])
+        return lambda key: sort_value(key[name])
 
     def request(
-        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[int, Response], Any]
+        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
     ) -> Send | None:
         """Return the request for a shard's next page; None if no more of its items can match."""
         shard = self.shards[number]
@@ -172,7 +152,7 @@ class Plan:
             params["ExclusiveStartKey"] = self._stored(after, shard)
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
-        return Send("Query", params, paced=True, read=partial(read, number))
+        return Send("Query", params, paced=True, read=read)
 
     def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
         """Return the parameters with the key condition of one shard."""
@@ -244,11 +224,9 @@ class Plan:
         return {name: key[name] for name in self.key_names if name in key}
 
     def token(self, shard: int | None, key: WireItem) -> dict[str, str]:
-        """Return the cursor at a key of a shard."""
         return Cursor(shard, self.rest(key)).token(self.purpose)
 
     def behind(self, entry: Entry) -> dict[str, str]:
-        """Return the cursor at an item."""
         _, number, item = entry
         return self.token(self.shards[number], self._written(item, self.key_names))
 
@@ -264,7 +242,6 @@ class Plan:
         return {**item, **self.sharding.form.shown({name: logical})}
 
     def shard_shown(self, entry: Entry) -> int | None:
-        """Return the shard that holds an item."""
         _, number, item = entry
         if self.fanned:
             return self.shards[number]
@@ -406,7 +383,7 @@ def check_position(sharding: Sharding, key: WireItem, names: Collection[str], wh
 
 def _check_equals(plan: Plan, key: WireItem, what: str) -> None:
     for name, value in plan.condition.equals.items():
-        if name in key and comparable(key[name]) != comparable(value):
+        if name in key and sort_value(key[name]) != sort_value(value):
             raise CursorError(f"ExclusiveStartKey: not a key of {what}; start the read again")
 
 

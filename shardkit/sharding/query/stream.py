@@ -59,7 +59,6 @@ class StreamOfShards(Gather):
         self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
 
     def next(self, now: float) -> Step[list[Entry]]:
-        """Return entries, request a page, or wait."""
         if self._gave_up:
             if step := self._wait(now):
                 return step
@@ -84,7 +83,6 @@ class StreamOfShards(Gather):
         return Done(ready)
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        """Take a shard's page or error."""
         self._reserved.pop(send, None)
         if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
             self._wire_bytes += answer.wire_bytes
@@ -175,7 +173,6 @@ class StreamOfShards(Gather):
 
     @property
     def _bytes_an_item(self) -> float:
-        """The mean response bytes per evaluated item."""
         if not self._evaluated:
             return self._sizes.mean or _UNKNOWN_ITEM_BYTES
         return max(1.0, self._wire_bytes / self._evaluated)
@@ -225,7 +222,6 @@ class Rows:
         self._complete = not entries
 
     def take(self) -> Any:
-        """Return the next item; raise StopIteration at the end."""
         entries = self._entries
         if self._ended or not entries:
             raise StopIteration
@@ -240,7 +236,6 @@ class Rows:
         return (item, self.plan.shard_shown(entry)) if self._return_shards else item
 
     def end(self) -> None:
-        """End the iteration; another thread may be in ``take``."""
         self._ended = True
         self._entries = deque()
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.analysis.sizes import SHORT_NAME, SizeProfile
-from shardkit.dynamodb.encode import sized_to_wire_item
+from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import ITEM_BYTES, attribute_sizes, item_size
 from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
@@ -45,8 +45,8 @@ def profile_of(*given_items: dict[str, Any]) -> SizeProfile:
 @given(items)
 def test_attribute_sizes_are_those_of_items_of_one_attribute(item: dict[str, Any]) -> None:
     sizes = attribute_sizes(item)
-    assert sizes == {name: sized_to_wire_item({name: value})[1] for name, value in item.items()}
-    assert sum(sizes.values()) == sized_to_wire_item(item)[1]
+    assert sizes == {name: item_size(to_wire_item({name: value})) for name, value in item.items()}
+    assert sum(sizes.values()) == item_size(to_wire_item(item))
 
 
 def test_attribute_sizes_of_a_subclass_and_of_what_no_item_can_hold() -> None:
@@ -70,7 +70,7 @@ def test_percentiles_of_many_items() -> None:
 @given(st.lists(items, min_size=1, max_size=30))
 def test_as_counted_one_by_one(many: list[dict[str, Any]]) -> None:
     profile = profile_of(*many)
-    sizes = sorted(sized_to_wire_item(item)[1] for item in many)
+    sizes = sorted(item_size(to_wire_item(item)) for item in many)
     assert (profile.items, profile.bytes) == (len(many), sum(sizes))
     assert profile.storage_bytes == sum(sizes) + 100 * len(many)
     found = profile.sizes((1, 50, 99, 100))
@@ -100,9 +100,9 @@ def test_attributes_and_short_names(many: list[dict[str, Any]]) -> None:
         having = [item for item in many if one.name in item]
         assert one.items == len(having)
         assert one.name_bytes == len(having) * len(one.name.encode())
-        assert one.bytes == sum(sized_to_wire_item({one.name: item[one.name]})[1] for item in having)
+        assert one.bytes == sum(item_size(to_wire_item({one.name: item[one.name]})) for item in having)
     cut = [sum(max(0, len(name.encode()) - SHORT_NAME) for name in item) for item in many]
-    sizes = [sized_to_wire_item(item)[1] for item in many]
+    sizes = [item_size(to_wire_item(item)) for item in many]
     assert profile.bytes_saved_by_short_names == sum(cut)
     assert profile.units_saved_by_short_names(write_units) == sum(
         write_units(size) - write_units(size - saved) for size, saved in zip(sizes, cut, strict=True)

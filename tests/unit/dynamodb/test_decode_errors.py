@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Send, Step
 from shardkit.dynamodb.body import binary, binary_text, encode
 from shardkit.dynamodb.decode import from_wire
-from shardkit.dynamodb.encode import sized_to_wire_item, to_wire_item
-from shardkit.dynamodb.expressions.key_condition import comparable
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.expressions.key_condition import sort_value
 from shardkit.dynamodb.requests import estimates_of
+from shardkit.dynamodb.sizes import item_size, sized
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.sharding.layout import Sharding
@@ -61,11 +62,11 @@ def test_a_binary_key(strategy: Strategy, form: Callable[[bytes], Any]) -> None:
 def test_what_a_suffix_weighs(strategy: Strategy, key: Any, data: st.DataObject) -> None:
     """The size of what is stored is that of the item and its suffix."""
     item = {"pk": key, "a": 1}
-    wire, size = sized_to_wire_item(item)
+    wire, size = sized(item)
     shard = data.draw(st.sampled_from(strategy.shards_for(key)))
     sharding = table(strategy, "S" if isinstance(key, str) else "B")
     stored = {**item, "pk": from_wire(sharding.physical(wire["pk"], shard))}
-    assert sized_to_wire_item(stored)[1] == size + sharding.suffix_bytes(shard)
+    assert item_size(stored) == size + sharding.suffix_bytes(shard)
 
 
 def test_a_known_key_is_checked_like_a_new_one() -> None:
@@ -90,7 +91,7 @@ def test_an_empty_binary_key(content: Any) -> None:
 def test_one_value_for_the_order_the_cursor_and_the_meter(form: Callable[[bytes], Any]) -> None:
     """Binary is the same by its bytes: for the merge, for a cursor's purpose, for what came back unprocessed."""
     raw = b"\xfb\xff"
-    assert comparable({"B": form(raw)}) == raw
+    assert sort_value({"B": form(raw)}) == raw
     assert made_for({"pk": {"B": form(raw)}}) == made_for({"pk": {"B": "+/8="}})
     put = [{"PutRequest": {"Item": {"pk": {"B": content}, "a": {"BS": [content]}}}} for content in (form(raw), "+/8=")]
     call = SimpleNamespace(operation="BatchWriteItem", params={"RequestItems": {"orders": put[:1]}})

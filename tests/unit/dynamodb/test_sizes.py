@@ -119,9 +119,9 @@ def test_a_number_has_one_size_however_it_is_written(digits: int, power: int) ->
 @pytest.mark.parametrize(
     ("number", "reason"),
     [
-        ("abc", "'abc' is no number"),
-        ("", "'' is no number"),
-        ("NaN", "'NaN' is no number"),
+        ("abc", "'abc' is not a number"),
+        ("", "'' is not a number"),
+        ("NaN", "'NaN' is not a number"),
         ("1" * 39, "more than 38 digits, or one beyond 1E-130 to 9.99…E.125"),
         ("1E+127", "more than 38 digits, or one beyond 1E-130 to 9.99…E.125"),
     ],
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_number_is_said(number: str, reason: str) -> None:
 
 @pytest.mark.parametrize("python", [1.5, object(), {1, "x"}, 10**38, Decimal("1E+127"), Decimal("NaN"), [{"a": 0.5}]])
 def test_python_value_refused(python: Any) -> None:
-    with pytest.raises(InvalidValueError, match="'v' is "):
+    with pytest.raises(InvalidValueError, match="'v': got "):
         item_size({"k": "x", "v": python})
 
 

@@ -116,7 +116,7 @@ def test_negative_size_is_refused() -> None:
 @pytest.mark.parametrize("size", [None, "512", {"k": "x"}, math.nan])
 def test_a_size_that_is_no_number(size: Any) -> None:
     for units in (read_units, write_units):
-        with pytest.raises(ConfigurationError, match="a number of bytes"):
+        with pytest.raises(ConfigurationError, match="size: must be a number of bytes"):
             units(size)
 
 
@@ -228,5 +228,5 @@ def test_apportion_matches_what_was_estimated_right() -> None:
 
 @pytest.mark.parametrize("weights", [{}, {"a": -1.0}])
 def test_apportion_refuses(weights: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="give"):
+    with pytest.raises(ValueError, match="weights: must be"):
         apportion(1.0, weights)

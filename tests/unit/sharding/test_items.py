@@ -46,6 +46,6 @@ def test_without_item_or_key(operation: Any, source: str) -> None:
 def test_a_misspelt_parameter(operation: Any, source: str) -> None:
     """The right one is suggested, also for the item or key itself."""
     for wrong in (source.lower(), f"{source}s", f" {source}"):
-        says = rf"^ ?\w+: not a parameter of \w+Item; did you mean {source}\?"
+        says = rf"^ ?\w+ \(did you mean {source}\?\): not a parameter of \w+Item; "
         with pytest.raises(UnsupportedParameterError, match=says):
             begun(operation, {wrong: {"pk": "k", "sk": 1}})

@@ -105,7 +105,7 @@ def test_dynamodb_json_tells_what_it_cannot_read(tmp_path: Path) -> None:
     assert letter == {"Date": "d"}
     assert attribute == {"Item": "x", "Date": "d"}
     assert "incremental export" in str(incremental.error)
-    assert "no wire value" in str(unknown.error)
+    assert "must be a wire value" in str(unknown.error)
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def cases(draw: st.DrawFn) -> tuple[SortCondition | None, Any, list[Any]]:
     op = draw(st.sampled_from((None, *(OPS[:-1] if kind is NUMBERS else OPS))))
     values = tuple(draw(st.lists(kind, min_size=2, max_size=2)))[: 2 if op == "BETWEEN" else 1]
     if op == "BETWEEN":
-        assume(key_condition.comparable(values[0]) <= key_condition.comparable(values[1]))  # type: ignore[operator]
+        assume(key_condition.sort_value(values[0]) <= key_condition.sort_value(values[1]))  # type: ignore[operator]
     condition = SortCondition(op, values) if op else None
     position = draw(st.one_of(kind, st.sampled_from(values)))
     keys = draw(st.lists(kind, max_size=30))
@@ -43,7 +43,7 @@ def cases(draw: st.DrawFn) -> tuple[SortCondition | None, Any, list[Any]]:
 
 
 def after(x: Any, position: Any, descending: bool, exclusive: bool) -> bool:
-    one, other = key_condition.comparable(x), key_condition.comparable(position)
+    one, other = key_condition.sort_value(x), key_condition.sort_value(position)
     if one == other:
         return not exclusive
     return (one < other) if descending else (one > other)  # type: ignore[operator]
@@ -51,16 +51,16 @@ def after(x: Any, position: Any, descending: bool, exclusive: bool) -> bool:
 
 def assert_narrowed(condition: SortCondition | None, position: Any, keys: list[Any]) -> None:
     """No key after a position is missed, and no other is let in but those of the edges."""
-    edges = [key_condition.comparable(value) for value in (position, *(() if condition is None else condition.values))]
+    edges = [key_condition.sort_value(value) for value in (position, *(() if condition is None else condition.values))]
     for descending, exclusive in product((False, True), repeat=2):
         result = key_condition.from_position(condition, position, descending=descending, exclusive=exclusive)
         for x in keys:
             wanted = key_condition.matches(condition, x) and after(x, position, descending, exclusive)
             got = result is not None and key_condition.matches(result, x)
             assert got >= wanted
-            assert got == wanted or key_condition.comparable(x) in edges
+            assert got == wanted or key_condition.sort_value(x) in edges
         if result is not None and result.op == "BETWEEN":
-            assert key_condition.comparable(result.values[0]) <= key_condition.comparable(result.values[1])  # type: ignore[operator]
+            assert key_condition.sort_value(result.values[0]) <= key_condition.sort_value(result.values[1])  # type: ignore[operator]
 
 
 @pytest.mark.long_search

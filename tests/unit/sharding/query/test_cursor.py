@@ -426,7 +426,7 @@ def test_any_forged_cursor(name: str, forward: bool, data: st.DataObject) -> Non
         return
     assert started.start is not None
     for number in range(len(started.shards)):
-        if send := started.request(number, None, None, lambda _, __: None):
+        if send := started.request(number, None, None, lambda _: None):
             assert encode(send.params)
     items = [dict(started.start.key)]
     for entry in started.entries(started.shards.index(started.start.shard), items):
