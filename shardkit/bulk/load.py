@@ -330,7 +330,6 @@ class Loading:
                 self._end()
 
     def put(self, place: Place, record: Record) -> None:
-        """Hand a record to the machine."""
         if isinstance(record, BadRecord):
             self.load.refuse(record, place, record.error)
         else:
@@ -371,7 +370,6 @@ class Loading:
         self._journal.record(done)
 
     def tell(self) -> None:
-        """Call ``progress`` with the report so far."""
         if (progress := self._options.get("progress")) is not None:
             progress(self.load.report)
 

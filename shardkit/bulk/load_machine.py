@@ -118,7 +118,6 @@ class Load:
 
     @property
     def wants(self) -> bool:
-        """Whether there is room for another item."""
         return self.room > 0
 
     @property
@@ -128,7 +127,6 @@ class Load:
 
     @property
     def report(self) -> BulkReport:
-        """The load so far."""
         return self._tally.report
 
     def put(self, item: Mapping[str, Any], place: Any = None) -> None:
@@ -136,7 +134,6 @@ class Load:
         self._take(self._writes.put, item, place)
 
     def delete(self, key: Mapping[str, Any], place: Any = None) -> None:
-        """Add a key to delete."""
         self._take(self._writes.delete, key, place)
 
     def add(self, write: Write) -> None:
@@ -161,11 +158,9 @@ class Load:
         self._outcome.refused(record, place, error, final=error is not self.fatal)
 
     def skip(self) -> None:
-        """Count an item that an earlier load has done."""
         self._tally.resumed += 1
 
     def failed_before(self, count: int) -> None:
-        """Set how many of the items that an earlier load has done failed."""
         self._tally.failed_before = count
 
     def close(self, broken: Exception | None = None) -> None:
@@ -249,7 +244,6 @@ class Load:
         return send
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Process the answer to a request."""
         if send is self._described:
             self._described = None
             self._follow(answer, now)
@@ -470,7 +464,6 @@ class InterruptedLoadError(KeyboardInterrupt):
 
 
 def interrupted(load: Load) -> InterruptedLoadError:
-    """Return the exception that ends an interrupted load."""
     report = load.report
     return InterruptedLoadError(
         f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, the "

@@ -82,7 +82,6 @@ class KeyPace:
         return True
 
     def resting(self, key: Hashable, now: float) -> bool:
-        """Return whether a key rests after a throttle."""
         slowed = self._slowed.get(key)
         return slowed is not None and slowed.backoff.until > now
 
@@ -129,7 +128,6 @@ class KeyPace:
 
     @property
     def alarm(self) -> float:
-        """When the next key has rested."""
         return self._alarms[0][0] if self._alarms else inf
 
     def rested(self, now: float) -> list[Hashable]:
@@ -192,7 +190,6 @@ class TablePace:
 
     @property
     def rate(self) -> float:
-        """The current limit in write units per second."""
         return min(self._limit, self._slowed.rate)
 
     def asks(self, now: float) -> bool:
@@ -225,7 +222,6 @@ class TablePace:
         return None
 
     def ready(self, now: float) -> float:
-        """Return when the next batch may be sent; at once if that is not after ``now``."""
         return max(self._backoff.until, self._bucket.ready(now), self._slowed.ready(now))
 
     def sent(self, units: float, now: float) -> float:
@@ -297,11 +293,9 @@ class LearntPace:
         self._written = self._refused = 0
 
     def ready(self, now: float) -> float:
-        """Return when the next batch may be sent; at once if that is not after ``now``."""
         return self._bucket.ready(now)
 
     def sent(self, units: int, now: float) -> None:
-        """Count a batch as sent, by the units of its items' sizes."""
         if self._since is None:
             self._since = now
         self._bucket.take(units, now)

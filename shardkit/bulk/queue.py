@@ -60,7 +60,6 @@ class Window:
         return earlier
 
     def take(self, most: int, now: float) -> list[Write]:
-        """Remove and return the next writes that may be sent."""
         flying, keys = self._flying, self._keys
 
         def goes(write: Write) -> bool:
@@ -74,7 +73,6 @@ class Window:
         return self._waiting.take(most, goes)
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Release writes that are done."""
         self._keys.written(self._landed(writes))
         self._forget(writes)
 
@@ -99,7 +97,6 @@ class Window:
         self._waiting.wake(self._keys.rested(now))
 
     def drain(self) -> list[Write]:
-        """Remove and return all writes that wait, including those of keys that rest."""
         return self._waiting.drain()
 
     def _landed(self, writes: Sequence[Write]) -> list[Hashable]:
@@ -161,11 +158,9 @@ class Departures:
         return len(self._alone) + len(self._halves) + len(self._retries) + bool(self._gathered)
 
     def alone(self, write: Write) -> None:
-        """Send a write by itself, before all others."""
         self._alone.append(Batch([write], alone=True))
 
     def halves(self, batch: Batch) -> None:
-        """Send a batch again as two halves."""
         middle = len(batch.writes) // 2
         for writes in (batch.writes[:middle], batch.writes[middle:]):
             self._halves.append(Batch(writes, batch.tries, batch.since))
@@ -205,7 +200,6 @@ class Departures:
         return min(gathered, self._retries[0][0] if self._retries else inf)
 
     def drain(self) -> list[Write]:
-        """Remove and return all writes that were to be sent."""
         batches = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
         writes = [*self._gathered, *(write for batch in batches for write in batch.writes)]
         self._alone.clear()

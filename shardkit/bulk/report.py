@@ -135,8 +135,6 @@ Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
 class Tally:
-    """Counts what a load does, and makes its report."""
-
     def __init__(self, sharding: Sharding) -> None:
         self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
         self.failed_before = 0
@@ -161,7 +159,6 @@ class Tally:
         self._mixes += mix
 
     def answered(self, now: float) -> None:
-        """Record the time of a response."""
         self._last = now
 
     def wrote(self, writes: list[Write], units: float) -> None:
@@ -179,19 +176,16 @@ class Tally:
             self._one_shard.add(write.identity[0], write.shard)
 
     def throttled(self, reasons: Iterable[str]) -> None:
-        """Count a throttle by the service's reasons."""
         self.throttles += 1
         self.reasons.update(reasons or ("unknown",))
 
     def hot(self, keys: Iterable[Any]) -> None:
-        """Count stored partition keys that were throttled."""
         self._hot.update(keys)
         if len(self._hot) > 2 * _HOT_KEYS:
             self._hot = Counter(dict(self._hot.most_common(_HOT_KEYS)))
 
     @property
     def report(self) -> BulkReport:
-        """The report so far."""
         shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
         mix = self._mixes / self.requests if self.requests else 0.0
         hot = dict(self._hot.most_common(_HOT_KEYS))
@@ -274,7 +268,6 @@ class Outcome:
         return len(self._ended)
 
     def results(self) -> Sequence[BulkResult]:
-        """Return the results since the last call."""
         ended, self._ended = self._ended, []
         return _Results(ended, self._result)
 
@@ -284,7 +277,6 @@ class Outcome:
         return settled
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Record writes as done."""
         done = self._settled[0]
         # Earlier failures of the same key are done too: a resumed load must not write them over this one.
         if self._outlived:
@@ -294,7 +286,6 @@ class Outcome:
         self._ended.extend(writes)
 
     def superseded(self, write: Write) -> None:
-        """Record a write that another write of its key replaced."""
         self._tally.duplicates += 1
         write.superseded = True
         self.written([write])
@@ -366,7 +357,6 @@ class _Results(Sequence[BulkResult]):
 
 
 def duplicate(place: Any) -> ShardkitError:
-    """Return the error of the second item of a key."""
     return ShardkitError(
         f"the item at place {place!r} has the same primary key, and duplicates='error' allows only one; remove one of "
         "them from the source, or set duplicates= to 'last' or 'first'"
@@ -374,7 +364,6 @@ def duplicate(place: Any) -> ShardkitError:
 
 
 def too_many(failed: int, most: int) -> ShardkitError:
-    """Return the error of a load with more failures than allowed."""
     return ShardkitError(
         f"{failed:,} items failed, more than max_failures={most:,}; check their reasons, then fix the source or raise "
         "max_failures"

@@ -68,7 +68,6 @@ class Write:
         return Send(operation, {"TableName": table, **content, "ReturnConsumedCapacity": "INDEXES"}, paced=True)
 
     def exchange(self, other: Write) -> None:
-        """Swap the content with another write of the same key."""
         self.body, other.body = other.body, self.body
         self.place, other.place = other.place, self.place
         self.shard, other.shard = other.shard, self.shard
@@ -110,7 +109,6 @@ class Writes:
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
-        """Return a delete."""
         wire = to_wire_item(key)
         stored = self._sharding.key_of(wire, kind="key")
         shard = self._shard(stored, key, None, place)

@@ -74,7 +74,6 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether all items are as in the source."""
         return self.equal == self.expected and not self.mismatches
 
 
@@ -107,7 +106,6 @@ def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
 
 
 def load(table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress: Callable[[BulkReport], None]) -> Load:
-    """Load the first rows of the flights."""
     days: Counter[str] = Counter()
     began = time.perf_counter()
     with meter.attach(table), meter.scope("load") as used:
@@ -121,7 +119,6 @@ def load(table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress:
 
 
 def counted(items: Iterable[Item], days: Counter[str]) -> Iterator[Item]:
-    """Yield the items, and count them by day."""
     for item in items:
         days[item["Date"]] += 1
         yield item
@@ -139,7 +136,6 @@ def stream_day(table: ShardedTable, source: list[Item], meter: CapacityMeter) ->
 
 
 def get_flights(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> Check:
-    """Read single flights, one GetItem each."""
     with meter.attach(table), meter.scope("get") as used:
         began = time.perf_counter()
         items = [table.get_item(Key={name: item[name] for name in ("Date", "Flight")}).get("Item") for item in source]
@@ -158,7 +154,6 @@ def compare(source: list[Item], items: list[Any], seconds: float, read_units: fl
 
 
 def show_headline(console: Console, place: str, rows: int, shards: int) -> None:
-    """Print what the demo will do."""
     console.rule("shardkit demo")
     console.print(
         f"Loading {rows:,} flights that left New York in 2013 into {place}, twice: with the partition key Date "
@@ -206,7 +201,6 @@ def show_check(console: Console, what: str, check: Check) -> None:
 
 
 def show_totals(console: Console, parts: dict[str, Load | Check], star: str) -> None:
-    """Print each part's time and capacity units."""
     grid = Grid(title="\nWhat it took", title_justify="left", box=None)
     grid.add_column("part")
     for heading in ("items", "seconds", f"write units{star}", f"read units{star}"):

@@ -36,8 +36,6 @@ ABSENT = frozenset({"", "NA"})
 
 
 class FlightsMissingError(ModuleNotFoundError):
-    """The package that holds the flights is not installed."""
-
     def __init__(self) -> None:
         super().__init__(f"the flights are in the package {PACKAGE!r}, which is not installed", name=PACKAGE)
 
@@ -53,7 +51,6 @@ def flights_zip() -> Path:
 
 
 def date_of(row: Mapping[str, str]) -> str:
-    """Return the partition key: ``2013-01-01``."""
     return f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
 
 
@@ -83,7 +80,6 @@ def _number(text: str) -> int | Decimal:
 
 
 def read_rows() -> Iterator[dict[str, str]]:
-    """Yield the rows of the file, one by one."""
     with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
         yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
 

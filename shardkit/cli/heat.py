@@ -158,8 +158,6 @@ _MOST_NAMES = 100
 
 
 class Items:
-    """Counts the items of a source for every candidate."""
-
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.count = 0
         self._candidates = candidates
@@ -178,7 +176,6 @@ class Items:
     def judged(
         self, candidate: Candidate, top: int, write_units: float | None, read_units: float | None, shards: int | None
     ) -> Judged:
-        """Return the verdict on a candidate."""
         if candidate.uniformity.items == 0:
             raise ConfigurationError(self._no_items(candidate))
         found = candidate.uniformity.result(top)
@@ -268,7 +265,6 @@ class Spreading:
         self._units[shard] += int(write_units_of(sum(attribute_sizes(item).values())))
 
     def result(self) -> Spread:
-        """Return how the key's items are spread."""
         total = self._units.total()
         share = max(self._units.values()) / total if total else 1.0
         return Spread(self._strategy, len(self._units), share, self._without, tuple(self._advice()))
@@ -286,7 +282,6 @@ def key_text(key: Key) -> str:
 
 
 def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
-    """Print the verdicts."""
     line = partial(say, console)
     line(f"{items:,} items")
     for one in judged:

@@ -49,7 +49,6 @@ class Estimate:
 
     @property
     def per_shard(self) -> dict[int | None, ShardTally]:
-        """What would be written to each shard."""
         shards = sorted(self.shard_items, key=lambda shard: -1 if shard is None else shard)
         return {shard: ShardTally(self.shard_items[shard], self.shard_units[shard]) for shard in shards}
 
@@ -69,7 +68,6 @@ class Estimate:
 
     @property
     def advice(self) -> list[str]:
-        """What would improve the load."""
         return list(self.one_shard.advice())
 
     @property
@@ -78,7 +76,6 @@ class Estimate:
         return next(iter(self.key_units.most_common(1)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
         hottest = self.hottest
         return {
             "items": self.items,

@@ -182,7 +182,6 @@ class BadRecords:
     first: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, place: str, error: Exception) -> None:
-        """Count one."""
         self.count += 1
         if len(self.first) < SHOWN:
             self.first.append((place, str(error)))

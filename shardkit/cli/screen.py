@@ -125,7 +125,6 @@ class CommandProgress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._began
 
     @property

@@ -105,7 +105,6 @@ def _figures(found: Distribution) -> dict[str, float]:
 
 
 def show(console: Console, profile: SizeProfile) -> None:
-    """Print a profile."""
     sizes = profile.sizes()
     console.print(
         f"{profile.items:,} items, {size(profile.bytes)}; {size(profile.storage_bytes)} of storage, "

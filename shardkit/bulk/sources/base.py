@@ -93,11 +93,9 @@ class IterableSource:
             return None
 
     def identity(self) -> dict[str, Any]:
-        """Return that it is an iterable, and its number of items if known."""
         return {"source": "iterable", "total": self.total}
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read the items in order."""
         for number, item in enumerate(self.items):
             place = Place(0, number)
             if done is None or not done(place):

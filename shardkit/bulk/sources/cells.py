@@ -37,7 +37,6 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
-    """Check that each type is one of ``CELL_TYPES``."""
     if not isinstance(types, Mapping):
         raise ConfigurationError(f"types: must be text or a mapping, got {brief(given)}; give 'Total:N,Gift:BOOL'")
     if wrong := {name: letter for name, letter in types.items() if not name or letter not in CELL_TYPES}:

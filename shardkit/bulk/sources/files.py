@@ -39,8 +39,7 @@ class File(Protocol):
     """A file: its name, its size, and its bytes from any offset."""
 
     @property
-    def name(self) -> str:
-        """The name that the user gave."""
+    def name(self) -> str: ...
 
     @property
     def size(self) -> int | None:
@@ -58,23 +57,18 @@ class File(Protocol):
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file on disk."""
-
     name: str
 
     @cached_property
     def size(self) -> int:
-        """Its size in bytes."""
         return Path(self.name).stat().st_size
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - the caller closes it
         stream.seek(offset)
         return stream
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         return self.open(offset)
 
     def identity(self) -> dict[str, Any]:
@@ -104,11 +98,9 @@ class S3File:
 
     @property
     def name(self) -> str:
-        """Its URL."""
         return f"s3://{self.bucket}/{self.key}"
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         return self._opened(offset, S3_BLOCK)
 
     def look(self, offset: int = 0) -> IO[bytes]:
@@ -137,7 +129,6 @@ class S3File:
         return cast("IO[bytes]", stream)
 
     def identity(self) -> dict[str, Any]:
-        """Return its name, size and ETag."""
         return {"name": self.name, "size": self.size, "etag": self.etag}
 
 
@@ -162,7 +153,6 @@ class StandardInput:
         return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Return its first megabyte."""
         return io.BytesIO(self._head[offset:])
 
     def identity(self) -> dict[str, Any]:

@@ -19,8 +19,7 @@ _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"}
 class Skip(Protocol):
     """Whether the n-th record of a section is done, and is not read again."""
 
-    def __call__(self, number: int, /) -> bool:
-        """Return whether to skip a record."""
+    def __call__(self, number: int, /) -> bool: ...
 
 
 class Format(Protocol):
@@ -89,7 +88,6 @@ class DynamoDBJson(JsonLines):
 
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
-    """Return whether a JSON object is an item in wire values."""
     item = record["Item"] if _wraps(record) else record
     return bool(item) and all(map(_is_wire, item.values()))
 

@@ -201,8 +201,6 @@ def _check_columns(keys: Mapping[str, Any], names: Sequence[str], where: str) ->
 
 
 class _Text:
-    """Builds the source of files of lines."""
-
     def __init__(self, files: Sequence[File], name: FormatName, *, guessed: bool, keys: Keys) -> None:
         self._files = files
         self._keys = keys

@@ -20,8 +20,7 @@ class Section(Protocol):
     """A part of a source, read by one cursor from start to end."""
 
     @property
-    def bytes_read(self) -> int:
-        """The number of its bytes read so far."""
+    def bytes_read(self) -> int: ...
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
         """Read its records with their numbers from 0; skipped records are counted."""
@@ -65,7 +64,6 @@ class SectionedSource:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read so far."""
         return sum(section.bytes_read for section in self.sections)
 
     @cached_property

@@ -88,12 +88,10 @@ class TextFile:
 
     @cached_property
     def compression(self) -> str | None:
-        """Its compression."""
         return compression(self.file)
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be read from any byte."""
         return self.file.size is not None and self.compression is None
 
     def sections(self, count: int, keys: Sequence[str]) -> list[TextSection]:
@@ -216,7 +214,6 @@ class TextSection:
         return self._read if self._open is None else self._open.tell() - self.start
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
-        """Read its records; a header does not count."""
         file = self._text.file
         with file.open(self.start) as raw, self._text.unpacked(raw) as stream:
             self._open = raw
