@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
 from shardkit.bulk.queue import Batch, Departures, Window
-from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, Outcome, Tally, duplicate, stalled, too_many
+from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, Outcome, Settled, Tally, stalled, too_many
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.checks import check_count
@@ -37,16 +37,13 @@ from shardkit.dynamodb.service_errors import (
     retry_after,
     throttled_indexes,
 )
-from shardkit.errors import ConfigurationError, brief
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.sharding.layout import Sharding
 
 WINDOW = 50_000
 """Default number of items that wait to be interleaved: 38 MB of 350-byte orders. On a sorted source with 100 to 200
 items per key it costs 1% of the throughput; a fifth of it costs 5.6% (``benchmarks/window.py``)."""
-
 MOST_WINDOW = 10_000_000
-"""Largest window of a load."""
-
 STALLED_SECONDS = 60.0
 """A load stops when throttles are all that it has received for this long. A partition accepts some writes in a minute,
 unless others use all of its throughput."""
@@ -101,7 +98,7 @@ class Load:
         self._learnt = LearntPace()
         self._reasons = Reasons()
         self._departures = Departures(self._window, workers)
-        self._asked: dict[Send, Batch] = {}
+        self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
         self._tally = Tally(sharding)
         self._outcome = Outcome(sharding, self._tally, where)
@@ -123,7 +120,9 @@ class Load:
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        return self._closed and not (len(self._window) or len(self._departures) or self._asked or len(self._outcome))
+        return self._closed and not (
+            len(self._window) or len(self._departures) or self._in_flight or len(self._outcome)
+        )
 
     @property
     def report(self) -> BulkReport:
@@ -149,10 +148,14 @@ class Load:
         elif self._duplicates == "first":
             self._outcome.superseded(write)
         else:
-            self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
+            error = ShardkitError(
+                f"the item at place {self._outcome.shown(earlier.place)!r} has the same primary key, and "
+                "duplicates='error' allows only one; remove one of them from the source, or set duplicates= to 'last' "
+                "or 'first'"
+            )
+            self._outcome.failed(write, error, final=True)
 
     def refuse(self, record: Any, place: Any, error: Exception) -> None:
-        """Add a record that cannot be read as an item: it fails."""
         self._tally.items += 1
         error = self.fatal or error
         self._outcome.refused(record, place, error, final=error is not self.fatal)
@@ -172,11 +175,7 @@ class Load:
         """Accept and send no more: what is in flight is finished, everything else fails with this error."""
         self._stop((), error)
 
-    def settled(self) -> tuple[list[Any], list[tuple[Any, BulkResult]]]:
-        """Return the places since the last call: those done, and those failed for good with their results.
-
-        Items that fail only because the load stops are in neither: a resumed load sends them again.
-        """
+    def settled(self) -> Settled:
         return self._outcome.settled()
 
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
@@ -193,7 +192,7 @@ class Load:
         self.add(write)
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
-        """Return results, a request, a wait, or an empty result to ask for more items."""
+        """Return the next step; an empty result asks for more items."""
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
         if len(self._outcome):
@@ -205,21 +204,21 @@ class Load:
                 self._described = Send("DescribeTable", {"TableName": self._sharding.table})
                 return self._described
             self._window.wake(now)
-            if len(self._asked) < self._workers:
+            if len(self._in_flight) < self._workers:
                 ready = inf if self._pace.unknown else max(self._pace.ready(now), self._learnt.ready(now))
                 if ready <= now:
-                    batch = self._departures.next(now, under_way=len(self._asked), new=not self.wants)
+                    batch = self._departures.next(now, under_way=len(self._in_flight), new=not self.wants)
                     if batch is not None:
                         return self._send(batch, now)
                 if self.wants:
                     self._stalled = None  # the time that the source takes does not count
                     return Done([])
-        if self._asked or self._described is not None or not self.ended:
+        if self._in_flight or self._described is not None or not self.ended:
             return Wait(self._until(ready, now))
         return Done([])
 
     def _until(self, ready: float, now: float) -> float | None:
-        if len(self._asked) >= self._workers or self.fatal is not None:
+        if len(self._in_flight) >= self._workers or self.fatal is not None:
             return None
         until = ready if ready > now else min(self._keys.alarm, self._departures.alarm)
         return None if until == inf else until
@@ -235,12 +234,9 @@ class Load:
             send = writes[0].alone(table)
         else:
             requests = EncodedRequests([write.body for write in writes], writes)
-            send = Send(
-                "BatchWriteItem",
-                {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"},
-                paced=True,
-            )
-        self._asked[send] = batch
+            params = {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"}
+            send = Send("BatchWriteItem", params, paced=True)
+        self._in_flight[send] = batch
         return send
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
@@ -249,7 +245,7 @@ class Load:
             self._follow(answer, now)
             return
         self._tally.answered(now)
-        batch = self._asked.pop(send)
+        batch = self._in_flight.pop(send)
         if isinstance(answer, Exception):
             self._pace.settled(batch.expected, 0, 0.0, now)
             self._learnt.settled(0, batch.units if is_throttle(answer) else 0, now)
@@ -360,7 +356,6 @@ class Load:
                 self._outcome.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
-        """End the load: everything that is not in flight fails."""
         self.fatal = self.fatal or error
         self._closed = True
         self._fail(self._departures.drain(), self.fatal)
@@ -378,11 +373,6 @@ def _units(writes: list[Write]) -> int:
 
 
 def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
-    """Check the options of the machine.
-
-    Raises:
-        ConfigurationError: One is invalid.
-    """
     check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
     if max_failures is not None:
         check_count("max_failures", max_failures, "items", least=0)
@@ -391,11 +381,6 @@ def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: 
 
 
 def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
-    """Check that an option is one of ``kinds``.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
     if given not in kinds:
         raise ConfigurationError(f"{name}: must be one of {', '.join(map(repr, kinds))}, got {brief(given)}")
 
@@ -403,37 +388,36 @@ def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
 def raise_failures(load: Load, *, collect: bool = False) -> None:
     """Raise if the load or its source ended with an error, or if items failed and are not collected."""
     report = load.report
+    cause = load.fatal or load.broken
     if isinstance(load.fatal, ConfigurationError):
         raise load.fatal
     if load.fatal is not None:
-        raise BulkLoadError(
+        message = (
             f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items read are written, the "
-            "rest of the source was not read; fix the cause and load again",
-            report.failures,
-            report,
-        ) from load.fatal
-    if load.broken is not None:
-        raise BulkLoadError(
-            f"the source ended in an error after {report.items:,} items: {load.broken}; {report.written:,} of them are "
-            "written; fix the source and load again",
-            report.failures,
-            report,
-        ) from load.broken
-    if report.failures and not collect:
-        first = report.failures[0]
-        raise BulkLoadError(
-            f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
-            f"{first.error}; the attribute failed has all of them with their reasons",
-            report.failures,
-            report,
-        ) from first.error
-    if report.failed_before and not collect:
-        raise BulkLoadError(
-            f"{report.failed_before:,} of the {report.resumed:,} items that the journal records as done failed in an "
-            "earlier load, the others are written; fix the dead letters and load them",
-            report.failures,
-            report,
+            "rest of the source was not read; fix the cause and load again"
         )
+    elif load.broken is not None:
+        message = (
+            f"the source ended in an error after {report.items:,} items: {load.broken}; {report.written:,} of them are "
+            "written; fix the source and load again"
+        )
+    elif collect:
+        return
+    elif report.failures:
+        first = report.failures[0]
+        cause = first.error
+        message = (
+            f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
+            f"{first.error}; the attribute failed has all of them with their reasons"
+        )
+    elif report.failed_before:
+        message = (
+            f"{report.failed_before:,} of the {report.resumed:,} items that the journal records as done failed in an "
+            "earlier load, the others are written; fix the dead letters and load them"
+        )
+    else:
+        return
+    raise BulkLoadError(message, report.failures, report) from cause
 
 
 def log_end(load: Load, table: str) -> None:

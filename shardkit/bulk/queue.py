@@ -22,11 +22,7 @@ _GATHER_SECONDS = 0.02
 
 
 class Window:
-    """The writes that wait; ``len`` counts them.
-
-    Args:
-        keys: Which keys rest, and how many items of each may be in flight.
-    """
+    """The writes that wait; ``len`` counts them."""
 
     def __init__(self, keys: KeyPace) -> None:
         self._keys = keys
@@ -46,7 +42,6 @@ class Window:
         return None
 
     def add(self, write: Write) -> None:
-        """Add a write, behind the others of its partition key."""
         self._held[write.same] = write
         self._waiting.add(write.identity[0], write)
 
@@ -77,7 +72,6 @@ class Window:
         self._forget(writes)
 
     def failed(self, writes: Sequence[Write]) -> None:
-        """Release writes that failed, sent or not."""
         self._landed([write for write in writes if write.sent])
         self._forget(writes)
 
@@ -93,7 +87,6 @@ class Window:
         return True
 
     def wake(self, now: float) -> None:
-        """Let the keys that have rested take turns again."""
         self._waiting.wake(self._keys.rested(now))
 
     def drain(self) -> list[Write]:
@@ -139,10 +132,6 @@ class Departures:
 
     While other writes rest, a batch that is not full waits for ``_GATHER_SECONDS`` after the last one: throttled keys
     wake one by one, and would otherwise be sent one by one.
-
-    Args:
-        window: Where new batches come from.
-        workers: Most batches in flight or waiting for their next try.
     """
 
     def __init__(self, window: Window, workers: int) -> None:
@@ -170,7 +159,7 @@ class Departures:
         insort(self._retries, (at, batch), key=lambda retry: retry[0])
 
     def next(self, now: float, *, under_way: int, new: bool) -> Batch | None:
-        """Return the next batch if one is ready; with ``new``, also from the window."""
+        """Return the next batch, if one is ready; with ``new``, also from the window."""
         batch = self._next(now, under_way, new=new)
         if batch is not None:
             self._gathers_until = now + _GATHER_SECONDS

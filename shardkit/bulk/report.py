@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
@@ -125,6 +125,11 @@ class BulkLoadError(ShardkitError):
         self.report: BulkReport | None = report
 
 
+# Counters of a Tally that its report has under the same name.
+_COUNTS = (
+    "items", "written", "stopped", "duplicates", "resumed", "failed_before", "retried", "requests", "throttles",
+    "write_units",
+)  # fmt: skip
 _HOT_KEYS = 1000  # of more, the least throttled are forgotten
 _ADVISED_KEYS = 3
 _LEADING_SHARE = 0.05  # of all throttles: above it, a key is hot
@@ -136,8 +141,7 @@ Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 class Tally:
     def __init__(self, sharding: Sharding) -> None:
-        self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
-        self.failed_before = 0
+        self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
         self.write_units = 0.0
         self.failures: list[BulkResult] = []
@@ -190,19 +194,10 @@ class Tally:
         mix = self._mixes / self.requests if self.requests else 0.0
         hot = dict(self._hot.most_common(_HOT_KEYS))
         return BulkReport(
-            items=self.items,
-            written=self.written,
+            **{name: getattr(self, name) for name in _COUNTS},
             failed=len(self.failures),
-            stopped=self.stopped,
-            duplicates=self.duplicates,
-            resumed=self.resumed,
-            failed_before=self.failed_before,
-            retried=self.retried,
-            requests=self.requests,
-            throttles=self.throttles,
             throttles_by_reason=dict(self.reasons),
             hot_keys=hot,
-            write_units=self.write_units,
             seconds=0.0 if self._first is None else self._last - self._first,
             keys_in_flight=mix,
             per_shard={shard: ShardTally(*self._shards[shard]) for shard in shards},
@@ -248,13 +243,7 @@ def _listed(keys: Iterable[Any]) -> str:
 
 
 class Outcome:
-    """Collects results until they are taken.
-
-    Args:
-        sharding: The table's sharding.
-        tally: Where failures and duplicates are counted.
-        where: Returns a place as a reader understands it.
-    """
+    """Collects results until they are taken; ``where`` returns a place as a reader understands it."""
 
     def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
         self._sharding = sharding
@@ -272,7 +261,10 @@ class Outcome:
         return _Results(ended, self._result)
 
     def settled(self) -> Settled:
-        """Return the places since the last call: those done, and those failed for good with their results."""
+        """Return the places since the last call: those done, and those failed for good with their results.
+
+        Items that fail only because the load stops are in neither: a resumed load sends them again.
+        """
         settled, self._settled = self._settled, ([], [])
         return settled
 
@@ -311,7 +303,6 @@ class Outcome:
         return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
 
     def shown(self, place: Any) -> Any:
-        """Return a place as a reader understands it."""
         return place if self._where is None else self._where(place)
 
 
@@ -323,16 +314,11 @@ class Encoded:
     sharding: Sharding
 
     @property
-    def stored(self) -> dict[str, Any]:
-        """The item as stored, in wire values."""
-        ((_, request),) = orjson.loads(self.body).items()
-        ((_, stored),) = request.items()
-        return stored  # type: ignore[no-any-return]
-
-    @property
     def shown(self) -> dict[str, Any]:
         """The item as the application sees it."""
-        return from_wire_item(self.sharding.shown(self.stored))
+        ((_, request),) = orjson.loads(self.body).items()
+        ((_, stored),) = request.items()
+        return from_wire_item(self.sharding.shown(stored))
 
 
 class _Results(Sequence[BulkResult]):
@@ -345,22 +331,11 @@ class _Results(Sequence[BulkResult]):
     def __len__(self) -> int:
         return len(self._ended)
 
-    @overload
-    def __getitem__(self, at: int) -> BulkResult: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[BulkResult]: ...
-    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
+    def __getitem__(self, at: Any) -> Any:
         return list(self)[at]
 
     def __iter__(self) -> Iterator[BulkResult]:
         return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
-
-
-def duplicate(place: Any) -> ShardkitError:
-    return ShardkitError(
-        f"the item at place {place!r} has the same primary key, and duplicates='error' allows only one; remove one of "
-        "them from the source, or set duplicates= to 'last' or 'first'"
-    )
 
 
 def too_many(failed: int, most: int) -> ShardkitError:
