@@ -57,18 +57,14 @@ class Load:
     """The machine: ``put``, ``delete`` and ``close`` feed it; each of its results is a list of BulkResult.
 
     Args:
-        sharding: The table's sharding.
         workers: Most batches in flight.
         draw: Returns a random number from [0, 1), for jitter.
         spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
         where: Returns a place as a reader understands it.
-        window: Items that wait to be interleaved.
-        write_units: Write units per second, or a share of the table's (``"80%"``).
-        duplicates: Which of two writes of one key stays while both are held.
         replace_by: Attributes that identify duplicates instead of the primary key.
-        max_failures: The load stops when more items than this have failed.
 
-    Memory: the window, ``workers`` batches in flight and as many waiting for their next try, and the failed items.
+    The others are those of :func:`shardkit.streaming_bulk`. Memory: the window, ``workers`` batches in flight and as
+    many waiting for their next try, and the failed items.
     """
 
     def __init__(
@@ -120,9 +116,8 @@ class Load:
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        return self._closed and not (
-            len(self._window) or len(self._departures) or self._in_flight or len(self._outcome)
-        )
+        held = len(self._window) or len(self._departures) or self._in_flight or len(self._outcome)
+        return self._closed and not held
 
     @property
     def report(self) -> BulkReport:
@@ -372,7 +367,9 @@ def _units(writes: list[Write]) -> int:
     return sum([write.units for write in writes])
 
 
-def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
+def check_load(
+    *, window: Any = WINDOW, write_units: Any = None, duplicates: Any = "last", max_failures: Any = None
+) -> None:
     check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
     if max_failures is not None:
         check_count("max_failures", max_failures, "items", least=0)
@@ -445,12 +442,3 @@ class InterruptedLoadError(KeyboardInterrupt):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def interrupted(load: Load) -> InterruptedLoadError:
-    report = load.report
-    return InterruptedLoadError(
-        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, the "
-        "load can be resumed",
-        report,
-    )

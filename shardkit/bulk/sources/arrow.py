@@ -264,13 +264,15 @@ def _values(column: Any) -> list[Any]:
     if types.is_map(kind):
         pairs = list(zip(_values(column.keys), _values(column.items), strict=True))
         maps = [dict(pairs[start:end]) for start, end in pairwise(column.offsets.to_pylist())]
-        return [_entries(entries) if valid else None for entries, valid in zip(maps, _valid(column), strict=True)]
+        valid = column.is_valid().to_pylist()
+        return [_entries(entries) if known else None for entries, known in zip(maps, valid, strict=True)]
     if types.is_struct(kind):
         names = [field.name for field in kind]
         rows = zip(*map(_values, column.flatten()), strict=True) if names else [()] * len(column)
+        valid = column.is_valid().to_pylist()
         return [
-            _entries(dict(zip(names, row, strict=True))) if valid else None
-            for row, valid in zip(rows, _valid(column), strict=True)
+            _entries(dict(zip(names, row, strict=True))) if known else None
+            for row, known in zip(rows, valid, strict=True)
         ]
     values: list[Any] = column.to_pylist()
     if any(test(kind) for test in _AS_THEY_ARE):
@@ -295,11 +297,6 @@ _LISTS: tuple[Callable[[Any], bool], ...] = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
-
-
-def _valid(column: Any) -> list[bool]:
-    valid: list[bool] = column.is_valid().to_pylist()
-    return valid
 
 
 def _time(text: str | None) -> Any:

@@ -104,7 +104,6 @@ class S3File:
         return self._opened(offset, S3_BLOCK)
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset, with smaller requests."""
         return self._opened(offset, S3_LOOK)
 
     def _opened(self, offset: int, block: int) -> IO[bytes]:
@@ -148,7 +147,6 @@ class StandardInput:
         return self._stream.read(_HEAD)
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Return all of it, once."""
         assert not offset
         return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
 
@@ -219,13 +217,6 @@ def _zstd() -> Any:
 
 def find_files(where: str, s3: Any = None) -> list[File]:
     """List the files of a name, a folder (recursively), a pattern or an S3 prefix, sorted by name.
-
-    Args:
-        where: A path, a pattern (``*``, ``?``, ``**``), ``-`` for standard input, or ``s3://bucket/key-or-prefix``.
-        s3: A boto3 S3 client. By default one is created from the environment if needed.
-
-    Raises:
-        ConfigurationError: There is no such file.
 
     Cost: one listing; in S3, one ListObjectsV2 per 1,000 objects.
     """

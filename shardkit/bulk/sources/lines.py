@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from shardkit.bulk.sources.base import BadRecord, Record
 from shardkit.bulk.writes import DeadLetter
@@ -16,10 +16,8 @@ _DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
 _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"})
 
 
-class Skip(Protocol):
-    """Whether the n-th record of a section is done, and is not read again."""
-
-    def __call__(self, number: int, /) -> bool: ...
+Skip: TypeAlias = Callable[[int], bool]
+"""Whether the n-th record of a section is done, and is not read again."""
 
 
 class Format(Protocol):
@@ -43,7 +41,6 @@ class JsonLines:
     quotes = b""
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Read one object per line; blank lines are ignored."""
         number = 0
         for at, line in enumerate(lines):
             if line.isspace():

@@ -164,19 +164,17 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
     for source in sources:
         _check_columns(keys, source.schema.names, source.name)
     total = sum(source.rows for source in sources)
+    size = sum(source.size for source in sources)
     if cursors == "auto":
-        small = sum(source.size for source in sources) < _SMALL and total <= 50_000  # noqa: PLR2004
-        partition_key = next(iter(keys), None)
-        mixed = partition_key is None or small or not is_clustered(keys_apart(sources, partition_key))
+        large = keys and (size >= _SMALL or total > 50_000)  # noqa: PLR2004
         held: int = max((source.cursor_bytes for source in sources), default=0)
         most: int = max(2, min(CURSORS, _HELD // max(1, held)))
-        cursors = 1 if mixed else most
+        cursors = most if large and is_clustered(keys_apart(sources, next(iter(keys)))) else 1
     sections = divided(sources, cursors, list(keys))
     identity = {
         "files": [source.identity() for source in sources],
         "sections": [[section.start, section.end] for section in sections],
     }
-    size = sum(source.size for source in sources)
     return SectionedSource(
         sections,
         format=name,
@@ -260,11 +258,12 @@ class _Text:
         if self._name == "dynamodb":
             self._layout = Layout(lambda _lines, _name: DynamoDBJson())
             self.__dict__.pop("_sample", None)
-        if cursors == "auto":
-            cursors = CURSORS if self._clustered() else 1
         files = [TextFile(file, self._layout) for file in self._files]
         sizes = [file.size or 0 for file in self._files]
         total = sum(sizes)
+        if cursors == "auto":
+            large = self._keys and total >= _SMALL
+            cursors = CURSORS if large and is_clustered(keys_apart(self._sample, next(iter(self._keys)))) else 1
         sections = [
             section
             for text, size in zip(files, sizes, strict=True)
@@ -289,13 +288,6 @@ class _Text:
         if self._types:
             return self._types
         return sorted({name for records in self._sample for one in records if isinstance(one, Mapping) for name in one})
-
-    def _clustered(self) -> bool:
-        size = sum(file.size or 0 for file in self._files)
-        partition_key = next(iter(self._keys), None)
-        if partition_key is None or size < _SMALL:
-            return False
-        return is_clustered(keys_apart(self._sample, partition_key))
 
 
 def as_source(items: Source | Iterable[Item]) -> Source:

@@ -232,7 +232,6 @@ class TextSection:
                 self._read, self._open = raw.tell() - self.start, None
 
     def where(self, number: int) -> str:
-        """Return file and line; if the lines before the section are unknown, the line after its first byte."""
         name = self._text.file.name
         if len(self._shifts) == _SHIFTS and number < self._shifts[0][0]:
             return f"{name}, record {number + 1} after byte {self.start:,}"
@@ -244,10 +243,7 @@ class TextSection:
 
 
 def sample(files: Sequence[TextFile]) -> list[list[Record]]:
-    """Read consecutive records at positions spread evenly over the files.
-
-    Returns:
-        At most 32 lists of at most 500 records.
+    """Read at most 500 consecutive records at each of 32 positions, spread evenly over the files.
 
     Cost: one open and some hundred KB per position.
     """

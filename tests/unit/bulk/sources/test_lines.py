@@ -152,9 +152,9 @@ def test_key_columns_have_the_types_of_the_table(tmp_path: Path, orders: Sharded
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("d,many", "'Total' holds 'many', which is no number"),
-        ("d,1_000", "no number"),
-        ("d,NaN", "no number"),
+        ("d,many", "'Total' holds 'many', which is not a number"),
+        ("d,1_000", "not a number"),
+        ("d,NaN", "not a number"),
         (f"d,{'9' * 39}", "which DynamoDB cannot hold: numbers have up to 38 digits"),
         ("d,1e127", "are below 1E+126"),
         ("d", "1 cells, the header 2"),
