@@ -22,8 +22,17 @@ from math import inf
 from typing import Any, Literal, get_args
 
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
-from shardkit.bulk.queue import Batch, Departures, Window
-from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, Outcome, Settled, Tally, stalled, too_many
+from shardkit.bulk.queue import Batch, Departures, LoadWindow
+from shardkit.bulk.report import (
+    BulkLoadError,
+    BulkReport,
+    BulkResult,
+    LoadResults,
+    LoadTally,
+    Settled,
+    stalled,
+    too_many,
+)
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.checks import check_count
@@ -89,15 +98,15 @@ class Load:
         self._max_failures = max_failures
         self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
         self._keys = KeyPace(draw)
-        self._window = Window(self._keys)
+        self._window = LoadWindow(self._keys)
         self._pace = TablePace(write_units, draw)
         self._learnt = LearntPace()
         self._reasons = Reasons()
         self._departures = Departures(self._window, workers)
         self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = Tally(sharding)
-        self._outcome = Outcome(sharding, self._tally, where)
+        self._tally = LoadTally(sharding)
+        self._results = LoadResults(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when nothing but throttles has come
         self._closed = False
@@ -107,7 +116,7 @@ class Load:
     @property
     def room(self) -> int:
         """How many more items it accepts now; an item that fails at once counts too, until its result is taken."""
-        return 0 if self._closed else self._room - len(self._window) - len(self._outcome)
+        return 0 if self._closed else self._room - len(self._window) - len(self._results)
 
     @property
     def wants(self) -> bool:
@@ -116,7 +125,7 @@ class Load:
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        held = len(self._window) or len(self._departures) or self._in_flight or len(self._outcome)
+        held = len(self._window) or len(self._departures) or self._in_flight or len(self._results)
         return self._closed and not held
 
     @property
@@ -139,21 +148,21 @@ class Load:
         if earlier.sent and self._duplicates == "last":
             self._window.add(write)
         elif self._duplicates == "last":
-            self._outcome.superseded(self._window.replace(earlier, write))
+            self._results.superseded(self._window.replace(earlier, write))
         elif self._duplicates == "first":
-            self._outcome.superseded(write)
+            self._results.superseded(write)
         else:
             error = ShardkitError(
-                f"the item at place {self._outcome.shown(earlier.place)!r} has the same primary key, and "
+                f"the item at place {self._results.shown(earlier.place)!r} has the same primary key, and "
                 "duplicates='error' allows only one; remove one of them from the source, or set duplicates= to 'last' "
                 "or 'first'"
             )
-            self._outcome.failed(write, error, final=True)
+            self._results.failed(write, error, final=True)
 
     def refuse(self, record: Any, place: Any, error: Exception) -> None:
         self._tally.items += 1
         error = self.fatal or error
-        self._outcome.refused(record, place, error, final=error is not self.fatal)
+        self._results.refused(record, place, error, final=error is not self.fatal)
 
     def skip(self) -> None:
         self._tally.resumed += 1
@@ -171,7 +180,7 @@ class Load:
         self._stop((), error)
 
     def settled(self) -> Settled:
-        return self._outcome.settled()
+        return self._results.settled()
 
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
         if place is None:
@@ -190,9 +199,9 @@ class Load:
         """Return the next step; an empty result asks for more items."""
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
-        if len(self._outcome):
+        if len(self._results):
             self._stalled = None
-            return Done(self._outcome.results())
+            return Done(self._results.results())
         ready = inf
         if self.fatal is None:
             if self._described is None and self._pace.asks(now):
@@ -255,7 +264,7 @@ class Load:
         if done:
             self._tally.wrote(done, total)
             self._window.written(done)
-            self._outcome.written(done)
+            self._results.written(done)
         if left:
             self._unprocessed(left, now, retry_after(answer))
 
@@ -348,7 +357,7 @@ class Load:
             if self._window.put_back(write):
                 self._tally.retried += 1
             else:
-                self._outcome.superseded(write)
+                self._results.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
         self.fatal = self.fatal or error
@@ -360,7 +369,7 @@ class Load:
         writes = list(writes)
         self._window.failed(writes)
         for write in writes:
-            self._outcome.failed(write, error, final=error is not self.fatal)
+            self._results.failed(write, error, final=error is not self.fatal)
 
 
 def _units(writes: list[Write]) -> int:

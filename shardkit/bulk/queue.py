@@ -21,7 +21,7 @@ BATCH_ITEMS = 25
 _GATHER_SECONDS = 0.02
 
 
-class Window:
+class LoadWindow:
     """The writes that wait; ``len`` counts them."""
 
     def __init__(self, keys: KeyPace) -> None:
@@ -134,7 +134,7 @@ class Departures:
     wake one by one, and would otherwise be sent one by one.
     """
 
-    def __init__(self, window: Window, workers: int) -> None:
+    def __init__(self, window: LoadWindow, workers: int) -> None:
         self._window = window
         self._workers = workers
         self._alone: deque[Batch] = deque()

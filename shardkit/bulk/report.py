@@ -125,7 +125,7 @@ class BulkLoadError(ShardkitError):
         self.report: BulkReport | None = report
 
 
-# Counters of a Tally that its report has under the same name.
+# Counters of a LoadTally that its report has under the same name.
 _COUNTS = (
     "items", "written", "stopped", "duplicates", "resumed", "failed_before", "retried", "requests", "throttles",
     "write_units",
@@ -139,7 +139,7 @@ _SORTED_ITEMS = 1000
 Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
-class Tally:
+class LoadTally:
     def __init__(self, sharding: Sharding) -> None:
         self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
@@ -242,10 +242,10 @@ def _listed(keys: Iterable[Any]) -> str:
     return ", ".join(f"{key!r:.60}" for key in keys)
 
 
-class Outcome:
+class LoadResults:
     """Collects results until they are taken; ``where`` returns a place as a reader understands it."""
 
-    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
+    def __init__(self, sharding: Sharding, tally: LoadTally, where: Callable[[Any], Any] | None) -> None:
         self._sharding = sharding
         self._tally = tally
         self._where = where

@@ -20,7 +20,6 @@ from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.cli.options import (
     FAILED,
     OUTPUT,
-    STOPPED,
     WRONG_USE,
     AbsentOption,
     ColumnsOption,
@@ -118,16 +117,14 @@ def heat(
             check_attributes("--key", candidate.attributes, opened, rare=True)
         if suffix is not None:
             check_attributes("--by", suffix.by_attributes or (), opened)
-    items = Items(candidates)
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = read_all(opened, items.take, told if progress else None)
+    items = ItemCounts(candidates)
+    bad = read_all(opened, items.take, told, progress=progress)
     bad.show(told)
     with refusing(told, WRONG_USE, "no verdict"):
         judged = [items.judged(one, top, write_units, read_units, shards) for one in candidates]
     if by is not None:
         spreads = [Spreading(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
-        with refusing(told, STOPPED, "stopped before its end"):
-            read_all(opened, lambda item: [*map(Spreading.take, spreads, repeat(item))], told if progress else None)
+        read_all(opened, lambda item: [*map(Spreading.take, spreads, repeat(item))], told, progress=progress)
         judged = [replace(spread.judged, spread=spread.result()) for spread in spreads]
     if as_json:
         keys = [to_json(one) for one in judged]
@@ -157,7 +154,7 @@ def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> lis
 _MOST_NAMES = 100
 
 
-class Items:
+class ItemCounts:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.count = 0
         self._candidates = candidates
@@ -195,7 +192,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate: what was found, the verdict, and the number of shards to assess."""
+    """A candidate with its verdict, for a number of shards."""
 
     found: Uniformity
     verdict: Verdict
@@ -205,12 +202,10 @@ class Judged:
 
     @property
     def name(self) -> str:
-        """The candidate as given on the command line."""
         return ",".join(self.found.attributes)
 
     @property
     def title(self) -> str:
-        """The verdict, and the load that it holds for."""
         rates = " and ".join(f"{heat.rate:,.10g} {units}" for units, heat in self.heats)
         return f"{self.name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
 
@@ -226,11 +221,9 @@ class Spread:
     """How a CalculatedSuffix spreads the items of the hottest key.
 
     Attributes:
-        strategy: the suffix.
         used: how many of its shards have items.
         share: the hottest shard's share of the key's write units.
         without: items of the key without the attributes that the shard is calculated from.
-        advice: what would spread them better.
     """
 
     strategy: CalculatedSuffix
@@ -253,7 +246,6 @@ class Spreading:
         self._without = 0
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Count an item if it has the key."""
         if self._candidate.key(item) != self._key:
             return
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
@@ -89,22 +89,14 @@ class Estimate:
             "slowest_index": self.slowest[0],
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
             "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
-            "per_shard": [
-                {"shard": shard, "items": tally.items, "write_units": tally.write_units}
-                for shard, tally in self.per_shard.items()
-            ],
+            "per_shard": [{"shard": shard, **asdict(tally)} for shard, tally in self.per_shard.items()],
             "advice": self.advice,
             "failures": [{"place": place, "reason": reason} for place, reason in self.failures],
         }
 
 
 def estimate(source: Source, table: ShardedTable, write_units: float | str | None) -> Estimate:
-    """Read a source to its end and count; random suffixes differ from those of the load.
-
-    Raises:
-        ConfigurationError: ``write_units`` is invalid, or a share of a throughput that DescribeTable does not return.
-        ClientError: The table cannot be described.
-    """
+    """Read a source to its end and count; random suffixes differ from those of the load."""
     sharding = table.runner.run(table.runner.programs.known())
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
     estimator = CapacityEstimator(description)

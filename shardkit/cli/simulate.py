@@ -19,7 +19,6 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.options import (
     FAILED,
     OUTPUT,
-    STOPPED,
     WRONG_USE,
     BadRecords,
     JsonOption,
@@ -69,8 +68,7 @@ def simulate(
             others = sorted(asked.attributes.difference(asked.keys.names))
             check_attributes("[sharding], [table.indexes]", others, source, rare=True)
         kept = Kept(asked.attributes, needed=asked.keys.names, number=asked.items.number)
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = BadRecords() if source is None else read_all(source, kept.add, told if progress else None)
+    bad = BadRecords() if source is None else read_all(source, kept.add, told, progress=progress)
     bad.show(told)
     with refusing(told, WRONG_USE, "not simulated"):
         items = _generated(asked) if source is None else kept.items()
@@ -135,8 +133,7 @@ def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
 def scales(outcomes: Sequence[Outcome], columns: int) -> dict[tuple[str | None, Kind], float]:
     """Return the units a second of the darkest shade, the same for all ways: the most that any partition took.
 
-    It is at most what a partition serves. A partition starts with one second's units, so it may serve more in its
-    first second.
+    It is at most what a partition serves; in its first second, which starts with saved units, that may be more.
     """
     most: dict[tuple[str | None, Kind], float] = {}
     for outcome in outcomes:

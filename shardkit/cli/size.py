@@ -14,7 +14,6 @@ from rich.text import Text
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.cli.options import (
     FAILED,
-    STOPPED,
     WRONG_USE,
     AbsentOption,
     ColumnsOption,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 
 _OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
 _MOST_ATTRIBUTES = 20
-
-
 # By their name in --json.
 _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
     "write_units": ("write units", write_units),
@@ -68,8 +65,7 @@ def measure(
     with refusing(told, WRONG_USE, "not begun"):
         opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
     profile = SizeProfile()
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = read_all(opened, profile.add, told if progress else None)
+    bad = read_all(opened, profile.add, told, progress=progress)
     bad.show(told)
     with refusing(told, WRONG_USE, f"nothing to measure in {source}"):
         profile.sizes()

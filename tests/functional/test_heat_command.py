@@ -328,7 +328,7 @@ def rows_of_the_page() -> dict[str, list[str]]:
 def test_all_flights() -> None:
     names = ("Date", "Date,origin", "carrier", "dest", "tailnum")
     candidates = [Candidate(name.split(",")) for name in names]
-    items = heat.Items(candidates)
+    items = heat.ItemCounts(candidates)
     exact: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in names}
     sketched = KeyUniformity(["tailnum"], max_keys=400)
     for item in flights.read_flights():

@@ -273,7 +273,7 @@ def test_wrong_use_exits_2_and_writes_nothing(
 @contextmanager
 def interrupted(again: int) -> Iterator[None]:
     """Ctrl-C comes after the first batch, and so many times again while what is in flight is finished."""
-    update, stop = show.Progress.update, Load.stop
+    update, stop = show.LoadProgress.update, Load.stop
 
     def first(self: Any, report: BulkReport) -> None:
         update(self, report)
@@ -285,7 +285,7 @@ def interrupted(again: int) -> Iterator[None]:
         for _ in range(again):
             signal.raise_signal(signal.SIGINT)
 
-    with patch.object(show.Progress, "update", first), patch.object(Load, "stop", later):
+    with patch.object(show.LoadProgress, "update", first), patch.object(Load, "stop", later):
         yield
 
 
@@ -486,7 +486,7 @@ def test_progress(terminal: bool, half_read: Any) -> None:
     file = io.StringIO()
     console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
     now = [0.0]
-    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
+    with show.LoadProgress(console, half_read, clock=lambda: now[0]) as progress:
         progress.update(REPORT)
         assert "written" not in file.getvalue()
         now[0] = 10.0
@@ -519,7 +519,7 @@ def test_the_progress_of_a_resumed_load(by: str, terminal: bool, folder: Path) -
     file = io.StringIO()
     console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
     now = [0.0]
-    with show.Progress(console, source, clock=lambda: now[0]) as progress:
+    with show.LoadProgress(console, source, clock=lambda: now[0]) as progress:
         now[0] = 70.0
         items = 200 if by == "total" else 1_100
         progress.update(BulkReport(items=items, written=200, resumed=7_900, failed=0, write_units=400.0, seconds=10.0))
@@ -534,7 +534,7 @@ def test_progress_before_the_first_request(half_read: Any) -> None:
     file = io.StringIO()
     console = rich_console.Console(file=file, width=80, color_system=None)
     now = [0.0]
-    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
+    with show.LoadProgress(console, half_read, clock=lambda: now[0]) as progress:
         now[0] = 10.0
         progress.update(BulkReport(items=4, failed=4))
     assert "4 failed" in file.getvalue()
@@ -542,7 +542,7 @@ def test_progress_before_the_first_request(half_read: Any) -> None:
 
 
 def test_no_progress_without_a_console(half_read: Any) -> None:
-    with show.Progress(None, half_read) as progress:
+    with show.LoadProgress(None, half_read) as progress:
         progress.update(REPORT)
     assert progress.report is REPORT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.queue import BATCH_ITEMS, Departures, Window
+from shardkit.bulk.queue import BATCH_ITEMS, Departures, LoadWindow
 from shardkit.bulk.writes import Write
 
 
@@ -13,11 +13,11 @@ def write(key: str, number: int) -> Write:
     return Write(b"", number, None, (key, number), (key, number), 1)
 
 
-def held(*, cold: int, hot: int) -> tuple[Window, KeyPace]:
+def held(*, cold: int, hot: int) -> tuple[LoadWindow, KeyPace]:
     """Give a window with so many keys of one item, and with one key that rests."""
     keys = KeyPace(lambda: 0.5)
     keys.throttled("hot", 0.0)
-    window = Window(keys)
+    window = LoadWindow(keys)
     for number in range(cold):
         window.add(write(f"cold{number}", number))
     for number in range(hot):
