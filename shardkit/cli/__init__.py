@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["build_app", "install_hint", "main"]
-
 
 def install_hint(missing: str | None, command: str | None) -> str:
     extra = "demo" if command == "demo" else "load"

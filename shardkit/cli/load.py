@@ -29,6 +29,7 @@ from shardkit import ShardedTable, Strategy, Unsharded, bulk_load
 from shardkit.bulk.load_machine import WINDOW, InterruptedLoadError
 from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli import options
 from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.options import (
     FAILED,
@@ -36,18 +37,6 @@ from shardkit.cli.options import (
     SOURCE,
     STOPPED,
     WRONG_USE,
-    AbsentOption,
-    ColumnsOption,
-    DelimiterOption,
-    EmptyStringsOption,
-    EndpointOption,
-    FormatOption,
-    JsonOption,
-    ProfileOption,
-    ProgressOption,
-    RegionOption,
-    SourceArgument,
-    TypesOption,
     calculated_suffix,
     check_attributes,
     dynamodb,
@@ -62,7 +51,7 @@ SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 
 
 def load(
-    source: SourceArgument,
+    source: options.SourceArgument,
     table: Annotated[str, typer.Option(help="Table to load into.")],
     shards: Annotated[
         int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
@@ -75,12 +64,12 @@ def load(
         str | None,
         typer.Option(rich_help_panel=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
     ] = None,
-    format: FormatOption = None,  # noqa: A002
-    types: TypesOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    absent: AbsentOption = None,
-    empty_strings: EmptyStringsOption = False,
+    format: options.FormatOption = None,  # noqa: A002
+    types: options.TypesOption = None,
+    columns: options.ColumnsOption = None,
+    delimiter: options.DelimiterOption = None,
+    absent: options.AbsentOption = None,
+    empty_strings: options.EmptyStringsOption = False,
     cursors: Annotated[
         str, typer.Option(rich_help_panel=SOURCE, help="At how many positions the source is read in turn.")
     ] = "auto",
@@ -111,14 +100,14 @@ def load(
     dead_letters: Annotated[
         str | None, typer.Option(rich_help_panel=SAFETY, help="A file for the items that fail.")
     ] = None,
-    region: RegionOption = None,
-    profile: ProfileOption = None,
-    endpoint_url: EndpointOption = None,
+    region: options.RegionOption = None,
+    profile: options.ProfileOption = None,
+    endpoint_url: options.EndpointOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Show what would be written; write nothing.")
     ] = False,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Load files into a table: every partition busy, no item lost or written twice.
 
@@ -129,7 +118,9 @@ def load(
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
             spread = _strategy(shards, by, strategy)
-            target = _table(stack, table, spread, connect)
+            resource = connect()
+            stack.callback(resource.meta.client.close)
+            target = ShardedTable(resource.Table(table), spread)
             opened = text_source(
                 source,
                 format,
@@ -145,7 +136,7 @@ def load(
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
             show_plan(told, source, opened, target)
-            options = {
+            how = {
                 "workers": workers,
                 "processes": processes,
                 "connect": connect if processes else None,
@@ -157,9 +148,7 @@ def load(
                 "dead_letters": dead_letters,
             }
             done = (
-                estimate(opened, target, units)
-                if dry_run
-                else _load(target, opened, told if progress else None, **options)
+                estimate(opened, target, units) if dry_run else _load(target, opened, told if progress else None, **how)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             say(told, f"not begun: {error}")
@@ -259,12 +248,6 @@ def _units(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _table(stack: ExitStack, name: str, strategy: Strategy, connect: Callable[[], Any]) -> ShardedTable:
-    resource = connect()
-    stack.callback(resource.meta.client.close)
-    return ShardedTable(resource.Table(name), strategy)
 
 
 def _s3(stack: ExitStack, region: str | None, profile: str | None) -> Any:
@@ -428,8 +411,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     if guess.seconds is not None:
         index = guess.slowest[0]
         slowest = f", for which index {index} takes longest" if index else ""
-        rate = f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}"
-        say(console, rate)
+        say(console, f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}")
     if guess.hottest is not None:
         key, units = guess.hottest
         say(
@@ -439,7 +421,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
         )
     if guess.per_shard:
         console.print(_heat(guess.per_shard, console.encoding))
-    for advice in guess.advice:
+    for advice in guess.one_shard.advice():
         say(console, f"advice: {advice}")
     _show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
 

@@ -30,7 +30,6 @@ class Estimate:
 
     Attributes:
         rate: Write units of the table per second; None for no limit.
-        one_shard: Counts the items of each partition key on one shard, for advice.
         worth: How many of the rate's units one unit of each global index counts as (``bulk.pacing``).
         units: Write units of the table and of each index.
     """
@@ -67,10 +66,6 @@ class Estimate:
         return None if self.rate is None else self.slowest[1] / self.rate
 
     @property
-    def advice(self) -> list[str]:
-        return list(self.one_shard.advice())
-
-    @property
     def hottest(self) -> tuple[Any, int] | None:
         """The stored partition key with the most write units, and these."""
         return next(iter(self.key_units.most_common(1)), None)
@@ -90,7 +85,7 @@ class Estimate:
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
             "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
             "per_shard": [{"shard": shard, **asdict(tally)} for shard, tally in self.per_shard.items()],
-            "advice": self.advice,
+            "advice": list(self.one_shard.advice()),
             "failures": [{"place": place, "reason": reason} for place, reason in self.failures],
         }
 
@@ -102,7 +97,11 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
     writes = Writes(sharding, lambda _place: draw.random())
-    guess = _at(write_units, description, OneShard(sharding))
+    pace = TablePace(write_units, draw.random)
+    error = None if pace.share is None else pace.described(description, 0.0)
+    if error is not None:
+        raise error
+    guess = Estimate(None if pace.rate == inf else pace.rate, OneShard(sharding), pace.worth)
     index_keys = sharding.types.keys() - set(sharding.keys.names)
     for place, record in source.read():
         guess.items += 1
@@ -128,12 +127,3 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         if len(guess.key_units) > _MOST_KEYS:  # the hottest key is among those with most units so far
             guess.key_units = Counter(dict(guess.key_units.most_common(_MOST_KEYS // 2)))
     return guess
-
-
-def _at(write_units: float | str | None, description: Mapping[str, Any], one_shard: OneShard) -> Estimate:
-    """Return an empty estimate with the rate of the load."""
-    pace = TablePace(write_units, lambda: 0.0)
-    error = None if pace.share is None else pace.described(description, 0.0)
-    if error is not None:
-        raise error
-    return Estimate(None if pace.rate == inf else pace.rate, one_shard, pace.worth)

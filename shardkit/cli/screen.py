@@ -63,10 +63,7 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 
 def columns(console: Console, *headings: str) -> Table:
-    """Return an empty table: the first column and those without a heading hold text, the others figures.
-
-    Only a terminal gets lines around it.
-    """
+    """Return an empty table: the first column and those without a heading hold text, the others figures."""
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place and heading else "left", no_wrap=True)

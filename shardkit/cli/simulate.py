@@ -16,18 +16,8 @@ from rich.text import Text
 
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.options import (
-    FAILED,
-    OUTPUT,
-    WRONG_USE,
-    BadRecords,
-    JsonOption,
-    ProgressOption,
-    check_attributes,
-    out,
-    read_all,
-    refusing,
-)
+from shardkit.cli import options
+from shardkit.cli.options import FAILED, OUTPUT, WRONG_USE, BadRecords, check_attributes, out, read_all, refusing
 from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
@@ -51,8 +41,8 @@ def simulate(
         str | None,
         typer.Option(rich_help_panel=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png."),
     ] = None,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
 
@@ -200,7 +190,8 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
     if outcome.way.reads is not None:
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
         line(f"  {outcome.reads:,} reads{failed}, {outcome.read_units:,.0f} read units")
-    line(f"  throttled requests: {reasons(outcome)}")
+    reasons = [f"{count:,} {reason}" for reason, count in outcome.throttled.items()]
+    line(f"  throttled requests: {', '.join(reasons) or 'none'}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):
         line(
             f"  units/s and shares are over {duration(outcome.counted_seconds)}: partitions begin with a second's units"
@@ -267,16 +258,7 @@ def _draw_panel(figure: Any, axes: Any, outcome: Outcome, index: str | None, kin
     bar = figure.colorbar(image, ax=axes, pad=0.01)
     bar.set_label(f"{kind} units\na second")
     bar.ax.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_title(_title(outcome), loc="left", fontsize=9)
-
-
-def _title(outcome: Outcome) -> str:
     ceiling = "" if outcome.ceiling is None else f", ceiling {percent(outcome.ceiling)}"
-    return (
-        f"{clipped(outcome.way.name)}: {duration(outcome.seconds)}, {percent(outcome.share)} of the throughput{ceiling}"
-    )
-
-
-def reasons(outcome: Outcome) -> str:
-    """Return how many requests were throttled, and why, as text."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in outcome.throttled.items()) or "none"
+    time, share = duration(outcome.seconds), percent(outcome.share)
+    title = f"{clipped(outcome.way.name)}: {time}, {share} of the throughput{ceiling}"
+    axes.set_title(title, loc="left", fontsize=9)

@@ -12,23 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
-from shardkit.cli.options import (
-    FAILED,
-    WRONG_USE,
-    AbsentOption,
-    ColumnsOption,
-    DelimiterOption,
-    EmptyStringsOption,
-    FormatOption,
-    JsonOption,
-    ProgressOption,
-    SourceArgument,
-    TypesOption,
-    out,
-    read_all,
-    refusing,
-    text_source,
-)
+from shardkit.cli import options
+from shardkit.cli.options import FAILED, WRONG_USE, out, read_all, refusing, text_source
 from shardkit.cli.screen import bar, clipped, columns, percent, show_table, size
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.units import read_units, write_units
@@ -47,15 +32,15 @@ _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
 
 
 def measure(
-    source: SourceArgument,
-    format: FormatOption = None,  # noqa: A002
-    types: TypesOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    absent: AbsentOption = None,
-    empty_strings: EmptyStringsOption = False,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    source: options.SourceArgument,
+    format: options.FormatOption = None,  # noqa: A002
+    types: options.TypesOption = None,
+    columns: options.ColumnsOption = None,
+    delimiter: options.DelimiterOption = None,
+    absent: options.AbsentOption = None,
+    empty_strings: options.EmptyStringsOption = False,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
 
