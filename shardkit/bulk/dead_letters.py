@@ -31,43 +31,36 @@ class DeadLetters:
     """A file of dead letters, open for appending.
 
     Example:
-        letters = DeadLetters.open("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
+        letters = DeadLetters("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
         letters.add((place, result) for place, result in results if not result.ok)
         journal.record(place for place, _ in results)
 
-    Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
+    Args:
+        path: The file; if it exists, it is continued. Letters of other loads stay.
+        load: The load's id, which is written in its letters.
+        where: Returns a place as a reader understands it.
+        done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold are
+            removed: their items are sent again.
+
+    Raises:
+        ConfigurationError: The file is not one of dead letters, is in use, or cannot be opened.
+        ShardkitError: It cannot be written, now or later; it is then closed.
+
+    Cost: the file is read, and rewritten if letters are removed. Then one fsync for each ``add`` that writes, so that
+    no place is in a journal before its letter is on disk.
     """
 
-    def __init__(self, file: LockedFile, load: str, where: Callable[[Place], str | int]) -> None:
-        self._file = file
-        self._load = load
-        self._where = where
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: str | os.PathLike[str],
         *,
         load: str,
         where: Callable[[Place], str | int],
         done: Callable[[Place], bool] | None = None,
-    ) -> DeadLetters:
-        """Create a file of dead letters, or continue an existing one.
-
-        Args:
-            path: The file. Letters of other loads stay.
-            load: The load's id, which is written in its letters.
-            where: Returns a place as a reader understands it.
-            done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold
-                are removed: their items are sent again.
-
-        Raises:
-            ConfigurationError: The file is not one of dead letters, is in use, or cannot be opened.
-            ShardkitError: It cannot be written.
-
-        Cost: the file is read, and rewritten if letters are removed.
-        """
-        file = LockedFile(path, "dead_letters")
+    ) -> None:
+        self._load = load
+        self._where = where
+        self._file = file = LockedFile(path, "dead_letters")
 
         def keep(letter: dict[str, Any]) -> bool:
             return done is None or letter["load"] != load or done(Place(*letter["at"]))
@@ -78,7 +71,6 @@ class DeadLetters:
         except BaseException:
             file.close()
             raise
-        return cls(file, load, where)
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
         """Write items that failed, with their places, to disk."""

@@ -267,7 +267,7 @@ class Loading:
         identity = uuid.uuid4().hex
         done = None
         if (path := options.get("journal")) is not None:
-            self._journal = Journal.open(path, _header(sharding, self._source))
+            self._journal = Journal(path, _header(sharding, self._source))
             self._files.callback(self._close_journal, self._journal)
             identity, done = self._journal.load, self._journal.done
         self.load = Load(
@@ -283,7 +283,7 @@ class Loading:
         self.done = None if done is None else self._skipped(done)
         if (path := options.get("dead_letters")) is not None:
             try:
-                self._letters = DeadLetters.open(path, load=identity, where=self._source.where, done=done)
+                self._letters = DeadLetters(path, load=identity, where=self._source.where, done=done)
             except BaseException:
                 self._files.close()
                 raise

@@ -90,7 +90,7 @@ def test_bulk_load(cut: Path, table: Table, orders: ShardedTable) -> None:
     assert written(table) == [order["OrderId"] for order in ORDERS[: report.written]]
     first, *_ = cut.with_name("journal").read_bytes().splitlines()
     header = {name: value for name, value in json.loads(first[9:]).items() if name not in {"load", "shardkit_journal"}}
-    journal = Journal.open(cut.with_name("journal"), header)
+    journal = Journal(cut.with_name("journal"), header)
     assert (journal.ended, journal.resumed) == (False, report.written)
     journal.close()
 

@@ -47,7 +47,7 @@ def failed(number: int, item: Any = ITEM, error: Exception | None = None) -> tup
 
 
 def opened(path: Path, **options: Any) -> DeadLetters:
-    return DeadLetters.open(path, **{"load": LOAD, "where": where, **options})
+    return DeadLetters(path, **{"load": LOAD, "where": where, **options})
 
 
 def written(path: Path) -> list[dict[str, Any]]:
