@@ -42,12 +42,7 @@ class DeadLetters:
         done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold are
             removed: their items are sent again.
 
-    Raises:
-        ConfigurationError: The file is not one of dead letters, is in use, or cannot be opened.
-        ShardkitError: It cannot be written, now or later; it is then closed.
-
-    Cost: the file is read, and rewritten if letters are removed. Then one fsync for each ``add`` that writes, so that
-    no place is in a journal before its letter is on disk.
+    Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
     """
 
     def __init__(

@@ -45,7 +45,8 @@ class Journal:
             journal.record([place])
         journal.close(ended=True)
 
-    A file that exists is continued: ``done`` includes what earlier loads recorded.
+    A file that exists is continued: ``done`` includes what earlier loads recorded. If the file cannot be written, it is
+    closed, and holds what was recorded before.
 
     Args:
         path: The file.
@@ -59,14 +60,8 @@ class Journal:
         failed: How many of the places that are done failed.
         ended: Whether the load has ended: its source has nothing left.
 
-    Raises:
-        ConfigurationError: The file is of another load (the message names the differences), is not a journal, is in
-            use, or cannot be opened.
-        ShardkitError: It cannot be written, now or later; it is then closed, and holds what was recorded before.
-
-    Cost: 0.9 µs and 11 bytes per place; after every 4 MB the file is rewritten as ranges (20 ms), so it stays under
-    6 MB and is opened in about 0.1 s. Memory: the places that were read and are not done. Neither depends on the
-    source's size.
+    Cost: 0.9 µs and 11 bytes per place; after every 4 MB the file is rewritten (20 ms), so it stays under 6 MB.
+    Memory: the places that were read and are not done. Neither depends on the source's size.
     """
 
     def __init__(
@@ -112,10 +107,7 @@ class Journal:
         Of two writes of one key, record the later together with the earlier or after it. Otherwise a load resumed in
         between would write the earlier one over the later.
 
-        Args:
-            places: Places whose items are written, or failed for good and are kept elsewhere. Earlier places that are
-                not recorded count as read and waiting.
-            failed: Whether the items failed.
+        Earlier places that are not recorded count as read and waiting.
         """
         pairs = list(map(tuple, places))  # orjson does not encode subclasses of tuple
         if not pairs:

@@ -249,10 +249,7 @@ def check_items(items: Any) -> None:
 
 
 class Loading:
-    """A load under way: feeds the machine with records, and writes the journal and the dead letters.
-
-    A context manager: it closes both files. The table's key schema must be known.
-    """
+    """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them."""
 
     def __init__(
         self, sharding: Sharding, items: Any, options: LoadOptions, *, workers: int, draw: Callable[[], float]

@@ -113,7 +113,7 @@ class Batch:
 
     Attributes:
         tries: How often it got no answer.
-        since: When it first got none.
+        since: When it first got no answer.
         units: Write units by its items' sizes.
         expected: Write units that it is expected to consume.
         alone: Whether its only write is sent as a single PutItem or DeleteItem.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,7 +149,7 @@ class LoadTally:
         self.scopes: set[Scope] = set()
         self.indexes: set[str] = set()
         self._hot: Counter[Any] = Counter()
-        self._shards: dict[int | None, list[Any]] = {}  # items, write units
+        self._shards: defaultdict[int | None, list[Any]] = defaultdict(lambda: [0, 0.0])  # items, write units
         self._one_shard = OneShard(sharding)
         self._mixes = 0.0
         self._first: float | None = None
@@ -172,9 +172,7 @@ class LoadTally:
         share = units / sum([write.units for write in writes])
         shards = self._shards
         for write in writes:
-            took = shards.get(write.shard)
-            if took is None:
-                took = shards[write.shard] = [0, 0.0]
+            took = shards[write.shard]
             took[0] += 1
             took[1] += share * write.units
             self._one_shard.add(write.identity[0], write.shard)

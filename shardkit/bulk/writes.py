@@ -41,13 +41,10 @@ class Write:
 
     Attributes:
         body: Its part of a BatchWriteItem, as JSON.
-        place: Its position in the source.
-        shard: The number of its shard.
         identity: Its primary key as stored, the partition key first.
         same: Of two writes with the same value, one may replace the other.
         units: Write units by its size.
         sent: Whether it is in flight.
-        superseded: Whether another write replaced it.
     """
 
     body: bytes

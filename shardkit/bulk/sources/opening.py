@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
@@ -118,7 +119,7 @@ def open_source(
     opening = _Text(files, name, guessed=format is None, keys=keys)
     if name in {"csv", "tsv"}:
         given = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
-        opening.delimited(given, columns, delimiter, frozenset({"", *absent}), empty_strings)
+        opening.delimited(Cells(given, frozenset({"", *absent}), empty_strings), columns, delimiter)
     else:
         _refuse_options(types, columns, delimiter, name)
     return opening.source(cursors)
@@ -212,14 +213,7 @@ class _Text:
     def _sample(self) -> Any:
         return sample([TextFile(file, self._layout) for file in self._files])
 
-    def delimited(
-        self,
-        types: Mapping[str, str],
-        columns: Sequence[str] | None,
-        delimiter: str | None,
-        absent: frozenset[str],
-        empty_strings: bool,  # noqa: FBT001 - internal
-    ) -> None:
+    def delimited(self, given: Cells, columns: Sequence[str] | None, delimiter: str | None) -> None:
         """Read cells as CSV or TSV; infer the types of columns that have none."""
         between = delimiter or ("\t" if self._name == "tsv" else ",")
         if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
@@ -239,19 +233,19 @@ class _Text:
         # Sample all cells as text.
         self._layout = layout(Cells({}, frozenset()))
         first = [record for records in self._sample for record in records if isinstance(record, dict)]
-        inferred = infer_types(first, absent)
-        if unknown := [name for name in types if inferred and name not in inferred]:
+        inferred = infer_types(first, given.absent)
+        if unknown := [name for name in given.types if inferred and name not in inferred]:
             near = did_you_mean(unknown[0], inferred)
             raise ConfigurationError(
                 f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
             )
         known = {name: letter for name, letter in self._keys.items() if letter}
-        self._types = {**inferred, **known, **types}
-        self._options = {"absent": sorted(absent), "empty_strings": empty_strings, "delimiter": between}
-        self._layout = layout(Cells(self._types, absent, empty_strings))
+        self._types = {**inferred, **known, **given.types}
+        absent, empty_strings = sorted(given.absent), given.empty_strings
+        self._options = {"absent": absent, "empty_strings": empty_strings, "delimiter": between}
+        self._layout = layout(replace(given, types=self._types))
 
     def source(self, cursors: Cursors) -> SectionedSource:
-        """Choose the format and the cursors if not given, and divide into sections."""
         if self._name == "jsonl" and self._guessed:
             record = next((one for records in self._sample for one in records if isinstance(one, dict)), {})
             self._name = "dynamodb" if is_dynamodb_json(record) else "jsonl"

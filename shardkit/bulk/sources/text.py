@@ -24,16 +24,12 @@ _APART = 500
 _SPOTS = 32
 
 Begin = Callable[[Iterator[bytes], str], Format]
+"""Reads a header from the lines of a file with this name; returns the format of the other lines."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files of a source are read.
-
-    Attributes:
-        begin: Reads a header from a file's lines (and takes its name); returns the format of the other lines.
-        quotes: Whether quoted cells can contain newlines.
-    """
+    """How the files of a source are read; ``quotes``: quoted cells can contain newlines."""
 
     begin: Begin
     quotes: bool = False
