@@ -94,8 +94,8 @@ def heat(
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         candidates = _candidates(key, times, no_time=no_time)
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
@@ -109,13 +109,13 @@ def heat(
         if suffix is not None:
             check_attributes("--by", suffix.by_attributes or (), opened)
     items = ItemCounts(candidates)
-    bad = read_all(opened, items.take, told, progress=progress)
-    bad.show(told)
-    with refusing(told, WRONG_USE, "no verdict"):
+    bad = read_all(opened, items.take, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, "no verdict"):
         judged = [items.judged(one, top, write_units, read_units, shards) for one in candidates]
     if by is not None:
         spreads = [Spread(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
-        read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], told, progress=progress)
+        read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], stderr, progress=progress)
         judged = [replace(one, spread=spread) for one, spread in zip(judged, spreads, strict=True)]
     if as_json:
         keys = [to_json(one) for one in judged]
@@ -124,7 +124,7 @@ def heat(
         )
     else:
         show(out(), items.count, judged)
-    with refusing(told, WRONG_USE, "no picture"):
+    with refusing(stderr, WRONG_USE, "no picture"):
         draw(judged)
     raise typer.Exit(FAILED if bad.count else 0)
 

@@ -113,7 +113,7 @@ def load(
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
-    told = Console(stderr=True, highlight=False)
+    stderr = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
@@ -135,7 +135,7 @@ def load(
             )
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
-            show_plan(told, source, opened, target)
+            show_plan(stderr, source, opened, target)
             how = {
                 "workers": workers,
                 "processes": processes,
@@ -148,13 +148,15 @@ def load(
                 "dead_letters": dead_letters,
             }
             done = (
-                estimate(opened, target, units) if dry_run else _load(target, opened, told if progress else None, **how)
+                estimate(opened, target, units)
+                if dry_run
+                else _load(target, opened, stderr if progress else None, **how)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(told, f"not begun: {error}")
+            say(stderr, f"not begun: {error}")
             raise typer.Exit(WRONG_USE) from None
         except KeyboardInterrupt:
-            told.print("stopped before the first write")
+            stderr.print("stopped before the first write")
             raise typer.Exit(STOPPED) from None
     if isinstance(done, Estimate):
         if as_json:
@@ -164,22 +166,22 @@ def load(
         raise typer.Exit(FAILED if done.failed else 0)
     code, report, problem = done
     if problem is not None:
-        say(told, str(problem))
+        say(stderr, str(problem))
     if as_json:
         print(json.dumps(to_json(report, code)))
     else:
         show_report(Console(highlight=False), report, dead_letters, complete=problem is None)
     if code == STOPPED:
         again = f"the same command resumes from {journal}" if journal else "with --journal it could be resumed"
-        say(told, f"stopped before its end: {again}")
+        say(stderr, f"stopped before its end: {again}")
     raise typer.Exit(code)
 
 
 def _load(
-    table: ShardedTable, source: SectionedSource, told: Console | None, **options: Any
+    table: ShardedTable, source: SectionedSource, stderr: Console | None, **options: Any
 ) -> tuple[int, BulkReport, Exception | None]:
     """Load until the end or Ctrl-C; return the exit code, the report, and the error that stopped it."""
-    with LoadProgress(told, source) as shown, _interrupted(told):
+    with LoadProgress(stderr, source) as shown, _interrupted(stderr):
         try:
             report = bulk_load(table, source, on_error="collect", progress=shown.update, **options)
         except BulkLoadError as error:
@@ -196,15 +198,15 @@ def _load(
 
 
 @contextmanager
-def _interrupted(told: Console | None) -> Iterator[None]:
+def _interrupted(stderr: Console | None) -> Iterator[None]:
     """Print a message at the first Ctrl-C; the second one interrupts as usual."""
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
-        if told is not None:
+        if stderr is not None:
             # The signal may arrive while another line is being written.
             with suppress(RuntimeError):
-                told.print("stopping: finishing what is in flight; press Ctrl-C again to stop now")
+                stderr.print("stopping: finishing what is in flight; press Ctrl-C again to stop now")
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, stop)

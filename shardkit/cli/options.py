@@ -117,17 +117,17 @@ def out() -> Console:
 
 
 @contextmanager
-def refusing(told: Console, code: int, what: str) -> Iterator[None]:
+def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
     """Report an error as ``what``, and exit with a code; after Ctrl-C with that of a command that stopped."""
     try:
         yield
     except KeyboardInterrupt:
-        told.print("stopped before its end: interrupted")
+        stderr.print("stopped before its end: interrupted")
         raise typer.Exit(STOPPED) from None
     except BrokenPipeError:  # the reader of the output has closed it: end silently
         raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        say(told, f"{what}: {error}")
+        say(stderr, f"{what}: {error}")
         raise typer.Exit(code) from None
 
 
@@ -155,12 +155,12 @@ class BadRecords:
 
 
 def read_all(
-    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], told: Console, *, progress: bool
+    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], stderr: Console, *, progress: bool
 ) -> BadRecords:
     """Hand every item of a source to ``take``; return the records that are not items, or that it refuses."""
     bad = BadRecords()
-    stopping = refusing(told, STOPPED, "stopped before its end")
-    with stopping, ReadProgress(told if progress else None, source) as shown:
+    stopping = refusing(stderr, STOPPED, "stopped before its end")
+    with stopping, ReadProgress(stderr if progress else None, source) as shown:
         for number, (place, record) in enumerate(_unbroken(source)):
             shown.update(number)
             if isinstance(record, BadRecord):

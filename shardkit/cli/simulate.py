@@ -48,8 +48,8 @@ def simulate(
 
     Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
         draw = drawing(plot, _draw)
         source = None if asked.items.source is None else _opened(scenario, asked.items.source)
@@ -58,18 +58,18 @@ def simulate(
             others = sorted(asked.attributes.difference(asked.keys.names))
             check_attributes("[sharding], [table.indexes]", others, source, rare=True)
         kept = Kept(asked.attributes, needed=asked.keys.names, number=asked.items.number)
-    bad = BadRecords() if source is None else read_all(source, kept.add, told, progress=progress)
-    bad.show(told)
-    with refusing(told, WRONG_USE, "not simulated"):
+    bad = BadRecords() if source is None else read_all(source, kept.add, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, "not simulated"):
         items = _generated(asked) if source is None else kept.items()
-        with CommandProgress(told if progress else None, total=1.0) as shown:
+        with CommandProgress(stderr if progress else None, total=1.0) as shown:
             outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
         ways = [outcome.to_dict() for outcome in outcomes]
         print(json.dumps({"scenario": scenario, "items": len(items), "ways": ways, **bad.to_dict()}))
     else:
         show(out(), outcomes)
-    with refusing(told, WRONG_USE, "no picture"):
+    with refusing(stderr, WRONG_USE, "no picture"):
         draw(outcomes)
     raise typer.Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 

@@ -46,13 +46,13 @@ def measure(
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
     profile = SizeProfile()
-    bad = read_all(opened, profile.add, told, progress=progress)
-    bad.show(told)
-    with refusing(told, WRONG_USE, f"nothing to measure in {source}"):
+    bad = read_all(opened, profile.add, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, f"nothing to measure in {source}"):
         profile.sizes()
     if as_json:
         print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))

@@ -62,7 +62,7 @@ def open_source(
             Arrow table, or anything with ``__arrow_c_stream__`` (pandas, polars).
         table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema defines which records cursors keep
             together, and the types of key columns. Without it there is one cursor.
-        format: The files' format. By default it is told from their names and first records.
+        format: The files' format. By default it is inferred from their names and first records.
         types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
         columns: The column names of CSV or TSV files without a header.
         delimiter: The character between two cells. Defaults to ``","`` for CSV and a tab for TSV.
@@ -153,7 +153,7 @@ def _format_of(files: Sequence[File]) -> FormatName:
     names = {_SUFFIXES.get(suffix) for suffix in suffixes}
     if len(names) != 1 or None in names:
         raise ConfigurationError(
-            f"format: cannot be told from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "
+            f"format: cannot be inferred from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "
             f"({', '.join(sorted(suffixes))}); give one of {', '.join(get_args(FormatName))}"
         )
     return next(name for name in names if name is not None)

@@ -295,7 +295,7 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", "Date\nd\n", {"cursors": 2}, "cursors: 2 needs table="),
         ("a.csv", "Date\nd\n", {"format": "xml"}, "format: must be one of .*, got 'xml'"),
         ("a.jsonl", "{}\n", {"types": "a:N"}, "only supported for CSV and TSV"),
-        ("a.txt", "x", {}, "format: cannot be told from the names"),
+        ("a.txt", "x", {}, "format: cannot be inferred from the names"),
     ],
 )
 def test_refused(name: str, content: str | bytes, options: dict[str, Any], says: str, tmp_path: Path) -> None:
