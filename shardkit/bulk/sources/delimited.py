@@ -16,10 +16,7 @@ Row = list[str] | InvalidValueError
 
 
 class Delimited:
-    quotes = b'"'
-
     def __init__(self, header: list[str], cells: Cells, delimiter: str) -> None:
-        self.name = "tsv" if delimiter == "\t" else "csv"
         self._columns = cells.converters(header)
         self._delimiter = delimiter
 

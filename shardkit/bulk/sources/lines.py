@@ -23,10 +23,6 @@ Skip: TypeAlias = Callable[[int], bool]
 class Format(Protocol):
     """How lines become records."""
 
-    name: str
-    quotes: bytes
-    """The byte around cells that may contain newlines; empty if the format has none."""
-
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
         """Yield each record that is not skipped: its number, the lines before it, and the record.
 
@@ -36,9 +32,6 @@ class Format(Protocol):
 
 class JsonLines:
     """One JSON object per line; numbers stay exact, null becomes DynamoDB's NULL."""
-
-    name = "jsonl"
-    quotes = b""
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
         number = 0
@@ -64,8 +57,6 @@ class JsonLines:
 
 class DynamoDBJson(JsonLines):
     """One item in wire values per line, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, dead letters."""
-
-    name = "dynamodb"
 
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
