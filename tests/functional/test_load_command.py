@@ -219,7 +219,7 @@ def test_a_typo_in_the_text_form_of_a_strategy_is_wrong_use(table: Table, folder
 
 
 def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
-    """An attribute that is there, but not in all, is no typo."""
+    """An attribute that only some items have is not a typo."""
     orders_jsonl(folder)
     result = invoke("orders.jsonl", "--table", "Orders", "--shards", "4", "--by", "Coupon", "--json")
     assert result.exit_code == 1

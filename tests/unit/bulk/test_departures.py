@@ -14,7 +14,7 @@ def write(key: str, number: int) -> Write:
 
 
 def held(*, cold: int, hot: int) -> tuple[LoadWindow, KeyPace]:
-    """Give a window with so many keys of one item, and with one key that rests."""
+    """Return a window with ``cold`` keys of one item, and ``hot`` items of a key that rests; and the pace."""
     keys = KeyPace(lambda: 0.5)
     keys.throttled("hot", 0.0)
     window = LoadWindow(keys)
@@ -26,7 +26,7 @@ def held(*, cold: int, hot: int) -> tuple[LoadWindow, KeyPace]:
 
 
 def departures(*, cold: int, hot: int) -> tuple[Departures, KeyPace]:
-    """Give what goes of such a window."""
+    """Return the departures from such a window, and the pace."""
     window, keys = held(cold=cold, hot=hot)
     return Departures(window, 4), keys
 

@@ -116,7 +116,7 @@ def test_a_user_s_file_beside_it_is_left_alone(use: Use, path: Path, tmp_path: P
 
 
 def stray_names(monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None]) -> list[Path]:
-    """Put something where each rewrite begins its new file, just before it does; give where."""
+    """Call ``put`` with the path of each rewrite's new file, just before it is created; return the paths."""
     names: list[Path] = []
     opened = os.open
 

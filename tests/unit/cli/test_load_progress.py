@@ -65,7 +65,7 @@ def test_progress(terminal: bool, half_read: Any) -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("by", ["total", "bytes"])
 def test_the_progress_of_a_resumed_load(by: str, terminal: bool, half_read: Any) -> None:
-    """The rate and the time that is left are those of this run: 60 s of looking past what is done count for neither."""
+    """The rate and the time left are those of this run: 60 s of skipping items that are done do not count."""
     source = half_read
     source.total = 10_000 if by == "total" else None
     if by == "bytes":
@@ -86,7 +86,7 @@ def test_the_progress_of_a_resumed_load(by: str, terminal: bool, half_read: Any)
 
 
 def test_progress_before_the_first_request(half_read: Any) -> None:
-    """Items that cannot be read have failed, and nothing is sent: there is no rate yet."""
+    """Items that cannot be read have failed before anything is sent: the rate is not shown yet."""
     file = io.StringIO()
     console = rich_console.Console(file=file, width=80, color_system=None)
     now = [0.0]
