@@ -121,6 +121,10 @@ def load(
             resource = connect()
             stack.callback(resource.meta.client.close)
             target = ShardedTable(resource.Table(table), spread)
+            s3 = None
+            if source.startswith("s3://"):
+                s3 = Session(profile_name=profile, region_name=region).client("s3")
+                stack.callback(s3.close)
             opened = text_source(
                 source,
                 format,
@@ -131,7 +135,7 @@ def load(
                 table=target,
                 empty_strings=empty_strings,
                 cursors=_cursors(cursors),
-                s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
+                s3=s3,
             )
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
@@ -250,12 +254,6 @@ def _units(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _s3(stack: ExitStack, region: str | None, profile: str | None) -> Any:
-    client = Session(profile_name=profile, region_name=region).client("s3")
-    stack.callback(client.close)
-    return client
 
 
 MOST_SHARDS = 20

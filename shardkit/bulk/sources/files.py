@@ -43,7 +43,7 @@ class File(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Its size in bytes; None if it can be read only once, from the start."""
+        """Its bytes; None if it can be read only once, from the start."""
 
     def open(self, offset: int = 0) -> IO[bytes]:
         """Open it at an offset; the caller closes it."""
