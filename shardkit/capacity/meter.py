@@ -20,8 +20,8 @@ from shardkit.capacity.attach import (
     take_units,
     target_of,
 )
-from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
-from shardkit.capacity.recorder import Backlog, Charged, Recorder
+from shardkit.capacity.charge import Charge, charge_of, keys_of, whole_of, wire_key_of
+from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons_in
@@ -221,15 +221,14 @@ class MeterObserver(ClientObserver):
         try:
             consumed = take_units(parsed, asked=note.asked)
             whole = whole_of(call, consumed, parsed, self._keys)
-            now = self._clock()
-            if whole is not None:
-                table, keys, report = whole
-                if not note.asked:
-                    report = _copied(report)  # the response is the caller's
-                self._backlog.put((call.operation, table, keys, call.sharding, report, now, note.recorders, note.tags))
+            seen: Whole | Charge
+            if whole is None:
+                seen = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
             else:
-                charge = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
-                self._backlog.put(Charged(charge, now, note.recorders, note.tags))
+                table, keys, report = whole
+                # Unless the meter asked for it, the report is the caller's, who may change it.
+                seen = call.operation, call.sharding, table, keys, report if note.asked else _copied(report)
+            self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the response; it is not counted", call.operation)
