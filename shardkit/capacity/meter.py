@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from shardkit.capacity.attach import (
     Attachment,
     ClientObserver,
+    Observers,
     SessionAttachment,
     ask_for_units,
     events_of_session,
@@ -27,9 +26,6 @@ from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons_in
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
-
-if TYPE_CHECKING:
-    from shardkit.capacity.attach import Attached
 
 
 class CapacityMeter(Totals):
@@ -74,8 +70,7 @@ class CapacityMeter(Totals):
     ) -> None:
         self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(), {})
-        self._lock = threading.Lock()
-        self._observers: WeakKeyDictionary[Any, MeterObserver] = WeakKeyDictionary()
+        self._observers = Observers(partial(MeterObserver, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Count the calls of a client, those of one table on its client, or those of a session's clients.
@@ -106,15 +101,8 @@ class CapacityMeter(Totals):
         keys = partition_keys_of(key_schema)
         events = events_of_session(target)
         if events is not None:
-            return SessionAttachment(events, lambda client: self._attach(client, None, keys))
-        return self._attach(*target_of(target, keys))
-
-    def _attach(self, client: Any, table: str | None, keys: Mapping[str, str]) -> Attached:
-        with self._lock:
-            observer = self._observers.get(client)
-            if observer is None:
-                observer = self._observers[client] = MeterObserver(self, client)
-        return observer.attach(table, keys)
+            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys))
+        return self._observers.attach(*target_of(target, keys))
 
     def scope(self, name: str, /, **tags: str) -> Scope:
         """Make a scope: it counts the calls that are made inside its ``with``, and keeps the figures afterwards.

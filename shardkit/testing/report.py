@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.scopes import Grid, plain
+from shardkit.capacity.scopes import plain
 from shardkit.capacity.usage import figure
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.partitions.partition import LIMITS
@@ -110,7 +110,7 @@ def text_of(table: PartitionedTable) -> str:
     names = [f"{kind}{what}" for what in ("read units", "write units") for kind in ("", "throttled ", "peak ")]
     columns = [name for name in names if any(map(_figures(name), hot))]
     rows = [[str(one), *(figure(_figures(name)(one)) for name in columns)] for one in hot]
-    return "\n".join([*lines, "", plain(Grid(["", *columns], rows))])
+    return "\n".join([*lines, "", plain([["", *columns], *rows])])
 
 
 def complaint_of(table: PartitionedTable) -> str:

@@ -159,7 +159,7 @@ def test_what_cannot_be_attached() -> None:
 
 @pytest.mark.parametrize("key_schema", [{"T": {"pk": "S"}}, {1: "pk"}, "T", "", 5, ["T"], True])
 def test_a_key_schema_that_names_no_keys(key_schema: Any) -> None:
-    with pytest.raises(ConfigurationError, match="key_schema maps table names"):
+    with pytest.raises(ConfigurationError, match="key_schema: must map table names"):
         CapacityMeter().attach(FakeClient(), key_schema=key_schema)
 
 
