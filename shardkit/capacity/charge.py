@@ -130,13 +130,13 @@ def charge_of(
     whole = whole_of(call, consumed, parsed, partition_keys)
     if whole is not None:
         table, keys, structure = whole
-        charge.add(table, keys, report_of(call.operation, structure))
+        charge.add(table, keys, report_of(structure, write=OPERATIONS[call.operation]))
         return charge
     write, involved = writes(call), tables_of(call)
     for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
         table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
         if only is None or table in only:
-            charge.add_report(table, _report(structure, write=write), 0)
+            charge.add_report(table, report_of(structure, write=write), 0)
     known = {table: account.units for table, account in charge.tables.items()}
     # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
     shares = _shares(call, parsed, only, partition_keys, least=bool(known))
@@ -262,12 +262,8 @@ class Shares:
         return self._weights if self.units == units else apportion(units, self._weights)
 
 
-def report_of(operation: str, structure: Mapping[str, Any]) -> Report:
-    """Read the report of a call to one table."""
-    return _report(structure, write=OPERATIONS[operation] is True)
-
-
-def _report(structure: Mapping[str, Any], *, write: bool) -> Report:
+def report_of(structure: Mapping[str, Any], *, write: bool | None) -> Report:
+    """Read what the service reported of one table; ``write`` says whose units they are if the report does not."""
     indexes = vectors = _NO_INDEXES
     if _LOCAL in structure or _GLOBAL in structure:
         indexes = {
@@ -283,7 +279,7 @@ def _report(structure: Mapping[str, Any], *, write: bool) -> Report:
     return _units(structure, write=write), indexes, vectors
 
 
-def _units(structure: Mapping[str, Any], *, write: bool) -> Units:
+def _units(structure: Mapping[str, Any], *, write: bool | None) -> Units:
     units = structure.get("CapacityUnits")
     if units is not None and "ReadCapacityUnits" not in structure and "WriteCapacityUnits" not in structure:
         return Units(0.0, float(units)) if write else Units(float(units))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shardkit.capacity.charge import Charge, Shares, WireKey, report_of
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import part_of
+from shardkit.dynamodb.requests import OPERATIONS
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
@@ -63,7 +64,7 @@ class Backlog:
                     continue
                 operation, sharding, table, keys, structure = call
                 try:
-                    report = report_of(operation, structure)
+                    report = report_of(structure, write=OPERATIONS[operation])
                 except Exception:  # noqa: BLE001 - of whatever kind
                     _log.exception("%s: the meter could not read what was reported; it is not counted", operation)
                     continue

@@ -165,7 +165,7 @@ def test_a_key_schema_that_names_no_keys(key_schema: Any) -> None:
 
 @pytest.mark.parametrize("name", [None, 5, b"import", "\ud800"])
 def test_names_of_scopes_and_tags_are_text(meter: CapacityMeter, name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="^name: must be a str that UTF-8 can encode"):
+    with pytest.raises(ConfigurationError, match=r"^name: must be a str that UTF-8 can encode"):
         meter.scope(name)
     with pytest.raises(ConfigurationError, match="tags: must be strs"):
         meter.scope("import", tenant=name)
