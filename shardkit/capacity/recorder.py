@@ -81,7 +81,7 @@ class Backlog:
 
 
 class Recorder:
-    """A tally for many threads; inside the ``with``, it holds all calls so far, and nobody else reads or writes it.
+    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller.
 
     Example:
         >>> with recorder as tally:  # doctest: +SKIP

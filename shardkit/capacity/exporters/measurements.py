@@ -69,7 +69,7 @@ _BYTES = {
     f"vector_{side}_request_bytes": Metric(
         f"vector_{side}_request_bytes",
         "byte",
-        f"Bytes of vector indexes that {what} consumed, as the service reported; they are no capacity units.",
+        f"Bytes of vector indexes that {what} consumed, as the service reported; not capacity units.",
         _PLACE,
     )
     for side, what in (("search", "searches"), ("write", "writes"))
