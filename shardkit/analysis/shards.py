@@ -1,4 +1,4 @@
-"""How many of the keys that are hashed onto partitions the fullest partition gets: balls in bins, exactly."""
+"""How many shards a key needs: how many of the hashed keys the fullest partition gets, as balls in bins."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from shardkit.errors import ConfigurationError
 
 
 def probability_within(keys: int, partitions: int, most: int) -> float:
-    """Give the probability that no partition gets more than ``most`` of the keys.
+    """Return the probability that no partition gets more than ``most`` of the keys.
 
-    Each key falls on each partition with the same probability, whatever the others do. The counts are then multinomial,
-    which is to say: Poisson counts, independent of each other, given that their sum is the number of keys (Levin, "A
-    Representation for Multinomial Cumulative Distribution Functions", 1981). The sum of the truncated Poisson counts
-    is found by its characteristic function, at as many points as it has values: no approximation but a float's.
+    Each key falls on each partition with the same probability, independently. The counts are then multinomial: the same
+    as independent Poisson counts, given that their sum is the number of keys (Levin, "A Representation for Multinomial
+    Cumulative Distribution Functions", 1981). The distribution of the sum of the truncated Poisson counts is computed
+    from its characteristic function, at as many points as it has values, so the only error is that of floats.
 
     Example:
         >>> round(probability_within(5, 5, 1), 4)  # each of five keys on a partition of its own: 5! / 5**5
@@ -51,18 +51,17 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
         characteristic = 0j
         for weight in weights:
             characteristic = characteristic * turn + weight
-        # The other half of the circle gives the same real parts; the sum has an odd or an even number of points.
+        # The other half of the circle has the same real parts; the number of points may be odd or even.
         times = 1 if place == 0 or 2 * place == values else 2
         total += times * (characteristic**partitions * turn**-keys).real
     return min(1.0, max(0.0, total / values / _poisson(keys, keys)))
 
 
 def probability_bound(keys: int, partitions: int, most: int) -> float:
-    """Give what that probability is never above: the counts of partitions hinder each other from being small.
+    """Return an upper bound of :func:`probability_within`, at almost no cost; near 1, the two are nearly the same.
 
-    Counts of a multinomial are negatively associated (Joag-Dev and Proschan, 1983), so it is at most the product of
-    each partition's own probability. Where that is high, the two are nearly the same, and this one costs
-    next to nothing.
+    Multinomial counts are negatively associated (Joag-Dev and Proschan, 1983), so the probability is at most the
+    product of the probabilities of each partition by itself.
     """
     _check(keys, partitions, most)
     if most * partitions < keys or most >= keys:
@@ -85,17 +84,16 @@ def _log_choose(of: int, count: int) -> float:
 def _check(keys: int, partitions: int, most: int) -> None:
     if keys < 1 or partitions < 1 or most < 0:
         raise ConfigurationError(
-            f"keys={keys!r} on partitions={partitions!r} with most={most!r} of them on one: give at least 1 key, "
-            "1 partition, and 0"
+            f"keys, partitions, most: must be integers >= 1, >= 1 and >= 0, got {keys!r}, {partitions!r} and {most!r}"
         )
 
 
 HEADROOM = 0.2
 """The part of a partition's throughput that is left free."""
 PROBABILITY = 0.99
-"""With which no partition is asked for more than that."""
+"""The probability that no partition is asked for more."""
 MOST_SHARDS = 10_000
-"""Where the search for a number of shards ends: a Query of that many takes 5,000 read units at least."""
+"""The end of the search for a number of shards: a Query of so many takes at least 5,000 read units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +104,9 @@ class Fit:
         index: the index's name; None: the table.
         read_units: read units a second that all shards take.
         write_units: write units a second that all shards take.
-        partitions: how many there are.
-        assumed: whether their number is not known, and twice what the load takes is assumed.
-        most: how many shards a partition can serve, with the headroom kept free.
+        partitions: how many partitions there are.
+        assumed: whether that is unknown, and twice as many as the load takes are assumed.
+        most: how many shards a partition can serve, with the headroom left free.
         probability: that no partition gets more.
     """
 
@@ -132,9 +130,9 @@ class Fit:
         index: str | None = None,
         times: int = 1,
     ) -> Fit:
-        """Give how so many shards fit, without the probability, which takes time to find.
+        """Return how so many shards fit, without the probability, which takes time to compute.
 
-        ``partitions`` are None where nobody knows; ``times`` as many are looked at.
+        ``partitions`` is None if unknown; ``times`` multiplies it.
         """
         taken = partitions_taken(read_units, write_units)
         most = math.floor(min(shards, round(shards * (1 - headroom) / taken, 9))) if taken else shards
@@ -147,11 +145,11 @@ class ShardsNeeded:
     """How many shards a key needs, and why.
 
     Args:
-        shards: the least number that is enough; 1: no sharding. None: no number is.
-        least_shards: how many would do if each shard were on a partition of its own; None: no number would.
+        shards: the least number that is enough; 1: no sharding is needed. None: no number is enough.
+        least_shards: how many would be enough if each had its own partition; None: no number.
         fits: how ``shards`` (or ``least_shards``) fall on the table's partitions, and on those of sharded indexes.
         headroom: the part of a partition's throughput that is left free.
-        probability: with which no partition is to be asked for more.
+        probability: the required probability that no partition is asked for more.
     """
 
     shards: int | None
@@ -162,7 +160,7 @@ class ShardsNeeded:
 
     @property
     def reason(self) -> str:
-        """Why so many, or why there is no number, in a sentence that says what is assumed of the partitions."""
+        """Why so many, or why no number is enough, and what is assumed of the partitions."""
         worst = min(self.fits, key=lambda fit: fit.probability)
         serves = f"{1 - self.headroom:.4g} of what a partition serves ({self.headroom:.0%} is left free)"
         if self.shards == 1:
@@ -189,7 +187,7 @@ class ShardsNeeded:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What is assumed of the partitions, each in a sentence."""
+        """What is assumed of the partitions, as sentences."""
         return (*([_ASSUMED] if any(fit.assumed for fit in self.fits) else ()), _EVEN, _ADAPTIVE)
 
 
@@ -215,7 +213,7 @@ def shards_for(
     headroom: float = HEADROOM,
     more_than: int = 0,
 ) -> ShardsNeeded:
-    """Say how many shards a key needs that takes so many units a second.
+    """Return how many shards a key needs.
 
     Example:
         >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards
@@ -225,10 +223,10 @@ def shards_for(
 
     Args:
         read_units: read units a second of the whole key, at its peak.
-        write_units: write units a second, likewise.
-        partitions: how many the table has; None: not known, twice what the load takes is assumed.
+        write_units: write units a second of the whole key, at its peak.
+        partitions: how many the table has; None: unknown, twice as many as the load takes are assumed.
         headroom: the part of a partition's throughput to leave free, from 0 to below 1.
-        more_than: so many shards are known not to be enough.
+        more_than: a number of shards that is known not to be enough.
     """
     return shards_needed(
         lambda shards: (Fit.of(shards, read_units, write_units, partitions=partitions, headroom=headroom),),
@@ -240,14 +238,13 @@ def shards_for(
 def shards_needed(
     fits: Callable[[int], Iterable[Fit]], *, headroom: float, probability: float = PROBABILITY, more_than: int = 0
 ) -> ShardsNeeded:
-    """Find the least number of shards with which no partition gets too many, at this probability or a higher one.
+    """Return the least number of shards with which, at this probability, no partition gets too many.
 
     Args:
-        fits: gives how a number of shards fits the table, and each index that is sharded with it, which are looked at
-            for themselves.
+        fits: returns how a number of shards fits the table, and each index that is sharded with it.
         headroom: the part of a partition's throughput that ``fits`` leaves free.
         probability: above 0 and below 1.
-        more_than: so many shards are known not to be enough.
+        more_than: a number of shards that is known not to be enough.
 
     Cost:
         No request; up to some seconds of CPU for tens of thousands of writes a second.
@@ -261,7 +258,7 @@ def shards_needed(
         if least is None and all(fit.most for fit in tries):
             least = shards
         tried = [(fit.most, fit.partitions) for fit in tries]
-        # One shard more, and no more of them on a partition: less probable than what has failed.
+        # With one shard more and the same number allowed on a partition, it is less probable than what has failed.
         if tried == failed:
             continue
         if all(probability_bound(shards, fit.partitions, fit.most) >= probability for fit in tries):
@@ -280,5 +277,4 @@ def shards_needed(
 
 
 def _judged(shards: int, fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
-    """Give them with their probabilities."""
     return tuple(replace(fit, probability=probability_within(shards, fit.partitions, fit.most)) for fit in fits)
