@@ -65,7 +65,7 @@ class ShardedTable:
             )
         self._programs = Programs(name, strategy, key_schema, draw_from(rng))
         self._runner = AsyncRunner(client, self._programs, max_concurrency)
-        self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
+        self._fan_out = FanOut(self._runner.concurrency, self._programs.draw, on_retry=log_retry)
         self._name = name
         self._meta = SimpleNamespace(client=client) if held is None else table.meta
 

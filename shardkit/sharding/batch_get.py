@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
@@ -32,14 +32,12 @@ class BatchGet:
         sharding: Sharding,
         places: Sequence[Lookup],
         options: Mapping[str, Any],
-        draw: Callable[[], float],
         fan_out: FanOut,
     ) -> None:
         options = {name: value for name, value in options.items() if name != "TableName"}
         self._asks = options.pop("ReturnConsumedCapacity", None)
         self._options, self._hidden = project(options, sharding.keys.names)
         self._sharding = sharding
-        self._draw = draw
         self._fan_out = fan_out
         self._deadline: float | None = None
         self._stored = {self._id(stored): (place, stored) for place in places for stored in [sharding.stored(*place)]}
@@ -161,7 +159,7 @@ class BatchGet:
 
     def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1
-        wait = backoff_seconds(self._tries, self._draw(), asked=retry_after(answer))
+        wait = backoff_seconds(self._tries, self._fan_out.draw(), asked=retry_after(answer))
         code = code_of(answer) if isinstance(answer, Exception) else "UnprocessedKeys"
         self._fan_out.on_retry("BatchGetItem", self._sharding.table, f"{len(keys)} keys", code, wait)
         self._not_before = max(self._not_before, now + wait)

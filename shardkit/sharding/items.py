@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardkit.core.hashing import shown
-from shardkit.core.machine import Program, Send
+from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import and_condition, rewrite_partition_key, updated_attributes
@@ -22,19 +22,15 @@ from shardkit.errors import (
 )
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, refuse_stored_keys, shard_given, wire_request
+from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
-
-Draw = Callable[[], float]
 
 _CONDITIONS = ("ConditionExpression", "Expected")
 _UPDATES = ("UpdateExpression", "AttributeUpdates")
 _FIND_ATTEMPTS = 3
 
 
-def get_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Read one item with one GetItem, or with ``locate`` a BatchGetItem over the shards."""
     wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
@@ -44,7 +40,7 @@ def get_item(
     if not sharding.strategy.locate:
         raise _unknown(sharding, "GetItem")
     key = wire.pop("Key")
-    batch = yield from _search(sharding, key, wire, draw, fan_out)
+    batch = yield from _search(sharding, key, wire, fan_out)
     response = {"ResponseMetadata": batch.metadata}
     if batch.consumed is not None:
         response["ConsumedCapacity"] = batch.consumed
@@ -53,24 +49,20 @@ def get_item(
     return {**_shown(sharding, response), "Shard": shard}
 
 
-def put_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
     wire, place = _request(sharding, "PutItem", params)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
     if sharding.strategy.locate:
-        return (yield from _located(sharding, "PutItem", wire, draw, fan_out))
+        return (yield from _located(sharding, "PutItem", wire, fan_out))
     if any(wire.get(name) for name in _CONDITIONS):
         raise _unknown(sharding, "PutItem with a condition")
-    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], draw())))
+    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], fan_out.draw())))
 
 
-def update_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
     wire, place = _request(sharding, "UpdateItem", params)
     refuse_stored_keys(sharding, wire, *_UPDATES)
@@ -83,20 +75,18 @@ def update_item(
     shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "UpdateItem", wire, shard))
-    return (yield from _located(sharding, "UpdateItem", wire, draw, fan_out))
+    return (yield from _located(sharding, "UpdateItem", wire, fan_out))
 
 
-def delete_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
-    return (yield from _located(sharding, "DeleteItem", wire, draw, fan_out))
+    return (yield from _located(sharding, "DeleteItem", wire, fan_out))
 
 
-OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
+OPERATIONS: Mapping[str, Callable[..., Program[Response]]] = {
     "DeleteItem": delete_item,
     "GetItem": get_item,
     "PutItem": put_item,
@@ -104,7 +94,9 @@ OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
 }
 
 
-def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
+def physical_item(
+    sharding: Sharding, item: Mapping[str, Any], source: str, draw: Callable[[], float]
+) -> dict[str, Any]:
     """Return an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
     wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
@@ -248,7 +240,7 @@ def _all_shards(sharding: Sharding, key: WireItem) -> Sequence[int | None]:
     return sharding.shards(key[sharding.partition_key])
 
 
-def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[dict[str, Any]]:
+def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[Response]:
     source = "Item" if operation == "PutItem" else "Key"
     logical = wire[source][sharding.partition_key]
     params = {**wire, source: sharding.stored(wire[source], shard)}
@@ -274,9 +266,7 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
     return {letter: binary_text(content) if letter == "B" else content}
 
 
-def _located(
-    sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_out: FanOut) -> Program[Response]:
     """Find the item, then write on the condition that it is still in that shard (or still in none)."""
     if not sharding.strategy.locate:
         raise _unknown(sharding, operation)
@@ -293,7 +283,7 @@ def _located(
     attempts = 0
     while True:
         attempts += 1
-        shard = yield from _find(sharding, key, draw, fan_out)
+        shard = yield from _find(sharding, key, fan_out)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
                 f"Key: no shard holds {from_wire_item(key)!r:.200}, so UpdateItem has no shard to create it in; put "
@@ -304,7 +294,7 @@ def _located(
         try:
             return (
                 yield from _write(
-                    sharding, operation, params, drawn_shard(sharding, key, draw()) if shard is None else shard
+                    sharding, operation, params, drawn_shard(sharding, key, fan_out.draw()) if shard is None else shard
                 )
             )
         except Exception as error:
@@ -315,7 +305,7 @@ def _located(
             before = shard
 
 
-def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Program[int | None]:
+def _find(sharding: Sharding, key: WireItem, fan_out: FanOut) -> Program[int | None]:
     """Return the shard that holds an item (None: no shard), by a consistent read of its keys."""
     names = {f"#k{number}": name for number, name in enumerate(key)}
     options = {
@@ -323,15 +313,13 @@ def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Pro
         "ProjectionExpression": ", ".join(names),
         "ExpressionAttributeNames": names,
     }
-    batch = yield from _search(sharding, key, options, draw, fan_out)
+    batch = yield from _search(sharding, key, options, fan_out)
     return next((shard for (_, shard), _ in batch.found), None)
 
 
-def _search(
-    sharding: Sharding, key: WireItem, options: Mapping[str, Any], draw: Draw, fan_out: FanOut
-) -> Program[BatchGet]:
+def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_out: FanOut) -> Program[BatchGet]:
     """Read an item from all its shards; at most one may hold it."""
-    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw, fan_out)
+    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, fan_out)
     yield batch
     batch.raise_unprocessed()
     shards = [shard for (_, shard), _ in batch.found]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardkit.core.checks import check_count
-from shardkit.core.machine import Program, Send
+from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import (
     AmbiguousItemError,
@@ -19,16 +19,13 @@ from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, check_keywords, checked_types
+from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
 from shardkit.strategies import Strategy, Unsharded
-
-Params = Mapping[str, Any]
-Response = dict[str, Any]
 
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 """The metadata of a page for which no request was necessary: no shard can have more items."""
@@ -74,12 +71,12 @@ class Programs:
     ) -> Program[Response]:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
-        response = yield from items.OPERATIONS[operation](sharding, params, shard, self.draw, fan_out)
+        response = yield from items.OPERATIONS[operation](sharding, params, shard, fan_out)
         return response if return_shards else _without("Shard", response)
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), draw=self.draw, fan_out=fan_out)
+        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out)
         response: Response = {}
         if not plan.counting:
             response["Items"] = [plan.shown(entry) for entry in page.items]
@@ -99,7 +96,7 @@ class Programs:
 
     def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
         sizes = self._sizes_of(plan)
-        return StreamOfShards(plan, sizes=sizes, draw=self.draw, fan_out=fan_out, max_items=max_items)
+        return StreamOfShards(plan, sizes=sizes, fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
@@ -127,7 +124,7 @@ class Programs:
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), self.draw, fan_out)
+        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), fan_out)
         yield batch
         # All places of one given key share one wire key object, so its id() identifies the given key.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}

@@ -21,9 +21,13 @@ from tests.support.model import ModelTable
 throttled = partial(fakes.throttled, kind="Read")
 
 
+def a_fan_out(concurrency: int = 10, **options: Any) -> FanOut:
+    return FanOut(concurrency, lambda: 0.5, **options)
+
+
 def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
     """One page of a Query."""
-    return PageOfShards(plan, sizes=sizes or ItemSizes(), draw=lambda: 0.5, fan_out=FanOut(concurrency, **fan_out))
+    return PageOfShards(plan, sizes=sizes or ItemSizes(), fan_out=a_fan_out(concurrency, **fan_out))
 
 
 def stream_machine(
@@ -38,8 +42,7 @@ def stream_machine(
     return StreamOfShards(
         plan,
         sizes=sizes or ItemSizes(),
-        draw=lambda: 0.5,
-        fan_out=FanOut(concurrency, **fan_out),
+        fan_out=a_fan_out(concurrency, **fan_out),
         max_items=max_items,
     )
 

@@ -32,7 +32,7 @@ from shardkit.sharding.query.plan import Plan
 
 
 class Gather:
-    def __init__(self, plan: Plan, *, sizes: ItemSizes, draw: Callable[[], float], fan_out: FanOut) -> None:
+    def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
         self.plan = plan
         self.merge = Merge(len(plan.shards), descending=plan.descending)
         self.scanned = 0
@@ -41,7 +41,6 @@ class Gather:
         self.errors: dict[int | None, Exception] = {}
         self._sizes = sizes
         self._fan_out = fan_out
-        self._draw = draw
         self._to_ask = deque(range(len(plan.shards)))
         self._asked: dict[Send, int] = {}
         self._busy = set(self._to_ask)
@@ -78,7 +77,7 @@ class Gather:
         throttled = is_throttle(error)
         wait = None
         if throttled and scope != "account" and self._tries[number] < ATTEMPTS:
-            wait = backoff_seconds(self._tries[number], self._draw(), asked=retry_after(error))
+            wait = backoff_seconds(self._tries[number], self._fan_out.draw(), asked=retry_after(error))
         if throttled:
             shard, table = self.plan.shards[number], self.plan.sharding.table
             self._fan_out.on_retry("Query", table, f"shard {shard}", code_of(error), wait)
