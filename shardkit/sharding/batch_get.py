@@ -155,7 +155,7 @@ class BatchGet:
         return failure
 
     def _partial(self) -> list[dict[str, Any]]:
-        return [self._sharding.form.shown(self._sharding.shown(item)) for _, item in self.found]
+        return [self._sharding.to_caller(item) for _, item in self.found]
 
     def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1

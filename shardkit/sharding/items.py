@@ -122,7 +122,7 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
         return dict(item)
     wire = sharding.form.item({name: item[name]})
     sharding.checked(name, wire[name], "item")
-    return {**item, **sharding.form.shown(sharding.shown(wire))}
+    return {**item, **sharding.to_caller(wire)}
 
 
 def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
@@ -334,13 +334,15 @@ def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_o
 
 def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(response)
+    # All parts that hold attribute values (botocore's model: members of shape AttributeValue).
     for part in ("Item", "Attributes"):
         if part in shown:
-            shown[part] = sharding.shown(shown[part])
+            shown[part] = sharding.to_caller(shown[part])
     metrics = shown.get("ItemCollectionMetrics")
     if metrics and "ItemCollectionKey" in metrics:
-        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": sharding.shown(metrics["ItemCollectionKey"])}
-    return sharding.form.response(shown)
+        key = sharding.to_caller(metrics["ItemCollectionKey"])
+        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": key}
+    return shown
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:

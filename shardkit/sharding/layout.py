@@ -181,6 +181,10 @@ class Sharding:
             return item
         return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
 
+    def to_caller(self, item: WireItem) -> dict[str, Any]:
+        """Return the same in the caller's form."""
+        return self.form.shown(self.shown(item))
+
 
 def _plain(value: WireValue) -> Any:
     """Return a key's Python value for a strategy; binary as bytes."""

@@ -140,12 +140,11 @@ class Programs:
                     shards,
                 )
         response: Response = {
-            "Items": [sharding.shown(item) for _, item in batch.found],
+            "Items": [sharding.to_caller(item) for _, item in batch.found],
             "ResponseMetadata": batch.metadata,
         }
         if batch.consumed is not None:
             response["ConsumedCapacity"] = batch.consumed
-        response = self.form.response(response)
         # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
         left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
         response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
