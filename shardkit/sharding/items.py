@@ -290,7 +290,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
                 "the item first, or give Shard="
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
-        params = and_condition(wire, f"{there}(#shardkit_k)", name, {})
+        params = and_condition(wire, f"{there}(#shardkit_k)", name)
         try:
             return (
                 yield from _write(
