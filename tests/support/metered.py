@@ -14,8 +14,6 @@ from botocore.hooks import HierarchicalEmitter
 from shardkit.capacity import CapacityMeter
 from shardkit.runtime.hooks import own_call, prepare, visible
 
-__all__ = ["ARN", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
-
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
 
 
