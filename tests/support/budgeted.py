@@ -12,8 +12,6 @@ from shardkit import CapacityBudget
 from tests.support.fakes import Clock
 from tests.support.wire import Service, a_client, serving
 
-KEY_SCHEMA = {"T": "pk", "U": "pk"}
-
 
 def reported(units: float, table: str = "T", **more: Any) -> tuple[int, Any]:
     return 200, {"ConsumedCapacity": {"TableName": table, "CapacityUnits": units}, **more}

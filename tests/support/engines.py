@@ -17,7 +17,6 @@ FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "engines"
 DYNOXIDE = FOLDER / "dynoxide-linux-x64-1.2.1" / "package"
 DYNAMODB_LOCAL = FOLDER / "amplify-dynamodb-simulator-2.9.30" / "package" / "emulator"
 
-START_ATTEMPTS = 3
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
@@ -65,7 +64,7 @@ def stop_engines() -> None:
 def _start(name: EngineName) -> tuple[subprocess.Popen[bytes], str]:
     said = ""
     # Between the choice of a free port and the engine's own bind another process may take it: hence more than one try.
-    for _ in range(START_ATTEMPTS):
+    for _ in range(3):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])

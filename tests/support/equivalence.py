@@ -38,7 +38,6 @@ RESPONSE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ResponseMetad
 
 @dataclass(frozen=True)
 class Pair:
-    shape: Shape
     plain: Table
     physical: Table
 
@@ -59,7 +58,7 @@ def make_pair(resource: DynamoDBServiceResource, shape: Shape) -> Pair:
             ],
         )
 
-    return Pair(shape, make(), make())
+    return Pair(make(), make())
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ _CODES: Mapping[str, str] = {
     "throttle": THROTTLE,
     "denied": "AccessDeniedException",
     "500": "InternalServerError",
-    "500 after": "InternalServerError",
 }
 
 
@@ -133,7 +132,7 @@ class Service:
         if fault == "lost after":
             return lost_connection()
         if fault == "500 after":
-            return client_error(_CODES[fault])
+            return client_error("InternalServerError")
         name = ARN + table if fault == "unprocessed by ARN" else table
         return {
             "UnprocessedItems": {name: left} if left else {},
