@@ -387,12 +387,7 @@ class ShardedTable:
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
         return self._runner.run(
-            self._programs.query(
-                query,
-                shard=Shard,
-                return_shards=ReturnShards,
-                fan_out=self._fan_out,
-            )
+            self._programs.query(query, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out)
         )
 
     def query_items(
