@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from shardkit.core.hashing import shown
@@ -127,7 +127,7 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
 
 def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
     """Return the shard that a draw from [0, 1) selects for a key."""
-    shards = _all_shards(sharding, item)
+    shards = sharding.shards(item[sharding.partition_key])
     return shards[int(draw * len(shards))]
 
 
@@ -236,10 +236,6 @@ class _Watched(Mapping[str, Any]):
         return dict, (dict(self),)
 
 
-def _all_shards(sharding: Sharding, key: WireItem) -> Sequence[int | None]:
-    return sharding.shards(key[sharding.partition_key])
-
-
 def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[Response]:
     source = "Item" if operation == "PutItem" else "Key"
     logical = wire[source][sharding.partition_key]
@@ -291,12 +287,9 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
         params = and_condition(wire, f"{there}(#shardkit_k)", name)
+        target = drawn_shard(sharding, key, fan_out.draw()) if shard is None else shard
         try:
-            return (
-                yield from _write(
-                    sharding, operation, params, drawn_shard(sharding, key, fan_out.draw()) if shard is None else shard
-                )
-            )
+            return (yield from _write(sharding, operation, params, target))
         except Exception as error:
             # The item may have been put, deleted or moved since the search: search again. If the result is the same,
             # it was the caller's own condition that failed.
@@ -319,15 +312,16 @@ def _find(sharding: Sharding, key: WireItem, fan_out: FanOut) -> Program[int | N
 
 def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_out: FanOut) -> Program[BatchGet]:
     """Read an item from all its shards; at most one may hold it."""
-    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, fan_out)
+    shards = sharding.shards(key[sharding.partition_key])
+    batch = BatchGet(sharding, [(key, shard) for shard in shards], options, fan_out)
     yield batch
     batch.raise_unprocessed()
-    shards = [shard for (_, shard), _ in batch.found]
-    if len(shards) > 1:
+    found = [shard for (_, shard), _ in batch.found]
+    if len(found) > 1:
         raise AmbiguousItemError(
-            f"Key: shards {shards} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
+            f"Key: shards {found} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
             "select one with Shard=, and delete the others",
-            shards,
+            found,
         )
     return batch
 

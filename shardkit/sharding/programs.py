@@ -72,7 +72,9 @@ class Programs:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
         response = yield from items.OPERATIONS[operation](sharding, params, shard, fan_out)
-        return response if return_shards else _without("Shard", response)
+        if not return_shards:
+            del response["Shard"]
+        return response
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
@@ -108,7 +110,9 @@ class Programs:
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         sharding = yield from self.known()
         response: Response = yield from scan(sharding, params)
-        return response if return_shards else _without("Shards", response)
+        if not return_shards:
+            del response["Shards"]
+        return response
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
@@ -197,7 +201,3 @@ def _not_described(table: str, error: Exception) -> Exception:
             "session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
         )
     return error
-
-
-def _without(name: str, response: Response) -> Response:
-    return {key: value for key, value in response.items() if key != name}

@@ -27,7 +27,7 @@ from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share
 from shardkit.sharding.query.plan import Plan
 
 
@@ -46,6 +46,8 @@ class Gather:
         self._busy = set(self._to_ask)
         """Shards to query, in flight, or waiting to be retried."""
         self._answers = [0] * len(plan.shards)
+        self._handed_out = [0] * len(plan.shards)
+        self._wanted: dict[int, float] = {}
         self._read_to: dict[int, dict[str, Any]] = {}
         self._tries = [0] * len(plan.shards)
         self._delayed: dict[int, float] = {}
@@ -116,6 +118,19 @@ class Gather:
             self._busy.discard(number)
             self.merge.add(number, (), None)
         return None
+
+    def _share(self, number: int, limit: int) -> int:
+        """Return the items to request from a shard for a page or a stream of ``limit`` items."""
+        if number in self._wanted:
+            return refill_share(self._wanted[number], self._sizes)
+        return first_share(limit / len(self.plan.shards), self._sizes)
+
+    def _release(self, most: int | None) -> list[Entry]:
+        """Take the items that are in order from the merge, and count those of each shard."""
+        released = self.merge.release(most)
+        for entry in released:
+            self._handed_out[entry[1]] += 1
+        return released
 
     def _must_ask(self, number: int) -> None:
         self._to_ask.append(number)

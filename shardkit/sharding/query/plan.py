@@ -73,7 +73,7 @@ class Plan:
                     f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
                 )
         refuse_stored_keys(sharding, wire, *_FILTERS)
-        fanned, sort = _order(sharding, schema, condition)
+        fanned, sort = _fanned_and_sort(sharding, schema, condition)
         key = sharding.partition_key
         shards: tuple[int | None, ...] = (None,)
         if fanned:
@@ -314,17 +314,15 @@ class Plan:
         return None if narrowed is None else (None, narrowed)
 
     @cached_property
-    def _narrowed(self) -> tuple[KeyCondition | None, KeyCondition | None]:
+    def _narrowed(self) -> list[KeyCondition | None]:
         """The key condition from the cursor's sort key on, with and without that sort key; None: nothing is left."""
         assert self.start is not None
         (name,) = self.sort
-
-        def narrowed(*, exclusive: bool) -> KeyCondition | None:
-            key = self.start.key[name]  # type: ignore[union-attr]
-            term = from_position(self._sort_condition, key, descending=self.descending, exclusive=exclusive)
-            return None if term is None else replace(self.condition, range=(name, term))
-
-        return narrowed(exclusive=False), narrowed(exclusive=True)
+        terms = [
+            from_position(self._sort_condition, self.start.key[name], descending=self.descending, exclusive=exclusive)
+            for exclusive in (False, True)
+        ]
+        return [None if term is None else replace(self.condition, range=(name, term)) for term in terms]
 
     def _comes(self, item: WireItem, number: int) -> bool:
         assert self.start_place is not None
@@ -333,7 +331,7 @@ class Plan:
         return later and self.within(item)
 
 
-def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
+def _fanned_and_sort(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
     """Return whether a Query is fanned out, and the attributes that order its items."""
     key = sharding.partition_key
     if key in schema.partition:
