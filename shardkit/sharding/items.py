@@ -155,11 +155,9 @@ def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
 
 
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
-    """Return the item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
     if given is not None:
         return shard_given(sharding, key[sharding.partition_key], given), True
-    shard = sharding.shard_of(key[sharding.partition_key], place)
-    return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
+    return sharding.known_shard(key, place)
 
 
 def _shard_to_store(

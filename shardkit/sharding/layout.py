@@ -137,6 +137,11 @@ class Sharding:
         """Return the shard of an item (in Python values); None: any."""
         return self.strategy.shard_of(_plain(logical), item)
 
+    def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
+        """Return an item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
+        shard = self.shard_of(key[self.partition_key], item)
+        return shard, shard is not None or isinstance(self.strategy, Unsharded)
+
     def shards(self, logical: WireValue) -> Sequence[int | None]:
         return self.strategy.shards_for(_plain(logical))
 

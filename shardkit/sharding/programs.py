@@ -25,7 +25,7 @@ from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies import Strategy
 
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 """The metadata of a page for which no request was necessary: no shard can have more items."""
@@ -97,8 +97,7 @@ class Programs:
         return response
 
     def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
-        sizes = self._sizes_of(plan)
-        return StreamOfShards(plan, sizes=sizes, fan_out=fan_out, max_items=max_items)
+        return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
@@ -157,8 +156,8 @@ class Programs:
     def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
         wire = self.form.item(key)
         primary = items.primary_key(sharding, wire)
-        shard = sharding.shard_of(primary[sharding.partition_key], self.form.python(key))
-        if shard is not None or isinstance(sharding.strategy, Unsharded):
+        shard, known = sharding.known_shard(primary, self.form.python(key))
+        if known:
             return [(primary, shard)]
         if not sharding.strategy.locate:
             raise ShardUnknownError(

@@ -147,19 +147,21 @@ class Plan:
             if resumed is None:
                 return None
             after, condition = resumed
-        params = self._asking(condition, shard)
+        params = dict(self.params)
+        if self.fanned:
+            name = self.sharding.partition_key
+            physical = self.sharding.physical(self.condition.equals[name], shard)
+            params = self._asking(condition, physical)
+            after = None if after is None else {**after, name: physical}
         if after is not None:
-            params["ExclusiveStartKey"] = self._stored(after, shard)
+            params["ExclusiveStartKey"] = after
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
         return Send("Query", params, paced=True, read=read)
 
-    def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
-        """Return the parameters with the key condition of one shard."""
-        if not self.fanned:
-            return dict(self.params)
+    def _asking(self, condition: KeyCondition, physical: WireValue) -> dict[str, Any]:
+        """Return the parameters with the key condition of the shard with this physical key."""
         name = self.sharding.partition_key
-        physical = self.sharding.physical(self.condition.equals[name], shard)
         # Only the physical key differs between shards: write the rest of the condition once.
         template = self._templates.get(id(condition))
         if template is None:
@@ -250,12 +252,6 @@ class Plan:
     def _split(self, item: Mapping[str, Any]) -> tuple[WireValue, int | None]:
         name = self.sharding.partition_key
         return self.sharding.logical(self._written(item, (name,))[name])
-
-    def _stored(self, key: WireItem, shard: int | None) -> WireItem:
-        if not self.fanned:
-            return key
-        name = self.sharding.partition_key
-        return {**key, name: self.sharding.physical(self.condition.equals[name], shard)}
 
     @cached_property
     def _single(self) -> bool:
@@ -395,8 +391,7 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
     key: WireItem = {name: plan.sharding.checked(name, given[name], "cursor") for name in names}
     _check_equals(plan, key, what)
     try:
-        shard = plan.sharding.shard_of(key[plan.sharding.partition_key], from_wire_item(key))
-        known = shard is not None or isinstance(plan.sharding.strategy, Unsharded)
+        shard, known = plan.sharding.known_shard(key, from_wire_item(key))
     except ShardUnknownError:
         shard, known = None, False
     if not known:
