@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from shardkit.core.hashing import shown
@@ -163,19 +164,17 @@ def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: i
 def _shard_to_store(
     sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
 ) -> tuple[int | None, bool]:
-    """Do the same for a write that may create the item, and check that reads will look in that shard."""
+    """Return the shard for a write that may create the item; refuse one in which reads will not look."""
     shard, known = _shard(sharding, place, key, given)
     if given is None:
         return shard, known
-    try:
+    with suppress(ShardUnknownError):
         calculated = sharding.shard_of(key[sharding.partition_key], place)
-    except ShardUnknownError:
-        return shard, known
-    if calculated not in {None, shard}:
-        raise ConfigurationError(
-            f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of table "
-            f"{sharding.table!r}, where get_item() looks for it; omit Shard="
-        )
+        if calculated not in {None, shard}:
+            raise ConfigurationError(
+                f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of "
+                f"table {sharding.table!r}, where get_item() looks for it; omit Shard="
+            )
     return shard, known
 
 

@@ -139,7 +139,7 @@ class Sharding:
 
     def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
         """Return an item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
-        shard = self.shard_of(key[self.partition_key], item)
+        shard = self.strategy.shard_of(_plain(key[self.partition_key]), item)
         return shard, shard is not None or isinstance(self.strategy, Unsharded)
 
     def shards(self, logical: WireValue) -> Sequence[int | None]:

@@ -26,10 +26,9 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     response = yield request.send({})
     rows = request.rows(response)
     shown = {**response, "Shards": [shard for _, shard in rows]}
-    shown.pop("LastEvaluatedKey", None)
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
-    if last := response.get("LastEvaluatedKey"):
+    if last := shown.pop("LastEvaluatedKey", None):
         shown["LastEvaluatedKey"] = Cursor(None, last).token(request.purpose)
     return shown
 
