@@ -65,7 +65,7 @@ class ShardedTable:
             )
         self._programs = Programs(name, strategy, key_schema, draw_from(rng))
         self._runner = AsyncRunner(client, self._programs, max_concurrency)
-        self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
+        self._fan_out = FanOut(self._runner.concurrency, self._programs.draw, on_retry=log_retry)
         self._name = name
         self._meta = SimpleNamespace(client=client) if held is None else table.meta
 
@@ -83,28 +83,19 @@ class ShardedTable:
         self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
         """Read one item, as :meth:`shardkit.ShardedTable.get_item` does."""
-        return await self._runner.run(
-            self._programs.item(
-                "GetItem",
-                {"Key": Key, **options},
-                shard=Shard,
-                return_shards=ReturnShards,
-                fan_out=self._fan_out,
-            )
-        )
+        return await self._item("GetItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
 
     async def put_item(
         self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
     ) -> dict[str, Any]:
         """Write one item, as :meth:`shardkit.ShardedTable.put_item` does."""
+        return await self._item("PutItem", {"Item": Item, **options}, Shard, return_shards=ReturnShards)
+
+    async def _item(
+        self, operation: str, params: Mapping[str, Any], shard: int | None, *, return_shards: bool
+    ) -> dict[str, Any]:
         return await self._runner.run(
-            self._programs.item(
-                "PutItem",
-                {"Item": Item, **options},
-                shard=Shard,
-                return_shards=ReturnShards,
-                fan_out=self._fan_out,
-            )
+            self._programs.item(operation, params, shard=shard, return_shards=return_shards, fan_out=self._fan_out)
         )
 
     async def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:

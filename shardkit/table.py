@@ -98,7 +98,7 @@ class ShardedTable:
         self._runner = table_runner(table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng)
         self._programs = self._runner.programs
         self._table = table
-        self._fan_out = FanOut(self._runner.concurrency, on_retry=log_retry)
+        self._fan_out = FanOut(self._runner.concurrency, self._programs.draw, on_retry=log_retry)
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"
@@ -387,12 +387,7 @@ class ShardedTable:
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
         return self._runner.run(
-            self._programs.query(
-                query,
-                shard=Shard,
-                return_shards=ReturnShards,
-                fan_out=self._fan_out,
-            )
+            self._programs.query(query, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out)
         )
 
     def query_items(

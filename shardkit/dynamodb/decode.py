@@ -10,8 +10,6 @@ from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.values import Binary, WireValue, to_number
 from shardkit.errors import InvalidValueError, brief
 
-# The parts of a response that hold attribute values (botocore's model: every member of shape AttributeValue).
-_RESPONSE_MAPS = ("Item", "Attributes")
 _UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -48,21 +46,6 @@ def from_wire_item(item: Mapping[str, WireValue]) -> dict[str, Any]:
     except _UNREADABLE:
         refuse_unreadable(item)
         raise
-    return shown
-
-
-def from_wire_response(response: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a response with every attribute value as a Python value, except in its cursor."""
-    shown = dict(response)
-    for name in _RESPONSE_MAPS:
-        if isinstance(shown.get(name), Mapping):
-            shown[name] = from_wire_item(shown[name])
-    if "Items" in shown:
-        shown["Items"] = [from_wire_item(item) for item in shown["Items"]]
-    metrics = shown.get("ItemCollectionMetrics")
-    if isinstance(metrics, Mapping) and "ItemCollectionKey" in metrics:
-        key = from_wire_item(metrics["ItemCollectionKey"])
-        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": key}
     return shown
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import inf
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
@@ -32,14 +31,12 @@ class BatchGet:
         sharding: Sharding,
         places: Sequence[Lookup],
         options: Mapping[str, Any],
-        draw: Callable[[], float],
         fan_out: FanOut,
     ) -> None:
         options = {name: value for name, value in options.items() if name != "TableName"}
         self._asks = options.pop("ReturnConsumedCapacity", None)
         self._options, self._hidden = project(options, sharding.keys.names)
         self._sharding = sharding
-        self._draw = draw
         self._fan_out = fan_out
         self._deadline: float | None = None
         self._stored = {self._id(stored): (place, stored) for place in places for stored in [sharding.stored(*place)]}
@@ -57,19 +54,19 @@ class BatchGet:
         self.unprocessed: list[Lookup] = []
 
     def next(self, now: float) -> Step[BatchGet]:
-        if self._deadline is None:
-            self._deadline = now + (inf if self._fan_out.timeout is None else self._fan_out.timeout)
-        if now >= self._deadline and (self._asked or self._chunks):
+        if self._deadline is None and self._fan_out.timeout is not None:
+            self._deadline = now + self._fan_out.timeout
+        if self._deadline is not None and now >= self._deadline and (self._asked or self._chunks):
             self._time_is_over()
         if self._error is not None:
             if self._asked:
-                return self._wait(self._deadline)
+                return Wait(self._deadline)
             for chunk in self._chunks:
                 self._missed(chunk, self._error)
             raise self._failure(self._error)
         if self._chunks and len(self._asked) < self._fan_out.concurrency:
             if now < self._not_before:
-                return self._wait(min(self._deadline, self._not_before))
+                return Wait(self._not_before if self._deadline is None else min(self._deadline, self._not_before))
             chunk = self._chunks.popleft()
             params: dict[str, Any] = {"RequestItems": {self._sharding.table: {**self._options, "Keys": chunk}}}
             if self._asks is not None:
@@ -77,11 +74,7 @@ class BatchGet:
             send = Send("BatchGetItem", params, paced=True)
             self._asked[send] = chunk
             return send
-        return self._wait(self._deadline) if self._asked else Done(self)
-
-    @staticmethod
-    def _wait(until: float) -> Wait:
-        return Wait(None if until == inf else until)
+        return Wait(self._deadline) if self._asked else Done(self)
 
     def _time_is_over(self) -> None:
         error = TimeoutError(f"BatchGetItem did not answer within {self._fan_out.timeout} seconds")
@@ -157,11 +150,11 @@ class BatchGet:
         return failure
 
     def _partial(self) -> list[dict[str, Any]]:
-        return [self._sharding.form.shown(self._sharding.shown(item)) for _, item in self.found]
+        return [self._sharding.to_caller(item) for _, item in self.found]
 
     def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
         self._tries += 1
-        wait = backoff_seconds(self._tries, self._draw(), asked=retry_after(answer))
+        wait = backoff_seconds(self._tries, self._fan_out.draw(), asked=retry_after(answer))
         code = code_of(answer) if isinstance(answer, Exception) else "UnprocessedKeys"
         self._fan_out.on_retry("BatchGetItem", self._sharding.table, f"{len(keys)} keys", code, wait)
         self._not_before = max(self._not_before, now + wait)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.dynamodb.decode import from_wire, from_wire_item, from_wire_response
+from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import WireItem
 
@@ -43,19 +43,17 @@ class Form:
         params: Converts a request's parameters to wire values.
         item: Converts an item or a key to wire values.
         shown: Converts a wire item or key to the caller's form.
-        response: Converts a wire response to the caller's form.
         python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
     """
 
     params: Callable[[Item], dict[str, Any]]
     item: Callable[[Item], WireItem]
     shown: Callable[[WireItem], dict[str, Any]]
-    response: Callable[[Item], dict[str, Any]]
     python: Callable[[Item], Item]
 
 
-PYTHON_VALUES = Form(to_wire_params, to_wire_item, from_wire_item, from_wire_response, _as_it_is)
+PYTHON_VALUES = Form(to_wire_params, to_wire_item, from_wire_item, _as_it_is)
 """The form of a boto3 resource: ``"x"``, ``Decimal(1)``."""
 
-WIRE_VALUES = Form(dict, dict, _as_it_is, dict, _PythonValues)
+WIRE_VALUES = Form(dict, dict, _as_it_is, _PythonValues)
 """The form of a botocore client: ``{"S": "x"}``. Nothing is converted."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from shardkit.core.hashing import shown
-from shardkit.core.machine import Program, Send
+from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import and_condition, rewrite_partition_key, updated_attributes
@@ -22,19 +23,15 @@ from shardkit.errors import (
 )
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, refuse_stored_keys, shard_given, wire_request
+from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
-
-Draw = Callable[[], float]
 
 _CONDITIONS = ("ConditionExpression", "Expected")
 _UPDATES = ("UpdateExpression", "AttributeUpdates")
 _FIND_ATTEMPTS = 3
 
 
-def get_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Read one item with one GetItem, or with ``locate`` a BatchGetItem over the shards."""
     wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
@@ -44,7 +41,7 @@ def get_item(
     if not sharding.strategy.locate:
         raise _unknown(sharding, "GetItem")
     key = wire.pop("Key")
-    batch = yield from _search(sharding, key, wire, draw, fan_out)
+    batch = yield from _search(sharding, key, wire, fan_out)
     response = {"ResponseMetadata": batch.metadata}
     if batch.consumed is not None:
         response["ConsumedCapacity"] = batch.consumed
@@ -53,24 +50,20 @@ def get_item(
     return {**_shown(sharding, response), "Shard": shard}
 
 
-def put_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
     wire, place = _request(sharding, "PutItem", params)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
     if sharding.strategy.locate:
-        return (yield from _located(sharding, "PutItem", wire, draw, fan_out))
+        return (yield from _located(sharding, "PutItem", wire, fan_out))
     if any(wire.get(name) for name in _CONDITIONS):
         raise _unknown(sharding, "PutItem with a condition")
-    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], draw())))
+    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], fan_out.draw())))
 
 
-def update_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
     wire, place = _request(sharding, "UpdateItem", params)
     refuse_stored_keys(sharding, wire, *_UPDATES)
@@ -83,20 +76,18 @@ def update_item(
     shard, known = _shard_to_store(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "UpdateItem", wire, shard))
-    return (yield from _located(sharding, "UpdateItem", wire, draw, fan_out))
+    return (yield from _located(sharding, "UpdateItem", wire, fan_out))
 
 
-def delete_item(
-    sharding: Sharding, params: Mapping[str, Any], shard: int | None, draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     wire, place = _request(sharding, "DeleteItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
-    return (yield from _located(sharding, "DeleteItem", wire, draw, fan_out))
+    return (yield from _located(sharding, "DeleteItem", wire, fan_out))
 
 
-OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
+OPERATIONS: Mapping[str, Callable[..., Program[Response]]] = {
     "DeleteItem": delete_item,
     "GetItem": get_item,
     "PutItem": put_item,
@@ -104,7 +95,9 @@ OPERATIONS: Mapping[str, Callable[..., Program[dict[str, Any]]]] = {
 }
 
 
-def physical_item(sharding: Sharding, item: Mapping[str, Any], source: str, draw: Draw) -> dict[str, Any]:
+def physical_item(
+    sharding: Sharding, item: Mapping[str, Any], source: str, draw: Callable[[], float]
+) -> dict[str, Any]:
     """Return an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
     wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
     shard, known = _shard(sharding, place, wire[source], None)
@@ -130,12 +123,12 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
         return dict(item)
     wire = sharding.form.item({name: item[name]})
     sharding.checked(name, wire[name], "item")
-    return {**item, **sharding.form.shown(sharding.shown(wire))}
+    return {**item, **sharding.to_caller(wire)}
 
 
 def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
     """Return the shard that a draw from [0, 1) selects for a key."""
-    shards = _all_shards(sharding, item)
+    shards = sharding.shards(item[sharding.partition_key])
     return shards[int(draw * len(shards))]
 
 
@@ -163,29 +156,25 @@ def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
 
 
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
-    """Return the item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
     if given is not None:
         return shard_given(sharding, key[sharding.partition_key], given), True
-    shard = sharding.shard_of(key[sharding.partition_key], place)
-    return shard, shard is not None or isinstance(sharding.strategy, Unsharded)
+    return sharding.known_shard(key, place)
 
 
 def _shard_to_store(
     sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None
 ) -> tuple[int | None, bool]:
-    """Do the same for a write that may create the item, and check that reads will look in that shard."""
+    """Return the shard for a write that may create the item; refuse one in which reads will not look."""
     shard, known = _shard(sharding, place, key, given)
     if given is None:
         return shard, known
-    try:
+    with suppress(ShardUnknownError):
         calculated = sharding.shard_of(key[sharding.partition_key], place)
-    except ShardUnknownError:
-        return shard, known
-    if calculated not in {None, shard}:
-        raise ConfigurationError(
-            f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of table "
-            f"{sharding.table!r}, where get_item() looks for it; omit Shard="
-        )
+        if calculated not in {None, shard}:
+            raise ConfigurationError(
+                f"Shard: {shard} was given, but {sharding.strategy!r} calculates shard {calculated} for this item of "
+                f"table {sharding.table!r}, where get_item() looks for it; omit Shard="
+            )
     return shard, known
 
 
@@ -244,11 +233,7 @@ class _Watched(Mapping[str, Any]):
         return dict, (dict(self),)
 
 
-def _all_shards(sharding: Sharding, key: WireItem) -> Sequence[int | None]:
-    return sharding.shards(key[sharding.partition_key])
-
-
-def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[dict[str, Any]]:
+def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[Response]:
     source = "Item" if operation == "PutItem" else "Key"
     logical = wire[source][sharding.partition_key]
     params = {**wire, source: sharding.stored(wire[source], shard)}
@@ -274,9 +259,7 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
     return {letter: binary_text(content) if letter == "B" else content}
 
 
-def _located(
-    sharding: Sharding, operation: str, wire: Mapping[str, Any], draw: Draw, fan_out: FanOut
-) -> Program[dict[str, Any]]:
+def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_out: FanOut) -> Program[Response]:
     """Find the item, then write on the condition that it is still in that shard (or still in none)."""
     if not sharding.strategy.locate:
         raise _unknown(sharding, operation)
@@ -293,20 +276,17 @@ def _located(
     attempts = 0
     while True:
         attempts += 1
-        shard = yield from _find(sharding, key, draw, fan_out)
+        shard = yield from _find(sharding, key, fan_out)
         if shard is None and operation == "UpdateItem":
             raise ShardUnknownError(
                 f"Key: no shard holds {from_wire_item(key)!r:.200}, so UpdateItem has no shard to create it in; put "
                 "the item first, or give Shard="
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
-        params = and_condition(wire, f"{there}(#shardkit_k)", name, {})
+        params = and_condition(wire, f"{there}(#shardkit_k)", name)
+        target = drawn_shard(sharding, key, fan_out.draw()) if shard is None else shard
         try:
-            return (
-                yield from _write(
-                    sharding, operation, params, drawn_shard(sharding, key, draw()) if shard is None else shard
-                )
-            )
+            return (yield from _write(sharding, operation, params, target))
         except Exception as error:
             # The item may have been put, deleted or moved since the search: search again. If the result is the same,
             # it was the caller's own condition that failed.
@@ -315,7 +295,7 @@ def _located(
             before = shard
 
 
-def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Program[int | None]:
+def _find(sharding: Sharding, key: WireItem, fan_out: FanOut) -> Program[int | None]:
     """Return the shard that holds an item (None: no shard), by a consistent read of its keys."""
     names = {f"#k{number}": name for number, name in enumerate(key)}
     options = {
@@ -323,36 +303,37 @@ def _find(sharding: Sharding, key: WireItem, draw: Draw, fan_out: FanOut) -> Pro
         "ProjectionExpression": ", ".join(names),
         "ExpressionAttributeNames": names,
     }
-    batch = yield from _search(sharding, key, options, draw, fan_out)
+    batch = yield from _search(sharding, key, options, fan_out)
     return next((shard for (_, shard), _ in batch.found), None)
 
 
-def _search(
-    sharding: Sharding, key: WireItem, options: Mapping[str, Any], draw: Draw, fan_out: FanOut
-) -> Program[BatchGet]:
+def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_out: FanOut) -> Program[BatchGet]:
     """Read an item from all its shards; at most one may hold it."""
-    batch = BatchGet(sharding, [(key, shard) for shard in _all_shards(sharding, key)], options, draw, fan_out)
+    shards = sharding.shards(key[sharding.partition_key])
+    batch = BatchGet(sharding, [(key, shard) for shard in shards], options, fan_out)
     yield batch
     batch.raise_unprocessed()
-    shards = [shard for (_, shard), _ in batch.found]
-    if len(shards) > 1:
+    found = [shard for (_, shard), _ in batch.found]
+    if len(found) > 1:
         raise AmbiguousItemError(
-            f"Key: shards {shards} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
+            f"Key: shards {found} of table {sharding.table!r} each hold an item {from_wire_item(key)!r:.200}; "
             "select one with Shard=, and delete the others",
-            shards,
+            found,
         )
     return batch
 
 
 def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(response)
+    # All parts that hold attribute values (botocore's model: members of shape AttributeValue).
     for part in ("Item", "Attributes"):
         if part in shown:
-            shown[part] = sharding.shown(shown[part])
+            shown[part] = sharding.to_caller(shown[part])
     metrics = shown.get("ItemCollectionMetrics")
     if metrics and "ItemCollectionKey" in metrics:
-        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": sharding.shown(metrics["ItemCollectionKey"])}
-    return sharding.form.response(shown)
+        key = sharding.to_caller(metrics["ItemCollectionKey"])
+        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": key}
+    return shown
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:

@@ -137,6 +137,11 @@ class Sharding:
         """Return the shard of an item (in Python values); None: any."""
         return self.strategy.shard_of(_plain(logical), item)
 
+    def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
+        """Return an item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
+        shard = self.strategy.shard_of(_plain(key[self.partition_key]), item)
+        return shard, shard is not None or isinstance(self.strategy, Unsharded)
+
     def shards(self, logical: WireValue) -> Sequence[int | None]:
         return self.strategy.shards_for(_plain(logical))
 
@@ -180,6 +185,10 @@ class Sharding:
         if self.partition_key not in item:
             return item
         return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
+
+    def to_caller(self, item: WireItem) -> dict[str, Any]:
+        """Return the same in the caller's form."""
+        return self.form.shown(self.shown(item))
 
 
 def _plain(value: WireValue) -> Any:

@@ -14,6 +14,9 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import KEYWORDS
 from shardkit.strategies import Unsharded
 
+Params = Mapping[str, Any]
+"""The parameters of a request, in the caller's form or in wire form."""
+
 _LEGACY = ("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter")
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "AttributesToGet": ((list, tuple), "a list of names"),
@@ -24,7 +27,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 """Parameters that shardkit reads before botocore validates them; expressions are checked where they are parsed."""
 
 
-def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str, Any]:
     """Return the wire parameters of a request; refuse unknown parameters and another table's name."""
     check_keywords(operation, params)
     given = params.get("TableName", sharding.table)
@@ -36,7 +39,7 @@ def wire_request(sharding: Sharding, operation: str, params: Mapping[str, Any]) 
     return {**sharding.form.params(build_conditions(checked_types(params))), "TableName": sharding.table}
 
 
-def check_keywords(operation: str, params: Mapping[str, Any]) -> None:
+def check_keywords(operation: str, params: Params) -> None:
     known = KEYWORDS[operation]
     unknown = sorted(params.keys() - known)
     if not unknown:
@@ -47,7 +50,7 @@ def check_keywords(operation: str, params: Mapping[str, Any]) -> None:
     raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 
 
-def checked_types(params: Mapping[str, Any]) -> Mapping[str, Any]:
+def checked_types(params: Params) -> Mapping[str, Any]:
     """Refuse parameters of a wrong type, as boto3 would, where shardkit reads them first."""
     for name, (types, what) in _TYPES.items():
         if name in params and not isinstance(params[name], types):
@@ -90,13 +93,14 @@ def _ignore(operation: str, table: str, what: str, code: str, wait: float | None
 
 @dataclass(frozen=True)
 class FanOut:
-    """The options of a table's fan-outs, which ``ShardedTable.with_options`` documents.
+    """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
-    ``on_retry`` is called for each retry, with the operation, table, shard or keys, error code, and the wait in seconds
-    (None: given up).
+    ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with
+    the operation, table, shard or keys, error code, and the wait in seconds (None: given up).
     """
 
     concurrency: int
+    draw: Callable[[], float]
     timeout: float | None = None
     on_shard_error: str = "raise"
     max_buffer_bytes: int = MAX_BUFFER_BYTES

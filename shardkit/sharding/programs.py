@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shardkit.core.checks import check_count
-from shardkit.core.machine import Program, Send
+from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import (
     AmbiguousItemError,
@@ -19,16 +19,13 @@ from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, check_keywords, checked_types
+from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
-from shardkit.strategies import Strategy, Unsharded
-
-Params = Mapping[str, Any]
-Response = dict[str, Any]
+from shardkit.strategies import Strategy
 
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 """The metadata of a page for which no request was necessary: no shard can have more items."""
@@ -74,12 +71,14 @@ class Programs:
     ) -> Program[Response]:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
-        response = yield from items.OPERATIONS[operation](sharding, params, shard, self.draw, fan_out)
-        return response if return_shards else _without("Shard", response)
+        response = yield from items.OPERATIONS[operation](sharding, params, shard, fan_out)
+        if not return_shards:
+            del response["Shard"]
+        return response
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), draw=self.draw, fan_out=fan_out)
+        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out)
         response: Response = {}
         if not plan.counting:
             response["Items"] = [plan.shown(entry) for entry in page.items]
@@ -98,8 +97,7 @@ class Programs:
         return response
 
     def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
-        sizes = self._sizes_of(plan)
-        return StreamOfShards(plan, sizes=sizes, draw=self.draw, fan_out=fan_out, max_items=max_items)
+        return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
@@ -111,7 +109,9 @@ class Programs:
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         sharding = yield from self.known()
         response: Response = yield from scan(sharding, params)
-        return response if return_shards else _without("Shards", response)
+        if not return_shards:
+            del response["Shards"]
+        return response
 
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
@@ -127,7 +127,7 @@ class Programs:
         sharding = yield from self.known()
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), self.draw, fan_out)
+        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), fan_out)
         yield batch
         # All places of one given key share one wire key object, so its id() identifies the given key.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
@@ -143,12 +143,11 @@ class Programs:
                     shards,
                 )
         response: Response = {
-            "Items": [sharding.shown(item) for _, item in batch.found],
+            "Items": [sharding.to_caller(item) for _, item in batch.found],
             "ResponseMetadata": batch.metadata,
         }
         if batch.consumed is not None:
             response["ConsumedCapacity"] = batch.consumed
-        response = self.form.response(response)
         # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
         left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
         response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
@@ -157,8 +156,8 @@ class Programs:
     def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
         wire = self.form.item(key)
         primary = items.primary_key(sharding, wire)
-        shard = sharding.shard_of(primary[sharding.partition_key], self.form.python(key))
-        if shard is not None or isinstance(sharding.strategy, Unsharded):
+        shard, known = sharding.known_shard(primary, self.form.python(key))
+        if known:
             return [(primary, shard)]
         if not sharding.strategy.locate:
             raise ShardUnknownError(
@@ -201,7 +200,3 @@ def _not_described(table: str, error: Exception) -> Exception:
             "session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
         )
     return error
-
-
-def _without(name: str, response: Response) -> Response:
-    return {key: value for key, value in response.items() if key != name}

@@ -26,13 +26,9 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     response = yield request.send({})
     rows = request.rows(response)
     shown = {**response, "Shards": [shard for _, shard in rows]}
-    shown.pop("LastEvaluatedKey", None)
-    if "Items" in shown:
-        shown["Items"] = []
-    shown = sharding.form.response(shown)
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
-    if last := response.get("LastEvaluatedKey"):
+    if last := shown.pop("LastEvaluatedKey", None):
         shown["LastEvaluatedKey"] = Cursor(None, last).token(request.purpose)
     return shown
 
@@ -62,7 +58,7 @@ class _Request:
         for stored in response.get("Items", ()):
             _, shard = sharding.logical(stored[sharding.partition_key])
             item = {name: value for name, value in stored.items() if name not in self._hidden}
-            rows.append((sharding.form.shown(sharding.shown(item)), shard))
+            rows.append((sharding.to_caller(item), shard))
         return rows
 
 

@@ -11,11 +11,13 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from shardkit import CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
-from tests.support.budgeted import KEY_SCHEMA, budget, client, clock, put, service
+from tests.support.budgeted import budget, client, clock, put, service
 from tests.support.fakes import Clock
 from tests.support.wire import Service
 
 __all__ = ["budget", "client", "clock", "service"]
+
+KEY_SCHEMA = {"T": "pk", "U": "pk"}
 
 
 def test_one_table(client: Any, service: Service, budget: Any, clock: Clock) -> None:

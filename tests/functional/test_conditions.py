@@ -9,8 +9,9 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded, UnsupportedExpressionError
-from tests.support.recorder import Recorder, answering, recording
+from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
+from tests.support.wire import Recorder
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

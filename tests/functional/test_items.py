@@ -21,8 +21,9 @@ from shardkit import (
     UnsupportedExpressionError,
 )
 from shardkit.errors import InvalidKeyError
-from tests.support.recorder import Recorder, recording
+from tests.support.recorder import recording
 from tests.support.tables import make_table
+from tests.support.wire import Recorder
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

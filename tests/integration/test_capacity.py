@@ -11,10 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit.capacity import ItemChange, TableUnits, item_size
-from shardkit.dynamodb.values import number_size
+from shardkit.dynamodb.values import WireItem, number_size
 from tests.support import charged, engines
 from tests.support.charged import PARTINGS, Charged, skipped, units
-from tests.support.sized_items import KB, NAMES, WireItem, aligned_size, number, value
+from tests.support.sized_items import KB, NAMES, aligned_size, number, value
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource

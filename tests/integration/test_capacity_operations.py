@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardkit.capacity import ItemChange, TableUnits, item_size
+from shardkit.dynamodb.values import WireItem
 from tests.support.charged import (
     EMPTY_QUERY,
     GLOBAL_INDEXES,
@@ -32,7 +33,7 @@ from tests.support.charged import (
     units,
 )  # fmt: skip
 from tests.support.engines import EngineName
-from tests.support.sized_items import KB, NAMES, WireItem, value
+from tests.support.sized_items import KB, NAMES, value
 from tests.support.tables import GlobalIndex, LocalIndex
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,10 +11,6 @@ import pytest
 from shardkit import CapacityBudget
 from tests.support.fakes import Clock
 from tests.support.wire import Service, a_client, serving
-
-__all__ = ["KEY_SCHEMA", "budget", "client", "clock", "put", "reported", "service"]
-
-KEY_SCHEMA = {"T": "pk", "U": "pk"}
 
 
 def reported(units: float, table: str = "T", **more: Any) -> tuple[int, Any]:
@@ -40,10 +37,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def budget(clock: Clock) -> Callable[..., CapacityBudget]:
-    def make(**options: Any) -> CapacityBudget:
-        return CapacityBudget(**{"burst": 0, "clock": clock, "sleep": clock.sleep, **options})
-
-    return make
+    return partial(CapacityBudget, burst=0, clock=clock, sleep=clock.sleep)
 
 
 def put(client: Any, key: str = "a", size: int = 0, table: str = "T", **more: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import boto3
 
 from shardkit.capacity import CapacityEstimator, TableUnits
+from shardkit.dynamodb.values import WireItem
 from tests.support.engines import EngineName
-from tests.support.sized_items import WireItem
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:

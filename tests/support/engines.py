@@ -7,7 +7,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +17,6 @@ FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "engines"
 DYNOXIDE = FOLDER / "dynoxide-linux-x64-1.2.1" / "package"
 DYNAMODB_LOCAL = FOLDER / "amplify-dynamodb-simulator-2.9.30" / "package" / "emulator"
 
-START_ATTEMPTS = 3
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
@@ -27,17 +25,8 @@ class EngineUnavailableError(Exception):
     """The engine is not on this machine: the message says what is missing."""
 
 
-class EngineStartError(Exception):
-    """The engine is on this machine, and did not start."""
-
-
-@dataclass(frozen=True)
-class _Running:
-    process: subprocess.Popen[bytes]
-    endpoint: str
-
-
-_running: dict[EngineName, _Running] = {}
+_running: dict[EngineName, tuple[subprocess.Popen[bytes], str]] = {}
+"""The process and the URL of each."""
 
 
 def missing(name: EngineName) -> str | None:
@@ -55,29 +44,30 @@ def engine_endpoint(name: EngineName) -> str:
 
     Raises:
         EngineUnavailableError: it is not on this machine.
-        EngineStartError: it did not start.
+        RuntimeError: it did not start.
     """
-    running = _running.get(name)
-    if running is None or running.process.poll() is not None:
+    if name not in _running or _running[name][0].poll() is not None:
         reason = missing(name)
         if reason is not None:
             raise EngineUnavailableError(reason)
-        running = _running[name] = _start(name)
-    return running.endpoint
+        _running[name] = _start(name)
+    return _running[name][1]
 
 
 def stop_engines() -> None:
     """End every engine that this process started."""
     while _running:
-        _, running = _running.popitem()
-        _stop(running.process)
+        _, (process, _) = _running.popitem()
+        _stop(process)
 
 
-def _start(name: EngineName) -> _Running:
+def _start(name: EngineName) -> tuple[subprocess.Popen[bytes], str]:
     said = ""
     # Between the choice of a free port and the engine's own bind another process may take it: hence more than one try.
-    for _ in range(START_ATTEMPTS):
-        port = _free_port()
+    for _ in range(3):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
                 _command(name, port),
@@ -87,35 +77,19 @@ def _start(name: EngineName) -> _Running:
                 stderr=subprocess.STDOUT,
             )
             if _wait_for_port(process, port):
-                return _Running(process, f"http://127.0.0.1:{port}")
+                return process, f"http://127.0.0.1:{port}"
             _stop(process)
             log.seek(0)
             said = log.read().decode(errors="replace")[-2000:]
-    message = f"{name} did not start; the last that it said:\n{said}"
-    raise EngineStartError(message)
+    raise RuntimeError(f"{name} did not start; the last that it said:\n{said}")
 
 
 def _command(name: EngineName, port: int) -> list[str]:
     if name == "dynoxide":
         # Without --db-path its data are in memory.
         return [str(DYNOXIDE / "dynoxide"), "--host", "127.0.0.1", "--port", str(port)]
-    return [
-        "java",
-        "-Djava.library.path=./DynamoDBLocal_lib",
-        "-jar",
-        "DynamoDBLocal.jar",
-        "-inMemory",
-        "-disableTelemetry",
-        "-port",
-        str(port),
-    ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    options = f"-Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar -inMemory -disableTelemetry -port {port}"
+    return ["java", *options.split()]
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], port: int) -> bool:

@@ -38,7 +38,6 @@ RESPONSE = {"Items", "Count", "ScannedCount", "LastEvaluatedKey", "ResponseMetad
 
 @dataclass(frozen=True)
 class Pair:
-    shape: Shape
     plain: Table
     physical: Table
 
@@ -59,7 +58,7 @@ def make_pair(resource: DynamoDBServiceResource, shape: Shape) -> Pair:
             ],
         )
 
-    return Pair(shape, make(), make())
+    return Pair(make(), make())
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,7 @@ KEPT: dict[str, list[Case]] = {
             CalculatedSuffix("sk", 2),
             [{"pk": "", "sk": number, "b": 2, "keep": number % 2 == 0} for number in range(4)],
             [
-                (
-                    Query("local", "b", None, descending, filtered, None, False, False, "objects"),
-                    "",
-                    Reading((1, 2), "key", 2),
-                )
+                (Query("local", "b", descending=descending, filtered=filtered), "", Reading((1, 2), "key", 2))
                 for descending in (False, True)
                 for filtered in (False, True)
             ],
@@ -104,10 +99,7 @@ KEPT: dict[str, list[Case]] = {
         Case(
             CalculatedSuffix("sk", 2),
             [{"pk": "", "sk": number, "b": 0, "keep": True} for number in range(3)],
-            [
-                (Query(None, "sk", (op, (1,)), op == "gte", False, None, False, False, "objects"), "", Reading(at=2))
-                for op in ("gte", "lte")
-            ],
+            [(Query(None, "sk", (op, (1,)), op == "gte"), "", Reading(at=2)) for op in ("gte", "lte")],
         ),
     ],
     # Nothing can come behind the cursor, so nothing is asked: the page is one of boto3's all the same.
@@ -115,7 +107,7 @@ KEPT: dict[str, list[Case]] = {
         Case(
             CalculatedSuffix("pk", 1),
             [{"pk": "", "b": 0, "keep": True}],
-            [(Query(None, None, None, False, False, None, False, False, "objects"), "", Reading(again="key"))],
+            [(Query(None, None), "", Reading(again="key"))],
         ),
     ],
 }

@@ -8,8 +8,6 @@ from shardkit.capacity import CapacityMeter, Scope
 from shardkit.capacity.exporters.measurements import HOT_KEYS, Measured, Measurements, measure
 from tests.support.metered import ARN, FakeClient, consumed, item, key, put
 
-__all__ = ["ROWS", "Busy", "hot_rows", "rows"]
-
 HOT_PARTITION = {
     "Error": {"Code": "ProvisionedThroughputExceededException"},
     "ThrottlingReasons": [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": ARN}],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +21,7 @@ from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
 from shardkit.sharding.layout import Sharding
 from tests.support.tables import described
-from tests.support.wire import STATUS, error
+from tests.support.wire import STATUS, THROTTLE, error
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
@@ -33,10 +33,9 @@ Fault = Literal[
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/"
 _CODES: Mapping[str, str] = {
-    "throttle": "ProvisionedThroughputExceededException",
+    "throttle": THROTTLE,
     "denied": "AccessDeniedException",
     "500": "InternalServerError",
-    "500 after": "InternalServerError",
 }
 
 
@@ -53,7 +52,7 @@ def lost_connection() -> ConnectionClosedError:
 
 def throttled(*limits: str, kind: Literal["Read", "Write"] = "Write") -> ClientError:
     """What boto3 raises for a throttle with these reasons (``KeyRangeThroughput``, …)."""
-    error = client_error("ProvisionedThroughputExceededException")
+    error = client_error(THROTTLE)
     reasons: Any = [{"reason": f"Table{kind}{limit}Exceeded", "resource": f"{ARN}Messages"} for limit in limits]
     error.response["ThrottlingReasons"] = reasons  # type: ignore[typeddict-unknown-key]
     return error
@@ -82,7 +81,6 @@ def timeless(table: ShardedTable) -> Clock:
     return clock
 
 
-# ---------------------------------------------------------------------------------------------------------------------
 # For machines: a table in memory behind BatchWriteItem, and a driver that answers in any order.
 
 
@@ -134,7 +132,7 @@ class Service:
         if fault == "lost after":
             return lost_connection()
         if fault == "500 after":
-            return client_error(_CODES[fault])
+            return client_error("InternalServerError")
         name = ARN + table if fault == "unprocessed by ARN" else table
         return {
             "UnprocessedItems": {name: left} if left else {},
@@ -180,7 +178,10 @@ def drive(
     under_way: list[Send] = []
     while not load.ended:
         while load.wants:
-            put_next(load, items)
+            try:
+                load.put(next(items))
+            except StopIteration:
+                load.close()
         step = load.next(now)
         if isinstance(step, Send):
             under_way.append(step)
@@ -198,13 +199,6 @@ def drive(
             now = max(now, step.until)
     assert not under_way
     return results
-
-
-def put_next(load: Load, items: Iterator[Any]) -> None:
-    try:
-        load.put(next(items))
-    except StopIteration:
-        load.close()
 
 
 def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") -> Sharding:
@@ -232,22 +226,17 @@ def written(results: Iterable[BulkResult]) -> list[int]:
     return sorted(result.place for result in results if result.ok and not result.superseded)
 
 
-def sent(service: Service) -> list[tuple[Any, ...]]:
-    return [key_of(request) for batch in service.batches for request in batch]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # For clients: botocore's own events, so that what is tested is the way that an error really takes.
 
 
 def once(resource: DynamoDBServiceResource) -> DynamoDBServiceResource:
     """The same service through a resource whose client tries each request once: botocore's own waits are real."""
-    client = resource.meta.client
+    return connected(resource.meta.client.meta.endpoint_url)
+
+
+def connected(endpoint: str) -> DynamoDBServiceResource:
     return boto3.resource(
-        "dynamodb",
-        region_name=client.meta.region_name,
-        endpoint_url=client.meta.endpoint_url,
-        config=Config(retries={"total_max_attempts": 1}),
+        "dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1})
     )
 
 

@@ -10,19 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, bulk_load
 from shardkit.bulk.sources.opening import open_source
-from tests.support.fakes import timeless
+from tests.support.fakes import connected, timeless
 from tests.support.tables import make_table
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
 
 _NUMBER = re.compile(r"(?:OrderId\D+|\[)(\d+)")
 SECONDS = 30.0  # for what takes well under one
@@ -70,13 +65,6 @@ class Job:
             )
         finally:
             resource.meta.client.close()
-
-
-def connected(endpoint: str) -> DynamoDBServiceResource:
-    """Return a resource whose client sends each request once, without retries of botocore."""
-    return boto3.resource(
-        "dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1})
-    )
 
 
 def make_orders(endpoint: str) -> str:

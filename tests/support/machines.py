@@ -21,25 +21,18 @@ from tests.support.model import ModelTable
 throttled = partial(fakes.throttled, kind="Read")
 
 
-def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
-    return PageOfShards(plan, sizes=sizes or ItemSizes(), draw=lambda: 0.5, fan_out=FanOut(concurrency, **fan_out))
+def a_fan_out(concurrency: int = 10, **options: Any) -> FanOut:
+    return FanOut(concurrency, lambda: 0.5, **options)
+
+
+def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, **fan_out: Any) -> PageOfShards:
+    return PageOfShards(plan, sizes=sizes or ItemSizes(), fan_out=a_fan_out(**fan_out))
 
 
 def stream_machine(
-    plan: Plan,
-    *,
-    sizes: ItemSizes | None = None,
-    concurrency: int = 10,
-    max_items: int | None = None,
-    **fan_out: Any,
+    plan: Plan, *, sizes: ItemSizes | None = None, max_items: int | None = None, **fan_out: Any
 ) -> StreamOfShards:
-    return StreamOfShards(
-        plan,
-        sizes=sizes or ItemSizes(),
-        draw=lambda: 0.5,
-        fan_out=FanOut(concurrency, **fan_out),
-        max_items=max_items,
-    )
+    return StreamOfShards(plan, sizes=sizes or ItemSizes(), fan_out=a_fan_out(**fan_out), max_items=max_items)
 
 
 @dataclass

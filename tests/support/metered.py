@@ -16,8 +16,6 @@ from shardkit.capacity.charge import Charge, KeyUnits
 from shardkit.capacity.usage import Units
 from shardkit.runtime.hooks import own_call, prepare, visible
 
-__all__ = ["ARN", "FakeClient", "charge", "client", "consumed", "item", "key", "meter", "put"]
-
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
 
 

@@ -17,8 +17,6 @@ from shardkit.dynamodb.values import WireItem
 from shardkit.sharding.layout import Sharding
 from tests.support.fakes import client_error
 
-Where = tuple[Any, ...]
-
 
 @dataclass
 class ModelTable:
@@ -93,7 +91,7 @@ class ModelTable:
         names = self.sharding.schema(params.get("IndexName")).names + self.sharding.keys.names
         return tuple(dict.fromkeys(names))
 
-    def _where(self, item: WireItem, params: Mapping[str, Any]) -> Where:
+    def _where(self, item: WireItem, params: Mapping[str, Any]) -> tuple[Any, ...]:
         index = params.get("IndexName")
         sort = tuple(sort_value(item[name]) for name in self.sharding.schema(index).sort)
         if index is None:
@@ -108,7 +106,7 @@ class ModelTable:
             found, key=lambda item: self._where(item, params), reverse=params.get("ScanIndexForward") is False
         )
 
-    def _checked_start(self, start: WireItem, params: Mapping[str, Any], candidates: list[WireItem]) -> Where:
+    def _checked_start(self, start: WireItem, params: Mapping[str, Any], candidates: list[WireItem]) -> tuple[Any, ...]:
         if set(start) != set(self._key_names(params)) or not _satisfies(start, params):
             raise client_error(message="The provided starting key is outside query boundaries")
         where = self._where(start, params)

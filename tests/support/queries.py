@@ -64,13 +64,13 @@ class Query:
 
     index: str | None
     sort: str | None
-    condition: tuple[str, tuple[Any, ...]] | None
-    descending: bool
-    filtered: bool
-    projection: tuple[str, dict[str, str]] | None
-    counting: bool
-    consistent: bool
-    style: str
+    condition: tuple[str, tuple[Any, ...]] | None = None
+    descending: bool = False
+    filtered: bool = False
+    projection: tuple[str, dict[str, str]] | None = None
+    counting: bool = False
+    consistent: bool = False
+    style: str = "objects"
 
     def params(self, pk: str, city: str) -> dict[str, Any]:
         equals = {"city": city} if self.index in {"city", "city-pk"} else {"pk": pk}

@@ -5,42 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
-from tests.support.wire import Body, Requests
-
-
-class Recorder(Requests):
-    def clear(self) -> None:
-        self.requests.clear()
-
-    def _before_send(self, request: Any, **_: Any) -> None:
-        target = request.headers["X-Amz-Target"]
-        target = target.decode() if isinstance(target, bytes) else target
-        self.requests.append((target.rpartition(".")[2], json.loads(request.body)))
+from tests.support.wire import Body, Recorder
 
 
 @contextmanager
 def recording(client: Any) -> Iterator[Recorder]:
     """Record what a client sends inside the `with`, in the recorder that it gives."""
     recorder = Recorder()
-    client.meta.events.register_first("before-send.dynamodb", recorder._before_send)  # noqa: SLF001
+
+    def before_send(request: Any, **_: Any) -> None:
+        target = request.headers["X-Amz-Target"]
+        target = target.decode() if isinstance(target, bytes) else target
+        recorder.requests.append((target.rpartition(".")[2], json.loads(request.body)))
+
+    client.meta.events.register_first("before-send.dynamodb", before_send)
     try:
         yield recorder
     finally:
-        client.meta.events.unregister("before-send.dynamodb", recorder._before_send)  # noqa: SLF001
-
-
-class _Raw:
-    """The part of urllib3's response that botocore reads."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def stream(self, **_: Any) -> Iterator[bytes]:
-        yield self._body
+        client.meta.events.unregister("before-send.dynamodb", before_send)
 
 
 @contextmanager
@@ -56,7 +43,8 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
         if response is None:
             return None
         headers: Any = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
-        raw: Any = _Raw(json.dumps(response).encode())
+        body = json.dumps(response).encode()
+        raw: Any = SimpleNamespace(stream=lambda **_: iter([body]))  # what botocore reads of urllib3's response
         return AWSResponse(request.url, 400 if "__type" in response else 200, headers, raw)
 
     event = f"before-send.dynamodb.{operation}"

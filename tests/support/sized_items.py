@@ -8,8 +8,6 @@ from typing import Any
 
 from shardkit.dynamodb.values import number_size
 
-WireItem = dict[str, dict[str, Any]]
-
 KB = 1024
 EXACT = Context(prec=300)
 NAMES = ("a", "Total", "é", "日本", "😀 mixed ü", "long " * 12)

@@ -67,11 +67,9 @@ def make_table(
         "KeySchema": schema(partition_key, sort_key),
         "BillingMode": "PAY_PER_REQUEST",
     }
-    # The service refuses an empty list of indexes.
-    if local_indexes:
-        request["LocalSecondaryIndexes"] = [described(index) for index in local_indexes]
-    if global_indexes:
-        request["GlobalSecondaryIndexes"] = [described(index) for index in global_indexes]
+    for kind, indexes in ("Local", local_indexes), ("Global", global_indexes):
+        if indexes:  # the service refuses an empty list
+            request[f"{kind}SecondaryIndexes"] = [described(index) for index in indexes]
     table = resource.create_table(**request | {"AttributeDefinitions": _definitions(types)})
     # Every engine has the table ready at once: the waiter finds it at its first look, and never sleeps.
     table.wait_until_exists()

@@ -27,7 +27,7 @@ STATUS = {"InternalServerError": 500, "ServiceUnavailable": 503}
 THROTTLE = "ProvisionedThroughputExceededException"
 
 
-class Requests:
+class Recorder:
     """Keeps (operation, body) of every request, in the order in which they come."""
 
     def __init__(self) -> None:
@@ -37,11 +37,14 @@ class Requests:
     def operations(self) -> list[str]:
         return [operation for operation, _ in self.requests]
 
+    def clear(self) -> None:
+        self.requests.clear()
+
     def bodies(self, operation: str) -> list[Body]:
         return [body for name, body in self.requests if name == operation]
 
 
-class Service(Requests):
+class Service(Recorder):
     """An HTTP service that speaks DynamoDB's protocol: ``answer`` gives status and body for an operation's body.
 
     ``headers`` go with every answer that is an error. An answer of None closes the connection.

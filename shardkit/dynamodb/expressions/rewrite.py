@@ -178,13 +178,8 @@ def keys_only(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
     return rebuilt(result, {"ProjectionExpression": ", ".join(placeholders)}, names=placeholders)
 
 
-def and_condition(
-    params: Mapping[str, Any],
-    expression: str,
-    names: Mapping[str, str] | None = None,
-    values: Mapping[str, WireValue] | None = None,
-) -> dict[str, Any]:
-    """Add a condition to a write: `x OR y` and `b` become `(x OR y) AND b`."""
+def and_condition(params: Mapping[str, Any], expression: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Add a condition without values to a write: `x OR y` and `b` become `(x OR y) AND b`."""
     legacy = sorted(parameter for parameter in _LEGACY_PARAMETERS if params.get(parameter) is not None)
     if legacy:
         raise UnsupportedExpressionError(
@@ -192,18 +187,16 @@ def and_condition(
             "both in one request; use ConditionExpression and UpdateExpression"
         )
     taken = taken_placeholders(params)
-    defined = {**(params.get(NAMES) or {}), **(params.get(VALUES) or {})}
-    given = {**(names or {}), **(values or {})}
-    clashes = [key for key, meaning in given.items() if key in taken and defined.get(key) != meaning]
-    taken.update(given)
+    defined = params.get(NAMES) or {}
+    clashes = [key for key, name in names.items() if key in taken and defined.get(key) != name]
+    taken.update(names)
     renames = {key: fresh(f"{key}_", taken) for key in clashes}
     expression = renamed(expression, renames)
     own = text_of(params, "ConditionExpression")
     return rebuilt(
         params,
         {"ConditionExpression": expression if own is None else f"{_grouped(own)} AND {_grouped(expression)}"},
-        names={renames.get(key, key): name for key, name in (names or {}).items()},
-        values={renames.get(key, key): value for key, value in (values or {}).items()},
+        names={renames.get(key, key): name for key, name in names.items()},
     )
 
 

@@ -21,8 +21,6 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 
-_FAN_OUT = FanOut(concurrency=10)  # as many as botocore pools connections
-
 Progress = Callable[[float], object]
 UNPROCESSED = "UnprocessedItems"
 """The reason counted for a batch with unprocessed items: the service gives none."""
@@ -121,7 +119,8 @@ class _Run:
             progress=lambda: progress(self._share()),
         )
         self._simulator = Simulator(self._table, latency=scenario.latency_seconds, seed=scenario.seed)
-        self._programs = Programs(way.table.name, way.strategy, description, draws(f"queries {scenario.seed}"))
+        self._fan_out = FanOut(10, draws(f"queries {scenario.seed}"))  # as many as botocore pools connections
+        self._programs = Programs(way.table.name, way.strategy, description, self._fan_out.draw)
 
     @property
     def _puts(self) -> int:
@@ -223,7 +222,7 @@ class _Run:
         if reads.limit is not None:
             params["Limit"] = reads.limit
         while True:
-            page = yield from self._programs.query(params, shard=None, return_shards=False, fan_out=_FAN_OUT)
+            page = yield from self._programs.query(params, shard=None, return_shards=False, fan_out=self._fan_out)
             if reads.limit is not None or "LastEvaluatedKey" not in page:
                 return
             params["ExclusiveStartKey"] = page["LastEvaluatedKey"]

@@ -27,12 +27,12 @@ from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.page_size import ItemSizes, first_share, refill_share
 from shardkit.sharding.query.plan import Plan
 
 
 class Gather:
-    def __init__(self, plan: Plan, *, sizes: ItemSizes, draw: Callable[[], float], fan_out: FanOut) -> None:
+    def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
         self.plan = plan
         self.merge = Merge(len(plan.shards), descending=plan.descending)
         self.scanned = 0
@@ -41,12 +41,13 @@ class Gather:
         self.errors: dict[int | None, Exception] = {}
         self._sizes = sizes
         self._fan_out = fan_out
-        self._draw = draw
         self._to_ask = deque(range(len(plan.shards)))
         self._asked: dict[Send, int] = {}
         self._busy = set(self._to_ask)
         """Shards to query, in flight, or waiting to be retried."""
         self._answers = [0] * len(plan.shards)
+        self._handed_out = [0] * len(plan.shards)
+        self._wanted: dict[int, float] = {}
         self._read_to: dict[int, dict[str, Any]] = {}
         self._tries = [0] * len(plan.shards)
         self._delayed: dict[int, float] = {}
@@ -78,7 +79,7 @@ class Gather:
         throttled = is_throttle(error)
         wait = None
         if throttled and scope != "account" and self._tries[number] < ATTEMPTS:
-            wait = backoff_seconds(self._tries[number], self._draw(), asked=retry_after(error))
+            wait = backoff_seconds(self._tries[number], self._fan_out.draw(), asked=retry_after(error))
         if throttled:
             shard, table = self.plan.shards[number], self.plan.sharding.table
             self._fan_out.on_retry("Query", table, f"shard {shard}", code_of(error), wait)
@@ -117,6 +118,19 @@ class Gather:
             self._busy.discard(number)
             self.merge.add(number, (), None)
         return None
+
+    def _share(self, number: int, limit: int) -> int:
+        """Return the items to request from a shard for a page or a stream of ``limit`` items."""
+        if number in self._wanted:
+            return refill_share(self._wanted[number], self._sizes)
+        return first_share(limit / len(self.plan.shards), self._sizes)
+
+    def _release(self, most: int | None) -> list[Entry]:
+        """Take the items that are in order from the merge, and count those of each shard."""
+        released = self.merge.release(most)
+        for entry in released:
+            self._handed_out[entry[1]] += 1
+        return released
 
     def _must_ask(self, number: int) -> None:
         self._to_ask.append(number)

@@ -15,7 +15,7 @@ from typing import Any
 from shardkit.core.machine import Done, Step
 from shardkit.core.merge import Entry
 from shardkit.sharding.query.fan_out import Gather
-from shardkit.sharding.query.page_size import first_share, refill_share, refills
+from shardkit.sharding.query.page_size import refills
 
 
 class PageOfShards(Gather):
@@ -25,8 +25,6 @@ class PageOfShards(Gather):
         super().__init__(*args, **options)
         self.items: list[Entry] = []
         self._one_round = self.plan.limit is None or self.plan.filtered
-        self._handed_out = [0] * len(self.plan.shards)
-        self._wanted: dict[int, float] = {}
 
     def next(self, now: float) -> Step[PageOfShards]:
         while True:
@@ -34,10 +32,7 @@ class PageOfShards(Gather):
                 return step
             self._raise_failure()
             limit = self.plan.limit
-            released = self.merge.release(None if limit is None else limit - len(self.items))
-            self.items += released
-            for entry in released:
-                self._handed_out[entry[1]] += 1
+            self.items += self._release(None if limit is None else limit - len(self.items))
             behind = self._behind()
             if not behind:
                 return Done(self)
@@ -58,16 +53,11 @@ class PageOfShards(Gather):
         limit = self.plan.limit
         if limit is None:
             return None
-        fair = limit / len(self.plan.shards)
-        if self.plan.filtered:
-            # ``Limit`` counts evaluated items, and the page is one round. Still request whole blocks: the rest of a
-            # block is free, and with fewer items the page, which ends at the earliest frontier, would hardly advance.
-            return first_share(fair, self._sizes)
-        if number in self._wanted:
-            share = refill_share(self._wanted[number], self._sizes)
-        else:
-            share = first_share(fair, self._sizes)
-        return min(limit - len(self.items), share)
+        share = self._share(number, limit)
+        # With a filter, ``Limit`` counts evaluated items, and the page is one round. Still request whole blocks: the
+        # rest of a block is free, and with fewer items the page, which ends at the earliest frontier, would hardly
+        # advance.
+        return share if self.plan.filtered else min(limit - len(self.items), share)
 
     def _behind(self) -> list[int]:
         """Return the shards that must be read further before the page can end."""

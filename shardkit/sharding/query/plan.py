@@ -73,7 +73,7 @@ class Plan:
                     f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
                 )
         refuse_stored_keys(sharding, wire, *_FILTERS)
-        fanned, sort = _order(sharding, schema, condition)
+        fanned, sort = _fanned_and_sort(sharding, schema, condition)
         key = sharding.partition_key
         shards: tuple[int | None, ...] = (None,)
         if fanned:
@@ -147,19 +147,21 @@ class Plan:
             if resumed is None:
                 return None
             after, condition = resumed
-        params = self._asking(condition, shard)
+        params = dict(self.params)
+        if self.fanned:
+            name = self.sharding.partition_key
+            physical = self.sharding.physical(self.condition.equals[name], shard)
+            params = self._asking(condition, physical)
+            after = None if after is None else {**after, name: physical}
         if after is not None:
-            params["ExclusiveStartKey"] = self._stored(after, shard)
+            params["ExclusiveStartKey"] = after
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
         return Send("Query", params, paced=True, read=read)
 
-    def _asking(self, condition: KeyCondition, shard: int | None) -> dict[str, Any]:
-        """Return the parameters with the key condition of one shard."""
-        if not self.fanned:
-            return dict(self.params)
+    def _asking(self, condition: KeyCondition, physical: WireValue) -> dict[str, Any]:
+        """Return the parameters with the key condition of the shard with this physical key."""
         name = self.sharding.partition_key
-        physical = self.sharding.physical(self.condition.equals[name], shard)
         # Only the physical key differs between shards: write the rest of the condition once.
         template = self._templates.get(id(condition))
         if template is None:
@@ -251,12 +253,6 @@ class Plan:
         name = self.sharding.partition_key
         return self.sharding.logical(self._written(item, (name,))[name])
 
-    def _stored(self, key: WireItem, shard: int | None) -> WireItem:
-        if not self.fanned:
-            return key
-        name = self.sharding.partition_key
-        return {**key, name: self.sharding.physical(self.condition.equals[name], shard)}
-
     @cached_property
     def _single(self) -> bool:
         """Whether a shard can have at most one item: the key condition gives the whole primary key."""
@@ -314,17 +310,15 @@ class Plan:
         return None if narrowed is None else (None, narrowed)
 
     @cached_property
-    def _narrowed(self) -> tuple[KeyCondition | None, KeyCondition | None]:
+    def _narrowed(self) -> list[KeyCondition | None]:
         """The key condition from the cursor's sort key on, with and without that sort key; None: nothing is left."""
         assert self.start is not None
         (name,) = self.sort
-
-        def narrowed(*, exclusive: bool) -> KeyCondition | None:
-            key = self.start.key[name]  # type: ignore[union-attr]
-            term = from_position(self._sort_condition, key, descending=self.descending, exclusive=exclusive)
-            return None if term is None else replace(self.condition, range=(name, term))
-
-        return narrowed(exclusive=False), narrowed(exclusive=True)
+        terms = [
+            from_position(self._sort_condition, self.start.key[name], descending=self.descending, exclusive=exclusive)
+            for exclusive in (False, True)
+        ]
+        return [None if term is None else replace(self.condition, range=(name, term)) for term in terms]
 
     def _comes(self, item: WireItem, number: int) -> bool:
         assert self.start_place is not None
@@ -333,7 +327,7 @@ class Plan:
         return later and self.within(item)
 
 
-def _order(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
+def _fanned_and_sort(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
     """Return whether a Query is fanned out, and the attributes that order its items."""
     key = sharding.partition_key
     if key in schema.partition:
@@ -397,8 +391,7 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
     key: WireItem = {name: plan.sharding.checked(name, given[name], "cursor") for name in names}
     _check_equals(plan, key, what)
     try:
-        shard = plan.sharding.shard_of(key[plan.sharding.partition_key], from_wire_item(key))
-        known = shard is not None or isinstance(plan.sharding.strategy, Unsharded)
+        shard, known = plan.sharding.known_shard(key, from_wire_item(key))
     except ShardUnknownError:
         shard, known = None, False
     if not known:

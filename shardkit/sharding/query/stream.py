@@ -21,7 +21,7 @@ from shardkit.core.machine import Done, Send, Step
 from shardkit.core.merge import Entry
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
-from shardkit.sharding.query.page_size import first_share, refill_share, refills, whole_blocks
+from shardkit.sharding.query.page_size import refills, whole_blocks
 from shardkit.sharding.query.plan import Plan
 
 _FIRST_PAGE_BYTES = 64 * 1024
@@ -45,8 +45,6 @@ class StreamOfShards(Gather):
         shards = len(self.plan.shards)
         self._missing = max_items
         self._shared = max_items is not None and not self.plan.filtered
-        self._wanted: dict[int, float] = {}
-        self._handed_out = [0] * shards
         self._last_page = [0] * shards
         self._ready: list[Entry] = []
         self._with_caller = 0
@@ -64,7 +62,7 @@ class StreamOfShards(Gather):
                 return step
             self._raise_failure()
         self._with_caller = 0
-        self._release()
+        self._take_released()
         self._line_up()
         send = self._ask(self._page_size, now)
         if send is None and self._read_ahead():
@@ -76,7 +74,7 @@ class StreamOfShards(Gather):
             if step := self._wait(now):
                 return step
             self._raise_failure()
-            self._release()  # shards that the timeout ended no longer hold the others back
+            self._take_released()  # shards that the timeout ended no longer hold the others back
         ready, self._ready = self._ready, []
         self._with_caller = len(ready)
         self._deadline = None  # time that the caller spends between results does not count
@@ -92,17 +90,13 @@ class StreamOfShards(Gather):
             self._touched.add(number)
         super().receive(send, answer, now)
 
-    def _release(self) -> None:
+    def _take_released(self) -> None:
         """Move the items that are in order from the merge to ``_ready``, at most ``max_items`` in all."""
-        released = self.merge.release(self._missing)
-        if not released:
-            return
+        released = self._release(self._missing)
         self._ready += released
         self._touched.update({entry[1] for entry in released})
         if self._missing is not None:
             self._missing -= len(released)
-            for entry in released:
-                self._handed_out[entry[1]] += 1
 
     def _line_up(self) -> None:
         """Queue the shards that must be read next, and those that may be read ahead."""
@@ -149,19 +143,12 @@ class StreamOfShards(Gather):
         return max(1, int(room / (_UNDER_WAY * self._bytes_an_item)))
 
     def _wanted_items(self, number: int) -> int | None:
-        shards = len(self.plan.shards)
         most = self.plan.limit
         if self._shared:
             assert self._missing is not None
-            wanted = self._wanted.get(number)
-            share = (
-                first_share(self._missing / shards, self._sizes)
-                if wanted is None
-                else refill_share(wanted, self._sizes)
-            )
-            return min(self._missing, share, self._missing if most is None else most)
+            return min(self._missing, self._share(number, self._missing), self._missing if most is None else most)
         if most is not None:
-            return min(most, first_share(most / shards, self._sizes))
+            return min(most, self._share(number, most))
         size = min(_FIRST_PAGE_BYTES * _GROWTH ** min(self._answers[number], 3), self._most_bytes)
         if size >= _PAGE_BYTES:
             return None
@@ -202,7 +189,6 @@ class Rows:
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
             check_count("max_items", max_items, "items", least=0, most=sys.maxsize)
-        self.max_items = max_items
         self.plan: Plan | None = None
         self._return_shards = return_shards
         self._left = max_items

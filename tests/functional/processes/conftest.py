@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
-from tests.support.loading import Job, connected, make_orders
+from tests.support.fakes import connected
+from tests.support.loading import Job, make_orders
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ import pytest
 
 from shardkit import BulkLoadError, InterruptedLoadError, ShardedTable, bulk_load
 from tests.support.disks import full_disk
-from tests.support.loading import WORKERS, Job, connected, linux, some, soon, stored, write_orders
+from tests.support.fakes import connected
+from tests.support.loading import WORKERS, Job, linux, some, soon, stored, write_orders
 from tests.support.proxy import Proxy, Stage
 
 LINES = 600

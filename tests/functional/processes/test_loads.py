@@ -21,8 +21,8 @@ from shardkit.bulk.writes import EncodedRequests
 from shardkit.cli import build_app
 from shardkit.dynamodb.body import encode
 from shardkit.runtime.processes import alike
-from tests.support.fakes import timeless
-from tests.support.loading import SECONDS, Job, connected, linux, some, soon, stored, write_orders
+from tests.support.fakes import connected, timeless
+from tests.support.loading import SECONDS, Job, linux, some, soon, stored, write_orders
 from tests.support.proxy import PASSING, Proxy, Stage, some_faults
 
 LINES = 600

@@ -17,7 +17,8 @@ import pytest
 
 from shardkit import BulkLoadError, ConfigurationError, MissingCredentialsError, ShardedTable, bulk_load
 from shardkit import aio as shardkit_aio
-from tests.support.loading import Job, connected, some, stored, write_orders
+from tests.support.fakes import connected
+from tests.support.loading import Job, some, stored, write_orders
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -22,12 +22,17 @@ from tests.support.fakes import (
     a_load,
     all_written,
     drive,
+    key_of,
     outcome,
-    sent,
     sharding,
     some,
     written,
 )
+
+
+def sent(service: Service) -> list[tuple[Any, ...]]:
+    return [key_of(request) for batch in service.batches for request in batch]
+
 
 # The order, and the batches.
 

@@ -19,10 +19,9 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import retry_after
 from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.plan import Plan
 from tests.support.fakes import Service, a_load, client_error, drive, some, throttled, timeless
-from tests.support.machines import Timed, page_machine
+from tests.support.machines import Timed, a_fan_out, page_machine
 from tests.support.model import ModelTable
 from tests.support.tables import many
 from tests.support.wire import THROTTLE, error, serving
@@ -119,7 +118,7 @@ def test_a_read_of_many_keys(unprocessed: bool) -> None:
         return 0.01, asking(throttled(), 700)
 
     service = Timed(answer)
-    batch = service.run(BatchGet(many(3), [(key, 2)], {}, lambda: 0.5, FanOut(1)))
+    batch = service.run(BatchGet(many(3), [(key, 2)], {}, a_fan_out(1)))
     assert len(batch.found) == 1
     assert [at for at, _ in service.sent] == [0.0, pytest.approx(0.71)]
 

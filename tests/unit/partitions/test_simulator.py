@@ -20,8 +20,8 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import Partitions, SimulatedTable, Simulator
 from shardkit.partitions.simulator import draws
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
+from tests.support.machines import a_fan_out
 
 DESCRIPTION: dict[str, Any] = {
     "TableName": "Messages",
@@ -162,7 +162,7 @@ def test_a_merged_read_runs_its_own_machine(limit: int | None) -> None:
         params["Limit"] = limit
     found: list[int] = []
     while True:
-        page = simulator.run(Steps(requests.query(params, shard=None, return_shards=False, fan_out=FanOut(10))))
+        page = simulator.run(Steps(requests.query(params, shard=None, return_shards=False, fan_out=a_fan_out())))
         found += [int(item["Id"]) for item in page["Items"]]
         if "LastEvaluatedKey" not in page:
             break

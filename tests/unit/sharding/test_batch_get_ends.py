@@ -17,9 +17,8 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.batch_get import BatchGet, Lookup
-from shardkit.sharding.parameters import FanOut
 from tests.support.fakes import client_error
-from tests.support.machines import Timed, throttled
+from tests.support.machines import Timed, a_fan_out, throttled
 from tests.support.tables import many
 
 SHARDS = 400
@@ -38,7 +37,7 @@ def test_what_a_batch_get_consumed_is_the_sum_of_its_requests(asked: str | None,
     sharding = many(SHARDS)
     places: list[Lookup] = [(to_wire_item({"pk": "k", "sk": number}), 1 + number) for number in range(250)]
     options = {} if asked is None else {"ReturnConsumedCapacity": asked}
-    batch = BatchGet(sharding, places, options, lambda: 0.5, FanOut(3))
+    batch = BatchGet(sharding, places, options, a_fan_out(3))
     consumed = {"TableName": "orders", "CapacityUnits": 0.5}
     Timed(lambda _: (0.01, {"Responses": {}, "ConsumedCapacity": [consumed]})).run(batch)
     assert batch.consumed == (None if units is None else {**consumed, "CapacityUnits": units})
@@ -106,8 +105,8 @@ def test_a_batch_get_ends(
     places: list[Lookup] = [(to_wire_item({"pk": "k", "sk": number}), 1 + number) for number in range(keys)]
     present = [(key, shard) for key, shard in places if rng.random() < there]
     service = Unsteady([sharding.stored(key, shard) for key, shard in present], rng, faulty, kinds)
-    fan_out = FanOut(concurrency, timeout=timeout)
-    batch = BatchGet(sharding, places * (1 + twice), {}, lambda: 0.5, fan_out)
+    fan_out = a_fan_out(concurrency, timeout=timeout)
+    batch = BatchGet(sharding, places * (1 + twice), {}, fan_out)
 
     def numbers(found: Sequence[Lookup]) -> set[int]:
         return {int(key["sk"]["N"]) for key, _ in found}

@@ -16,9 +16,9 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardUnknownError
 from shardkit.partitions import SimulatedTable, Simulator
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
+from tests.support.machines import a_fan_out
 
 DESCRIPTION: dict[str, Any] = {
     "TableName": "Orders",
@@ -33,7 +33,7 @@ DESCRIPTION: dict[str, Any] = {
     "BillingMode": "PAY_PER_REQUEST",
 }
 QUERY = {"KeyConditionExpression": "#d = :d", "ExpressionAttributeNames": {"#d": "Date"}}
-FAN_OUT = FanOut(4)
+FAN_OUT = a_fan_out(4)
 
 VALUES = st.recursive(
     st.one_of(st.text(), st.booleans(), st.none(), st.integers(-(10**30), 10**30), st.binary(min_size=1)),

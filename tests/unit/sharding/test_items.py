@@ -10,7 +10,7 @@ from botocore.exceptions import ParamValidationError
 from shardkit.core.machine import Program
 from shardkit.errors import InvalidKeyError, UnsupportedParameterError
 from shardkit.sharding import items
-from shardkit.sharding.parameters import FanOut
+from tests.support.machines import a_fan_out
 from tests.support.tables import many
 
 OPERATIONS = [
@@ -22,7 +22,7 @@ OPERATIONS = [
 
 
 def begun(operation: Any, params: dict[str, Any]) -> Any:
-    program: Program[Any] = operation(many(), params, 1, lambda: 0.5, FanOut(1))
+    program: Program[Any] = operation(many(), params, 1, a_fan_out())
     return program.send(None)
 
 

@@ -87,7 +87,7 @@ def test_a_located_write_ends(
     rng = random.Random(seed)
     service = Unsteady(set() if there is None else {f"k.{there}"}, rng, faulty)
     write, params = WRITES[operation]
-    program: Program[Response] = write(SHARDING, params, None, rng.random, FanOut(concurrency, timeout=timeout))
+    program: Program[Response] = write(SHARDING, params, None, FanOut(concurrency, rng.random, timeout))
     failed: Exception | None = None
     response: Response = {}
     try:

@@ -9,9 +9,9 @@ from botocore.exceptions import ClientError
 
 from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import ShardQueryError, UnsupportedExpressionError
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.scan import StreamOfSegments
 from tests.support.fakes import client_error
+from tests.support.machines import a_fan_out
 from tests.support.tables import many
 
 
@@ -27,7 +27,7 @@ def page(number: int, **more: Any) -> dict[str, Any]:
 
 def test_segments_side_by_side() -> None:
     """All segments are asked at once, a page is handed out as it comes, and each segment goes on where it ended."""
-    stream = StreamOfSegments(many(), {"Limit": 1}, 2, FanOut(10))
+    stream = StreamOfSegments(many(), {"Limit": 1}, 2, a_fan_out())
     sends = sent(stream, 2)
     assert [send.params["Segment"] for send in sends] == [0, 1]
     last = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
@@ -42,7 +42,7 @@ def test_segments_side_by_side() -> None:
 
 def test_all_segments_failed_alike() -> None:
     """Where no segment answered and all failed alike, the service's own error is raised."""
-    stream = StreamOfSegments(many(), {}, 2, FanOut(10))
+    stream = StreamOfSegments(many(), {}, 2, a_fan_out())
     sends = sent(stream, 2)
     error = client_error("AccessDeniedException")
     stream.receive(sends[0], error, 0.0)
@@ -55,7 +55,7 @@ def test_all_segments_failed_alike() -> None:
 
 def test_some_segments_failed() -> None:
     """What the others brought comes first, then the error that says which failed."""
-    stream = StreamOfSegments(many(), {}, 2, FanOut(10))
+    stream = StreamOfSegments(many(), {}, 2, a_fan_out())
     sends = sent(stream, 2)
     stream.receive(sends[0], client_error(), 0.0)
     stream.receive(sends[1], page(1), 0.0)
@@ -69,18 +69,18 @@ def test_some_segments_failed() -> None:
 def test_what_is_the_streams_own(own: dict[str, Any]) -> None:
     """What scan_items() decides itself cannot be given."""
     with pytest.raises(UnsupportedExpressionError, match="use scan"):
-        StreamOfSegments(many(), own, 2, FanOut(10))
+        StreamOfSegments(many(), own, 2, a_fan_out())
 
 
 def test_segments_side_by_side_are_bounded() -> None:
     """No more segments are asked at once than there are connections."""
-    stream = StreamOfSegments(many(), {}, 5, FanOut(2))
+    stream = StreamOfSegments(many(), {}, 5, a_fan_out(2))
     assert [type(stream.next(0.0)) for _ in range(3)] == [Send, Send, Wait]
 
 
 def test_a_segment_that_hangs() -> None:
     """The deadline is for each wait: it ends, with what hangs in the error; what comes later is not looked at."""
-    stream = StreamOfSegments(many(), {}, 2, FanOut(10, timeout=1.0))
+    stream = StreamOfSegments(many(), {}, 2, a_fan_out(timeout=1.0))
     sends = [step for step in (stream.next(5.0), stream.next(5.0)) if isinstance(step, Send)]
     assert stream.next(5.5) == Wait(6.0)
     stream.receive(sends[1], page(1, LastEvaluatedKey={"pk": {"S": "k.1"}, "sk": {"N": "1"}}), 5.9)

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ShardQueryError
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.scan import StreamOfSegments
 from tests.support.fakes import client_error
-from tests.support.machines import Timed
+from tests.support.machines import Timed, a_fan_out
 from tests.support.tables import many
 
 FAULTS: tuple[Exception, ...] = (client_error("ValidationException"), HTTPClientError(error="the connection was lost"))
@@ -70,7 +69,7 @@ def test_a_scan_ends(
         return seconds, response
 
     service = Timed(answer)
-    stream = StreamOfSegments(many(), {}, segments, FanOut(concurrency, timeout=timeout))
+    stream = StreamOfSegments(many(), {}, segments, a_fan_out(concurrency, timeout=timeout))
     found: list[int] = []
     raised: Exception | None = None
     try:

@@ -158,7 +158,7 @@ def test_nonsense_is_refused_or_left_to_the_service(text: str) -> None:
         lambda: rewrite.refuse_partition_key(params, "pk", "UpdateExpression"),
         lambda: rewrite.updated_attributes(params),
         lambda: rewrite.project(params, ["pk"]),
-        lambda: rewrite.and_condition(params, "x = y"),
+        lambda: rewrite.and_condition(params, "x = y", {}),
     ]
     for call in calls:
         with contextlib.suppress(UnsupportedExpressionError):

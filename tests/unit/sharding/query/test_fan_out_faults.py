@@ -14,11 +14,10 @@ from botocore.exceptions import ClientError
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Send
 from shardkit.errors import ConfigurationError, ShardQueryError
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.fakes import client_error
-from tests.support.machines import Timed, page_machine, stream_machine, throttled
+from tests.support.machines import Timed, a_fan_out, page_machine, stream_machine, throttled
 from tests.support.model import ModelTable
 from tests.support.tables import many
 
@@ -259,7 +258,7 @@ class TestPartial:
 def test_options_that_cannot_work(name: str, wrong: Any) -> None:
     """An option that cannot work is refused with its name and what was given."""
     with pytest.raises(ConfigurationError, match=name):
-        FanOut(10, **{name: wrong})
+        a_fan_out(**{name: wrong})
 
 
 def test_the_error_can_be_pickled() -> None:

@@ -18,11 +18,10 @@ from shardkit.core.backoff import backoff_seconds
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
-from tests.support.machines import Shuffled, Timed, stream_machine, throttled
+from tests.support.machines import Shuffled, Timed, a_fan_out, stream_machine, throttled
 from tests.support.model import ModelTable
 from tests.support.tables import many
 
@@ -210,7 +209,7 @@ def test_what_is_held_stays_below_the_budget(
 
 
 def test_the_budget_that_the_documentation_names() -> None:
-    assert FanOut(1).max_buffer_bytes == 64 * 2**20
+    assert a_fan_out().max_buffer_bytes == 64 * 2**20
 
 
 def test_what_is_under_way_counts_until_it_has_come() -> None:
