@@ -1,4 +1,4 @@
-"""How many of the keys that are hashed onto partitions the fullest partition gets: balls in bins, exactly."""
+"""How many shards a key needs: the probability that no partition gets too many of them, calculated exactly."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from shardkit.errors import ConfigurationError
 
 
 def probability_within(keys: int, partitions: int, most: int) -> float:
-    """Give the probability that no partition gets more than ``most`` of the keys.
+    """Return the probability that no partition gets more than ``most`` of the keys.
 
-    Each key falls on each partition with the same probability, whatever the others do. The counts are then multinomial,
-    which is to say: Poisson counts, independent of each other, given that their sum is the number of keys (Levin, "A
-    Representation for Multinomial Cumulative Distribution Functions", 1981). The sum of the truncated Poisson counts
-    is found by its characteristic function, at as many points as it has values: no approximation but a float's.
+    A hash assigns each key to a partition; all partitions are equally probable.
 
     Example:
-        >>> round(probability_within(5, 5, 1), 4)  # each of five keys on a partition of its own: 5! / 5**5
+        >>> round(probability_within(5, 5, 1), 4)  # five keys, each on another partition: 5! / 5**5
         0.0384
 
     Args:
-        keys: how many equally hot keys, at least 1.
-        partitions: how many partitions, of equal parts of the hash space, at least 1.
-        most: how many keys one partition may get, at least 0.
+        keys: the number of keys, at least 1.
+        partitions: the number of partitions, at least 1.
+        most: the most keys of one partition, at least 0.
 
     Returns:
         A probability, exact to about 12 decimals.
@@ -37,6 +34,9 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
     Cost:
         No request; time in proportion to ``partitions`` times the square of ``most``.
     """
+    # The counts are multinomial: independent Poisson counts, given that their sum is the number of keys (Levin, "A
+    # Representation for Multinomial Cumulative Distribution Functions", 1981). The distribution of the sum of the
+    # truncated counts comes from its characteristic function, at as many points as the sum has values.
     _check(keys, partitions, most)
     if most * partitions < keys:
         return 0.0
@@ -51,18 +51,17 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
         characteristic = 0j
         for weight in weights:
             characteristic = characteristic * turn + weight
-        # The other half of the circle gives the same real parts; the sum has an odd or an even number of points.
+        # The other half of the circle has the same real parts.
         times = 1 if place == 0 or 2 * place == values else 2
         total += times * (characteristic**partitions * turn**-keys).real
     return min(1.0, max(0.0, total / values / _poisson(keys, keys)))
 
 
 def probability_bound(keys: int, partitions: int, most: int) -> float:
-    """Give what that probability is never above: the counts of partitions hinder each other from being small.
+    """Return an upper bound of :func:`probability_within`, at nearly no cost; close to it if it is high.
 
-    Counts of a multinomial are negatively associated (Joag-Dev and Proschan, 1983), so it is at most the product of
-    each partition's own probability. Where that is high, the two are nearly the same, and this one costs
-    next to nothing.
+    The counts of a multinomial are negatively associated (Joag-Dev and Proschan, 1983), so the probability is at most
+    the product of each partition's own.
     """
     _check(keys, partitions, most)
     if most * partitions < keys or most >= keys:
@@ -85,31 +84,30 @@ def _log_choose(of: int, count: int) -> float:
 def _check(keys: int, partitions: int, most: int) -> None:
     if keys < 1 or partitions < 1 or most < 0:
         raise ConfigurationError(
-            f"keys={keys!r} on partitions={partitions!r} with most={most!r} of them on one: give at least 1 key, "
-            "1 partition, and 0"
+            f"keys, partitions, most: must be at least 1, 1 and 0, got {keys!r}, {partitions!r} and {most!r}"
         )
 
 
 HEADROOM = 0.2
 """The part of a partition's throughput that is left free."""
 PROBABILITY = 0.99
-"""With which no partition is asked for more than that."""
+"""The probability that no partition gets more than that."""
 MOST_SHARDS = 10_000
-"""Where the search for a number of shards ends: a Query of that many takes 5,000 read units at least."""
+"""The most shards that are tried: a Query of so many takes at least 5,000 read units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the shards of a key fall on the partitions of a table, or of an index that has the table's partition key.
+    """How the shards of a key fit on the partitions of a table, or of an index that has the table's partition key.
 
     Args:
         index: the index's name; None: the table.
-        read_units: read units a second that all shards take.
-        write_units: write units a second that all shards take.
-        partitions: how many there are.
-        assumed: whether their number is not known, and twice what the load takes is assumed.
-        most: how many shards a partition can serve, with the headroom kept free.
-        probability: that no partition gets more.
+        read_units: read units a second of all shards.
+        write_units: write units a second of all shards.
+        partitions: the number of partitions.
+        assumed: whether that number is unknown, so that twice what the load takes is assumed.
+        most: the most shards that a partition serves, with the headroom left free.
+        probability: the probability that no partition gets more.
     """
 
     index: str | None
@@ -132,10 +130,7 @@ class Fit:
         index: str | None = None,
         times: int = 1,
     ) -> Fit:
-        """Give how so many shards fit, without the probability, which takes time to find.
-
-        ``partitions`` are None where nobody knows; ``times`` as many are looked at.
-        """
+        """Return the fit without its probability, which takes time; ``times`` multiplies the partitions."""
         taken = partitions_taken(read_units, write_units)
         most = math.floor(min(shards, round(shards * (1 - headroom) / taken, 9))) if taken else shards
         has = times * (partitions or max(1, rounded_up(2 * taken)))
@@ -147,11 +142,11 @@ class ShardsNeeded:
     """How many shards a key needs, and why.
 
     Args:
-        shards: the least number that is enough; 1: no sharding. None: no number is.
-        least_shards: how many would do if each shard were on a partition of its own; None: no number would.
-        fits: how ``shards`` (or ``least_shards``) fall on the table's partitions, and on those of sharded indexes.
+        shards: the least number that is enough; 1: no sharding. None: no number is enough.
+        least_shards: the number that is enough if no two shards share a partition; None: no number is.
+        fits: how ``shards`` (or ``least_shards``) fit on the table's partitions, and on those of sharded indexes.
         headroom: the part of a partition's throughput that is left free.
-        probability: with which no partition is to be asked for more.
+        probability: the required probability that no partition gets more.
     """
 
     shards: int | None
@@ -162,29 +157,24 @@ class ShardsNeeded:
 
     @property
     def reason(self) -> str:
-        """Why so many, or why there is no number, in a sentence that says what is assumed of the partitions."""
+        """Why so many shards, or why no number is enough."""
         worst = min(self.fits, key=lambda fit: fit.probability)
-        serves = f"{1 - self.headroom:.4g} of what a partition serves ({self.headroom:.0%} is left free)"
+        serves = f"{100 * (1 - self.headroom):.4g}% of what a partition serves ({self.headroom:.0%} is left free)"
         if self.shards == 1:
-            return f"the key takes no more than {serves}"
+            return f"the key takes at most {serves}"
         if self.least_shards is None:
-            return f"with up to {MOST_SHARDS:,} shards each of them is asked for more than {serves}"
+            return f"even with {MOST_SHARDS:,} shards, each takes more than {serves}"
         assumed = " (assumed: twice what the load takes)" if worst.assumed else ""
         where = "" if worst.index is None else f" of index {worst.index}"
         on = f"{worst.partitions:,} partition{'' if worst.partitions == 1 else 's'}{where}{assumed}"
         if self.shards is not None:
-            return (
-                f"on {on}, none is asked for more than {serves}, with a probability of at least "
-                f"{100 * self.probability:.6g}%"
-            )
-        taken = partitions_taken(worst.read_units, worst.write_units)
-        if taken > worst.partitions * (1 - self.headroom):
+            return f"on {on}, none gets more than {serves}, with a probability of at least {100 * self.probability:.6g}%"
+        if partitions_taken(worst.read_units, worst.write_units) > worst.partitions * (1 - self.headroom):
             serve = "serves" if worst.partitions == 1 else "serve"
-            return f"with {self.headroom:.0%} left free {on} {serve} less than the load: more partitions are needed"
+            return f"with {self.headroom:.0%} left free, {on} {serve} less than the load; more partitions are needed"
         return (
-            f"on {on}, one is asked for more than {serves} with a probability above "
-            f"{100 - 100 * self.probability:.6g}%, with any number of shards up to {MOST_SHARDS:,}: more partitions "
-            "are needed"
+            f"on {on}, one gets more than {serves}, with a probability above {100 - 100 * self.probability:.6g}%, for "
+            f"any number of shards up to {MOST_SHARDS:,}; more partitions are needed"
         )
 
     @property
@@ -194,16 +184,13 @@ class ShardsNeeded:
 
 
 _ASSUMED = (
-    "the number of partitions is not known, and assumed to serve twice the load, as those of an on-demand table that "
-    "has served it before"
+    "the number of partitions is unknown: enough for twice the load are assumed, as of an on-demand table that served "
+    "this load before"
 )
-_EVEN = (
-    "each shard is on any partition with the same probability, all partitions have equal parts of the keys, and all "
-    "shards are equally hot"
-)
+_EVEN = "partitions have equal parts of the hash space, a hash assigns each shard to one, and all shards are equally hot"
 _ADAPTIVE = (
-    "a hot partition takes up to what a partition serves, also where its part of the provisioned throughput is less, "
-    "as long as the table has units left: by adaptive capacity, which the guide calls best effort"
+    "by adaptive capacity, which the guide calls best effort, a hot partition may use more than its share of the "
+    "provisioned throughput, up to what a partition serves, while the table has units left"
 )
 
 
@@ -215,20 +202,20 @@ def shards_for(
     headroom: float = HEADROOM,
     more_than: int = 0,
 ) -> ShardsNeeded:
-    """Say how many shards a key needs that takes so many units a second.
+    """Return how many shards a key needs.
 
     Example:
         >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards
         (190, 45)
         >>> print(shards_for(write_units=4000, partitions=4).reason)
-        with 20% left free 4 partitions serve less than the load: more partitions are needed
+        with 20% left free, 4 partitions serve less than the load; more partitions are needed
 
     Args:
         read_units: read units a second of the whole key, at its peak.
         write_units: write units a second, likewise.
-        partitions: how many the table has; None: not known, twice what the load takes is assumed.
+        partitions: the table's partitions; None: unknown, twice what the load takes is assumed.
         headroom: the part of a partition's throughput to leave free, from 0 to below 1.
-        more_than: so many shards are known not to be enough.
+        more_than: a number of shards that is known not to be enough.
     """
     return shards_needed(
         lambda shards: (Fit.of(shards, read_units, write_units, partitions=partitions, headroom=headroom),),
@@ -240,17 +227,10 @@ def shards_for(
 def shards_needed(
     fits: Callable[[int], Iterable[Fit]], *, headroom: float, probability: float = PROBABILITY, more_than: int = 0
 ) -> ShardsNeeded:
-    """Find the least number of shards with which no partition gets too many, at this probability or a higher one.
+    """Return the least number of shards with which, at the given probability, no partition gets too many.
 
-    Args:
-        fits: gives how a number of shards fits the table, and each index that is sharded with it, which are looked at
-            for themselves.
-        headroom: the part of a partition's throughput that ``fits`` leaves free.
-        probability: above 0 and below 1.
-        more_than: so many shards are known not to be enough.
-
-    Cost:
-        No request; up to some seconds of CPU for tens of thousands of writes a second.
+    ``fits`` returns how a number of shards fits on the table, and on each index that is sharded with it; each of them
+    must have the probability. Takes up to some seconds of CPU for tens of thousands of writes a second.
     """
     least: int | None = None
     found: int | None = None
@@ -261,7 +241,7 @@ def shards_needed(
         if least is None and all(fit.most for fit in tries):
             least = shards
         tried = [(fit.most, fit.partitions) for fit in tries]
-        # One shard more, and no more of them on a partition: less probable than what has failed.
+        # More shards than the number that failed, and a partition still serves as many: less probable.
         if tried == failed:
             continue
         if all(probability_bound(shards, fit.partitions, fit.most) >= probability for fit in tries):
@@ -280,5 +260,4 @@ def shards_needed(
 
 
 def _judged(shards: int, fits: tuple[Fit, ...]) -> tuple[Fit, ...]:
-    """Give them with their probabilities."""
     return tuple(replace(fit, probability=probability_within(shards, fit.partitions, fit.most)) for fit in fits)
