@@ -168,7 +168,8 @@ class ShardsNeeded:
         where = "" if worst.index is None else f" of index {worst.index}"
         on = f"{worst.partitions:,} partition{'' if worst.partitions == 1 else 's'}{where}{assumed}"
         if self.shards is not None:
-            return f"on {on}, none gets more than {serves}, with a probability of at least {100 * self.probability:.6g}%"
+            likely = f"with a probability of at least {100 * self.probability:.6g}%"
+            return f"on {on}, none gets more than {serves}, {likely}"
         if partitions_taken(worst.read_units, worst.write_units) > worst.partitions * (1 - self.headroom):
             serve = "serves" if worst.partitions == 1 else "serve"
             return f"with {self.headroom:.0%} left free, {on} {serve} less than the load; more partitions are needed"
@@ -187,7 +188,9 @@ _ASSUMED = (
     "the number of partitions is unknown: enough for twice the load are assumed, as of an on-demand table that served "
     "this load before"
 )
-_EVEN = "partitions have equal parts of the hash space, a hash assigns each shard to one, and all shards are equally hot"
+_EVEN = (
+    "partitions have equal parts of the hash space, a hash assigns each shard to one, and all shards are equally hot"
+)
 _ADAPTIVE = (
     "by adaptive capacity, which the guide calls best effort, a hot partition may use more than its share of the "
     "provisioned throughput, up to what a partition serves, while the table has units left"

@@ -33,11 +33,11 @@ from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, dura
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.scenarios.items import Items, Kept, generated
-from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
+from shardkit.partitions.scenarios.items import Kept, ScenarioItems, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
 from shardkit.partitions.scenarios.scenario import Scenario, SourceSettings
+from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _opened(scenario: str, source: SourceSettings) -> SectionedSource:
     return open_source(where, **source.options)
 
 
-def _generated(asked: Scenario) -> Items:
+def _generated(asked: Scenario) -> ScenarioItems:
     return generated(
         asked.items.attributes,
         partition_key=asked.keys.partition_key,
@@ -122,7 +122,7 @@ def _update(shown: CommandProgress, way: str, share: float) -> None:
 _KINDS: tuple[Kind, ...] = ("write", "read")
 
 
-def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
+def pictures(outcome: WayResult) -> list[tuple[str | None, Kind]]:
     """Return which heat maps to show: of the table (None) and each index, for the kinds of units that they took."""
     return [
         (index, kind)
@@ -132,7 +132,7 @@ def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
     ]
 
 
-def scales(outcomes: Sequence[Outcome], columns: int) -> dict[tuple[str | None, Kind], float]:
+def scales(outcomes: Sequence[WayResult], columns: int) -> dict[tuple[str | None, Kind], float]:
     """Return the units a second of the darkest shade, the same for all ways: the most that any partition took.
 
     It is at most what a partition serves. A partition starts with one second's units, so it may serve more in its
@@ -151,7 +151,7 @@ _LONGEST_NAME, _WIDE = 40, 1000
 _SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
-def show(console: Console, outcomes: Sequence[Outcome]) -> None:
+def show(console: Console, outcomes: Sequence[WayResult]) -> None:
     """Print the comparison of all ways, then the heat map of each."""
     rows = [_row(outcome) for outcome in outcomes]
     way, *others = rows[0]
@@ -167,7 +167,7 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
         _show_one(console, outcome, most)
 
 
-def _row(outcome: Outcome) -> dict[str, str]:
+def _row(outcome: WayResult) -> dict[str, str]:
     partition, rate = outcome.busiest
     return {
         "way": clipped(outcome.way.name, _LONGEST_NAME),
@@ -193,7 +193,7 @@ def _grid(console: Console, rows: Sequence[Mapping[str, str]], names: Sequence[s
     return grid
 
 
-def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None, Kind], float]) -> None:
+def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | None, Kind], float]) -> None:
     line = partial(say, console)
     console.print()
     line(clipped(outcome.way.name, _WIDE), "bold")
@@ -215,7 +215,7 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
             console.print(text, soft_wrap=True)
 
 
-def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, most: float) -> list[Text]:
+def _heat(console: Console, outcome: WayResult, index: str | None, kind: Kind, most: float) -> list[Text]:
     """Return the lines of a heat map, partitions × time; red where a partition throttled."""
     shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
     taken = HeatMap.of(outcome.heat[index], kind, _COLUMNS)
@@ -245,7 +245,7 @@ _MOST_ROWS, _PLOT_COLUMNS = 60, 400
 _MINUTES = 300.0  # a longer axis is in minutes; in seconds
 
 
-def _draw(outcomes: Sequence[Outcome], path: str) -> None:
+def _draw(outcomes: Sequence[WayResult], path: str) -> None:
     """Draw a heat map for the table and each index of each way, and each kind of units."""
     panels = [(outcome, *one) for outcome in outcomes for one in pictures(outcome)]
     heights = [_PANEL + _ROW * min(_MOST_ROWS, max(4, len(one.heat[index].partitions))) for one, index, _ in panels]
@@ -256,7 +256,7 @@ def _draw(outcomes: Sequence[Outcome], path: str) -> None:
             _draw_panel(figure, axes, *panel, most[panel[1:]])
 
 
-def _draw_panel(figure: Any, axes: Any, outcome: Outcome, index: str | None, kind: Kind, most: float) -> None:
+def _draw_panel(figure: Any, axes: Any, outcome: WayResult, index: str | None, kind: Kind, most: float) -> None:
     taken = HeatMap.of(outcome.heat[index], kind, _PLOT_COLUMNS)
     rows = taken.rows
     unit, seconds = ("minutes", 60.0) if taken.seconds * len(rows[0]) >= _MINUTES else ("seconds", 1.0)
@@ -273,13 +273,13 @@ def _draw_panel(figure: Any, axes: Any, outcome: Outcome, index: str | None, kin
     axes.set_title(_title(outcome), loc="left", fontsize=9)
 
 
-def _title(outcome: Outcome) -> str:
+def _title(outcome: WayResult) -> str:
     ceiling = "" if outcome.ceiling is None else f", ceiling {percent(outcome.ceiling)}"
     return (
         f"{clipped(outcome.way.name)}: {duration(outcome.seconds)}, {percent(outcome.share)} of the throughput{ceiling}"
     )
 
 
-def reasons(outcome: Outcome) -> str:
+def reasons(outcome: WayResult) -> str:
     """Return how many requests were throttled, and why, as text."""
     return ", ".join(f"{count:,} {reason}" for reason, count in outcome.throttled.items()) or "none"

@@ -187,11 +187,6 @@ class TablePartitions:
         return sum(self.shares.values())
 
     @property
-    def capacity_bytes(self) -> int:
-        """Bytes that all partitions can hold."""
-        return self.partitions * PARTITION_BYTES
-
-    @property
     def throughput(self) -> tuple[PartitionThroughput, ...]:
         """The throughput of the partitions, the highest first."""
         return tuple(
@@ -274,7 +269,6 @@ class TablePartitions:
         return replace(self, shares=dict(after), reasoning=(*self.reasoning, said))
 
     def __str__(self) -> str:
-        """Return the throughput of each partition and the reasoning, as text."""
         figures = [
             f"{each.partitions:,} with {number(each.read_units)} read units and {number(each.write_units)} write units "
             f"a second each"
@@ -288,7 +282,6 @@ class TablePartitions:
             "read_units": self.read_units,
             "write_units": self.write_units,
             "partitions": self.partitions,
-            "capacity_bytes": self.capacity_bytes,
             "throughput": [asdict(each) for each in self.throughput],
             "reasoning": [one.to_dict() for one in self.reasoning],
         }

@@ -28,7 +28,7 @@ from shardkit.partitions.scenarios.scenario import (
     Scenario,
     SourceSettings,
     TableSettings,
-    ThroughputSettings,
+    Throughput,
     Tool,
     Way,
 )
@@ -48,24 +48,11 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
-    """Read a scenario that was parsed from TOML, or JSON.
-
-    Example::
-
-        read_scenario(tomllib.loads(text), "messages.toml")
-
-    Args:
-        given: the entries.
-        name: its name in messages.
-
-    Returns:
-        The scenario, with defaults for the entries that the file leaves out.
+    """Read a scenario that was parsed from TOML or JSON; ``name`` is its name in messages.
 
     Raises:
         ConfigurationError: entries are missing, invalid or unknown; the message lists all of them, with what is
             allowed.
-
-    Cost: no request.
     """
     problems: list[str] = []
     top = Entries(given, "", problems)
@@ -111,7 +98,7 @@ def _way(own: Entries | None, top: Entries) -> Way:
     )
     throughput = way.table.throughput
     share = way.load is not None and isinstance(way.load.write_units, str)
-    if load is not None and share and (throughput.on_demand or throughput.write_units is None):
+    if load is not None and share and (throughput["on_demand"] or throughput["write_units"] is None):
         load.note("write_units", "the table has no provisioned write_units to take a share of; give a number")
     name = way.described
     if own is not None:
@@ -223,19 +210,19 @@ def _keys(given: Entries) -> KeySchema:
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
-def _throughput(given: Entries) -> ThroughputSettings:
-    throughput = ThroughputSettings(
-        read_units=given.number("read_units", None, "read units a second", least=1.0),
-        write_units=given.number("write_units", None, "write units a second", least=1.0),
-        on_demand=given.flag("on_demand", default=False),
-        count=given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
-        burst_seconds=given.number("burst_seconds", BURST_SECONDS, "seconds"),
-        adaptive_seconds=given.number("adaptive_seconds", 0.0, "seconds"),
-        split_for_heat=given.number("split_for_heat", None, "seconds"),
-    )
+def _throughput(given: Entries) -> Throughput:
+    throughput = {
+        "read_units": given.number("read_units", None, "read units a second", least=1.0),
+        "write_units": given.number("write_units", None, "write units a second", least=1.0),
+        "on_demand": given.flag("on_demand", default=False),
+        "count": given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
+        "burst_seconds": given.number("burst_seconds", BURST_SECONDS, "seconds"),
+        "adaptive_seconds": given.number("adaptive_seconds", 0.0, "seconds"),
+        "split_for_heat": given.number("split_for_heat", None, "seconds"),
+    }
     if not given.flag("adaptive", default=True):
-        throughput = replace(throughput, adaptive_seconds=None)
-    if not throughput.on_demand and throughput.read_units is throughput.write_units is None:
+        throughput["adaptive_seconds"] = None
+    if not throughput["on_demand"] and throughput["read_units"] is throughput["write_units"] is None:
         given.note("write_units", "the table has no throughput; give read_units and write_units, or on_demand = true")
     return throughput
 

@@ -15,7 +15,7 @@ from shardkit.partitions import BURST_SECONDS
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import EachValue, Weighted
 from shardkit.partitions.scenarios.reading import read_scenario
-from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, SourceSettings, ThroughputSettings
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, SourceSettings
 
 PLAIN: dict[str, Any] = {
     "table": {"partition_key": "Date", "sort_key": "OrderId", "write_units": 4000},
@@ -60,15 +60,15 @@ def test_defaults() -> None:
     (way,) = read.ways
     assert (read.seed, read.latency_seconds) == (1, (0.005, 0.010))
     assert way.table.keys == KeySchema(("Date",), ("OrderId",))
-    assert way.table.throughput == ThroughputSettings(
-        read_units=None,
-        write_units=4000,
-        on_demand=False,
-        count=None,
-        burst_seconds=BURST_SECONDS,
-        adaptive_seconds=0.0,
-        split_for_heat=None,
-    )
+    assert way.table.throughput == {
+        "read_units": None,
+        "write_units": 4000,
+        "on_demand": False,
+        "count": None,
+        "burst_seconds": BURST_SECONDS,
+        "adaptive_seconds": 0.0,
+        "split_for_heat": None,
+    }
     assert way.load == LoadSettings(
         tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None
     )
@@ -177,8 +177,8 @@ def test_ways_have_what_is_theirs_and_the_rest_of_the_scenario() -> None:
     read = read_scenario(scenario(sharding={"shards": 2}, way=ways), "s.toml").ways
     assert [way.name for way in read] == ["batch_writer, RandomSuffix(shards=2)", "spread", "put_item"]
     assert [way.strategy for way in read] == [RandomSuffix(2), RandomSuffix(20), Unsharded()]
-    assert [way.table.throughput.burst_seconds for way in read] == [0, BURST_SECONDS, BURST_SECONDS]
-    assert {way.table.throughput.write_units for way in read} == {4000}
+    assert [way.table.throughput["burst_seconds"] for way in read] == [0, BURST_SECONDS, BURST_SECONDS]
+    assert {way.table.throughput["write_units"] for way in read} == {4000}
     # A load takes the place of the other one, with all of its entries.
     assert [way.load.tool if way.load else None for way in read] == ["batch_writer", "bulk_load", "put_item"]
 
@@ -248,8 +248,8 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             scenario(sharding={"shards": 9, "by": "User"}),
             "[items] attributes: 'User' is missing, but is a key of an index or part of a suffix; give its",
         ),
-        (scenario(sharding={"shards": 0}), "[sharding] type: shards=0"),
-        (scenario(sharding={"shard": 9}), "[sharding] type: {'shard': 9, 'type': 'Unsharded'}"),
+        (scenario(sharding={"shards": 0}), "[sharding] type: shards: must be an integer >= 1, got 0"),
+        (scenario(sharding={"shard": 9}), "[sharding] type: form: {'shard': 9, 'type': 'Unsharded'}"),
         (scenario(sharding={"type": "Random"}), "[sharding] type = 'Random': must be one of CalculatedSuffix"),
         (scenario(sharding=5), "[sharding] = 5: must be a table"),
         (scenario(load={"workers": 1.5}), "[load] workers = 1.5: must be an integer from 1 to 1,000 (workers)"),

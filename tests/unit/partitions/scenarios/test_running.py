@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.partitions.scenarios.items import Items, generated
-from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
+from shardkit.partitions.scenarios.items import ScenarioItems, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import UNPROCESSED, run
+from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 HOT = "TableWriteKeyRangeThroughputExceeded"
@@ -20,7 +20,7 @@ DAY = {"distribution": "weights", "weights": {"2014-07-09": 1}}
 MANY = {"distribution": "uniform", "values": 2000}
 
 
-def items_of(scenario: Any) -> Items:
+def items_of(scenario: Any) -> ScenarioItems:
     table = scenario.ways[0].table
     return generated(
         scenario.items.attributes,
@@ -32,7 +32,7 @@ def items_of(scenario: Any) -> Items:
     )
 
 
-def simulated(*, table: Any = None, items: Any = None, progress: Any = lambda _share: None, **parts: Any) -> Outcome:
+def simulated(*, table: Any = None, items: Any = None, progress: Any = lambda _share: None, **parts: Any) -> WayResult:
     """Run the only way of a scenario: four partitions of 1,000 write units, no burst."""
     given = {
         "table": {
@@ -216,7 +216,7 @@ def test_the_options_of_a_bulk_load_are_the_loads() -> None:
     assert simulated(load={"with": "bulk_load", "workers": 1}, latency_seconds=1.0).seconds >= 119
 
 
-def at_work(outcome: Outcome) -> int:
+def at_work(outcome: WayResult) -> int:
     """How many partitions served anything in the first second."""
     return sum(any(one.taken["write"][:1]) for one in outcome.heat[None].partitions)
 

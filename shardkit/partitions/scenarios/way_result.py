@@ -12,7 +12,7 @@ from shardkit.partitions.scenarios.scenario import Way
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class WayResult:
     """The result of a simulated way.
 
     Args:
