@@ -33,10 +33,10 @@ from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, dura
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.scenarios.items import Kept, ScenarioItems, generated
+from shardkit.partitions.scenarios.items import Kept, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
-from shardkit.partitions.scenarios.scenario import Scenario, SourceSettings
+from shardkit.partitions.scenarios.scenario import SourceSettings
 from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
@@ -73,7 +73,7 @@ def simulate(
         bad = BadRecords() if source is None else read_all(source, kept.add, told if progress else None)
     bad.show(told)
     with refusing(told, WRONG_USE, "not simulated"):
-        items = _generated(asked) if source is None else kept.items()
+        items = generated(asked.items, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
         with CommandProgress(told if progress else None, total=1.0) as shown:
             outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
@@ -101,17 +101,6 @@ def _opened(scenario: str, source: SourceSettings) -> SectionedSource:
     """Open the data file; a relative path starts at the scenario's folder."""
     where = source.path if "://" in source.path else str(Path(scenario).parent / source.path)
     return open_source(where, **source.options)
-
-
-def _generated(asked: Scenario) -> ScenarioItems:
-    return generated(
-        asked.items.attributes,
-        partition_key=asked.keys.partition_key,
-        sort_key=next(iter(asked.keys.sort), None),
-        number=asked.items.number,
-        size=asked.items.size,
-        draw=draws(f"items {asked.seed}"),
-    )
 
 
 def _update(shown: CommandProgress, way: str, share: float) -> None:
@@ -199,10 +188,10 @@ def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | No
     line(clipped(outcome.way.name, _WIDE), "bold")
     if outcome.way.load is not None:
         whole = "" if outcome.written == outcome.items else f" of {outcome.items:,}"
-        line(f"  {outcome.written:,}{whole} items written, {outcome.write_units:,.0f} write units")
+        line(f"  {outcome.written:,}{whole} items written, {outcome.served('write'):,.0f} write units")
     if outcome.way.reads is not None:
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
-        line(f"  {outcome.reads:,} reads{failed}, {outcome.read_units:,.0f} read units")
+        line(f"  {outcome.reads:,} reads{failed}, {outcome.served('read'):,.0f} read units")
     line(f"  throttled requests: {reasons(outcome)}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):
         line(

@@ -6,21 +6,21 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from shardkit.core.hashing import stable_hash
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
-from shardkit.partitions.scenarios.distributions import Distribution
+from shardkit.partitions.scenarios.scenario import ItemsSettings, Order
 from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
-Order = Literal["as given", "sorted", "random"]
 Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
 FILLER = "~"
 """The attribute that fills an item up to its size. Its name takes one byte, so it can fill any rest."""
@@ -63,31 +63,23 @@ class ScenarioItems:
         return numbers
 
 
-def generated(
-    attributes: Mapping[str, Distribution],
-    *,
-    partition_key: str,
-    sort_key: str | None,
-    number: int | None,
-    size: tuple[int, int],
-    draw: Callable[[], float],
-) -> ScenarioItems:
+def generated(wanted: ItemsSettings, keys: KeySchema, draw: Callable[[], float]) -> ScenarioItems:
     """Generate items by the distributions of their attributes; ``draw`` draws from [0, 1).
 
-    If ``number`` is None, the partition key's distribution sets the number of items. A sort key without a distribution
-    numbers the items. ``size`` is the least and the most bytes of an item.
+    Without a number, the partition key's distribution sets it. A sort key without a distribution numbers the items.
     """
     columns: dict[str, Sequence[Any]] = {}
-    for name in sorted(attributes, key=lambda name: name != partition_key):
+    number, attributes = wanted.number, wanted.attributes
+    for name in sorted(attributes, key=lambda name: name != keys.partition_key):
         places = array("L", attributes[name].places(number, draw))
         number = len(places)
         columns[name] = _Picked(attributes[name].values, places)
     number = number or 0
-    if sort_key is not None and sort_key not in columns:
-        columns[sort_key] = _Counted(number)
+    for name in keys.sort:
+        columns.setdefault(name, _Counted(number))
     longest = {name: max(one.values, key=len) for name, one in attributes.items()}
     taken = item_size({**dict.fromkeys(columns, "0" * _SORT_DIGITS), **longest})
-    least, most = size
+    least, most = wanted.size
     if taken + len(FILLER) > least:
         raise ConfigurationError(
             f"size: must be at least {taken + len(FILLER):,} bytes for the attributes {', '.join(columns)} with their "

@@ -18,12 +18,12 @@ from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
-from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.scenario import (
     IndexSettings,
     ItemsSettings,
     LoadSettings,
     Operation,
+    Order,
     ReadSettings,
     Scenario,
     SourceSettings,

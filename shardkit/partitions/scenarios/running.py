@@ -138,6 +138,7 @@ class _Run:
         partitions = table.admission.partitions
         return WayResult(
             way=way,
+            kind=kind,
             seconds=table.answered if load is None else table.wrote,
             items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,

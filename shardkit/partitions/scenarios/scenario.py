@@ -10,9 +10,9 @@ from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution
-from shardkit.partitions.scenarios.items import Order
 from shardkit.strategies import Strategy, Unsharded
 
+Order = Literal["as given", "sorted", "random"]
 Tool = Literal["batch_writer", "bulk_load", "put_item"]
 Operation = Literal["query", "get_item"]
 Throughput = Mapping[str, Any]
@@ -65,7 +65,7 @@ class SourceSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ItemsSettings:
-    """The number, sizes and distributions of the items; or the file that has them."""
+    """The number, the least and most bytes, and the distributions of the items; or the file that has them."""
 
     number: int | None
     size: tuple[int, int] = (0, 0)

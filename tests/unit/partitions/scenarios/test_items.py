@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.capacity import CapacityEstimator, item_size
 from shardkit.dynamodb.decode import from_wire, from_wire_item
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, Weighted
 from shardkit.partitions.scenarios.items import FILLER, Kept, ScenarioItems, SpreadItems, generated, key_text
 from shardkit.partitions.scenarios.running import in_turn
+from shardkit.partitions.scenarios.scenario import ItemsSettings
 from shardkit.sharding.layout import Sharding
 
 STRATEGIES: list[Strategy] = [Unsharded(), RandomSuffix(7), CalculatedSuffix("Id", shards=7), RandomSuffix({"b": 3})]
@@ -39,14 +41,8 @@ DESCRIPTION: dict[str, Any] = {
 def made(
     keys: Distribution, number: int | None = None, *, size: tuple[int, int] = (100, 100), **others: Distribution
 ) -> ScenarioItems:
-    return generated(
-        {"Key": keys, **others},
-        partition_key="Key",
-        sort_key="Id",
-        number=number,
-        size=size,
-        draw=Random(1).random,
-    )
+    wanted = ItemsSettings(number=number, size=size, attributes={"Key": keys, **others})
+    return generated(wanted, KeySchema(("Key",), ("Id",)), Random(1).random)
 
 
 # -- generated ---------------------------------------------------------------------------------------------------------
