@@ -205,20 +205,15 @@ def shards_for(
     headroom: float = HEADROOM,
     more_than: int = 0,
 ) -> ShardsNeeded:
-    """Return how many shards a key needs.
+    """Return how many shards a key needs for its units a second; ``more_than`` is known not to be enough.
+
+    ``partitions`` are the table's; None: unknown, twice what the load takes is assumed.
 
     Example:
         >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards
         (190, 45)
         >>> print(shards_for(write_units=4000, partitions=4).reason)
         with 20% left free, 4 partitions serve less than the load; more partitions are needed
-
-    Args:
-        read_units: read units a second of the whole key, at its peak.
-        write_units: write units a second, likewise.
-        partitions: the table's partitions; None: unknown, twice what the load takes is assumed.
-        headroom: the part of a partition's throughput to leave free, from 0 to below 1.
-        more_than: a number of shards that is known not to be enough.
     """
     return shards_needed(
         lambda shards: (Fit.of(shards, read_units, write_units, partitions=partitions, headroom=headroom),),

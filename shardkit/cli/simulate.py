@@ -36,7 +36,6 @@ from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.scenarios.items import Kept, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
-from shardkit.partitions.scenarios.scenario import SourceSettings
 from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
@@ -63,17 +62,18 @@ def simulate(
     with refusing(told, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
         draw = drawing(plot, _draw)
-        source = None if asked.items.source is None else _opened(scenario, asked.items.source)
+        given = asked.items
+        source = None if given.source is None else _opened(scenario, given.source, given.source_options)
         if source is not None:
             check_attributes("[table]", asked.keys.names, source)
             others = sorted(asked.attributes.difference(asked.keys.names))
             check_attributes("[sharding], [table.indexes]", others, source, rare=True)
-        kept = Kept(asked.attributes, needed=asked.keys.names, number=asked.items.number)
+        kept = Kept(asked.attributes, needed=asked.keys.names, number=given.number)
     with refusing(told, STOPPED, "stopped before its end"):
         bad = BadRecords() if source is None else read_all(source, kept.add, told if progress else None)
     bad.show(told)
     with refusing(told, WRONG_USE, "not simulated"):
-        items = generated(asked.items, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
+        items = generated(given, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
         with CommandProgress(told if progress else None, total=1.0) as shown:
             outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
@@ -97,10 +97,10 @@ def _parsed(path: str) -> dict[str, Any]:
     return parsed
 
 
-def _opened(scenario: str, source: SourceSettings) -> SectionedSource:
+def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSource:
     """Open the data file; a relative path starts at the scenario's folder."""
-    where = source.path if "://" in source.path else str(Path(scenario).parent / source.path)
-    return open_source(where, **source.options)
+    where = path if "://" in path else str(Path(scenario).parent / path)
+    return open_source(where, **options)
 
 
 def _update(shown: CommandProgress, way: str, share: float) -> None:

@@ -12,9 +12,8 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
-    initial_partitions,
+    initial_partitions_stated,
     partitions_for_size,
-    partitions_stated,
 )
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
@@ -190,7 +189,7 @@ def _bounds(provisioned: UnitsPerSecond | None, warm: UnitsPerSecond, size: int)
     yield partitions, rule(f"partitions for the data: {data}, rounded up: {partitions:,}", _SPLITS)
     if provisioned is not None:
         read, write = (units or 0.0 for units in provisioned)
-        yield initial_partitions(read_units=read, write_units=write), partitions_stated(read, write)
+        yield initial_partitions_stated(read, write)
     read, write = (units or 0.0 for units in warm)
     if read or write:
         partitions = max(1, rounded_up(partitions_taken(read, write)))

@@ -272,21 +272,17 @@ class _KeyLoad:
         local = sum(index.write_units(suffix) for index in self.indexes if index.local)
         return write_units(self.stored_size(shards)) + local
 
-    def query_read_units(self, shards: int, items: int) -> float:
-        """Read units of a Query of ``items`` items, evenly spread over the shards."""
-        return shards * read_units(math.ceil(self.stored_size(shards) * items / shards), consistent=self.consistent)
+    def query(self, shards: int, items: int) -> tuple[int, float]:
+        """Requests and read units of a Query of ``items`` items, evenly spread over the shards."""
+        size = self.stored_size(shards) * items / shards
+        units = read_units(math.ceil(size), consistent=self.consistent)
+        return shards * max(1, math.ceil(size / PAGE_BYTES)), shards * units
 
-    def query_requests(self, shards: int, items: int) -> int:
-        return shards * max(1, math.ceil(self.stored_size(shards) * items / shards / PAGE_BYTES))
+    def query_read_units(self, shards: int, items: int) -> float:
+        return self.query(shards, items)[1]
 
     def fan_out(self, shards: int, items: int) -> FanOut:
-        return FanOut(
-            items,
-            self.query_requests(shards, items),
-            self.query_read_units(shards, items),
-            self.query_requests(1, items),
-            self.query_read_units(1, items),
-        )
+        return FanOut(items, *self.query(shards, items), *self.query(1, items))
 
     def read_units(self, shards: int) -> float:
         """Read units a second."""

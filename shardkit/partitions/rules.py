@@ -92,13 +92,13 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
     return max(partitions_for_size(size), initial_partitions(read_units=read_units, write_units=write_units))
 
 
-def partitions_stated(read_units: float, write_units: float) -> Statement:
-    """Return the rule of the initial partitions, with its figures."""
-    needed = _needed(read_units, write_units)
+def initial_partitions_stated(read_units: float, write_units: float) -> tuple[int, Statement]:
+    """Return the initial partitions, and their rule with its figures."""
     partitions = initial_partitions(read_units=read_units, write_units=write_units)
-    return rule(
+    needed = number(_needed(read_units, write_units))
+    return partitions, rule(
         f"partitions for the throughput: {number(read_units)} read units / {PARTITION_READ_UNITS:,} + "
-        f"{number(write_units)} write units / {PARTITION_WRITE_UNITS:,} = {number(needed)}, rounded up: {partitions:,}",
+        f"{number(write_units)} write units / {PARTITION_WRITE_UNITS:,} = {needed}, rounded up: {partitions:,}",
         "Initial Allocation of Partitions",
     )
 
@@ -167,8 +167,7 @@ class TablePartitions:
         Raises:
             ConfigurationError: a rate is not a number >= 0.
         """
-        partitions = initial_partitions(read_units=read_units, write_units=write_units)
-        stated = partitions_stated(read_units, write_units)
+        partitions, stated = initial_partitions_stated(read_units, write_units)
         return cls(read_units, write_units, {Fraction(1, partitions): partitions}, (stated,))
 
     @property

@@ -26,7 +26,6 @@ from shardkit.partitions.scenarios.scenario import (
     Order,
     ReadSettings,
     Scenario,
-    SourceSettings,
     TableSettings,
     Throughput,
     Tool,
@@ -238,7 +237,9 @@ def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
         )
     number = given.count("number", None, "items", most=_MOST_ITEMS)
     if "source" in given:
-        items = ItemsSettings(number=number, source=_source(given))
+        options = _source_options(given)
+        path = given.text("source", "", "the path of a data file")
+        items = ItemsSettings(number=number, source=path, source_options=options)
     else:
         items = _generated(given, number, keys)
         matter = frozenset[str]().union(*(way.attributes for way in ways))
@@ -277,8 +278,8 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
     return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
 
 
-def _source(given: Entries) -> SourceSettings:
-    options: dict[str, Any] = {
+def _source_options(given: Entries) -> dict[str, Any]:
+    return {
         "format": given.choice("format", None, _FORMATS),
         "types": given.text("types", None),
         "columns": given.texts("columns", None),
@@ -286,4 +287,3 @@ def _source(given: Entries) -> SourceSettings:
         "absent": given.texts("absent", ()),
         "empty_strings": given.flag("empty_strings", default=False),
     }
-    return SourceSettings(path=given.text("source", "", "the path of a data file"), options=options)

@@ -56,21 +56,17 @@ class TableSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
-    """A data file with the items; ``options`` are those of ``shardkit load``."""
-
-    path: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ItemsSettings:
-    """The number, the least and most bytes, and the distributions of the items; or the file that has them."""
+    """The number, the least and most bytes, and the distributions of the items; or the file that has them.
+
+    ``source_options`` are those of ``shardkit load``.
+    """
 
     number: int | None
     size: tuple[int, int] = (0, 0)
     attributes: Mapping[str, Distribution] = field(default_factory=dict)
-    source: SourceSettings | None = None
+    source: str | None = None
+    source_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
