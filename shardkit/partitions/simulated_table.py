@@ -43,7 +43,7 @@ class SimulatedTable:
     operations, conditions, filters and projections are not supported.
 
     Args:
-        description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
+        description: the table, as DescribeTable returns it under ``Table``, or as CreateTable takes it.
         partitions: the partitions of the table.
         indexes: the partitions of each global index, by its name.
         keeps_items: whether items are stored. If not, every write is a new item, reads find nothing, and the data does
@@ -83,7 +83,7 @@ class SimulatedTable:
             "BatchGetItem": self._batch_get_item,
             "BatchWriteItem": self._batch_write_item,
             "DeleteItem": partial(self._write, "DeleteItem"),
-            "DescribeTable": self._describe_table,
+            "DescribeTable": lambda _params, _now: {"Table": {"TableStatus": "ACTIVE", **description}},
             "GetItem": self._get_item,
             "PutItem": partial(self._write, "PutItem"),
             "Query": self._query,
@@ -280,9 +280,6 @@ class SimulatedTable:
         return self.admission.take([self.admission.of_read(index, key, units.total)], now)
 
     # -- the rest
-
-    def _describe_table(self, params: Mapping[str, Any], now: float) -> Response:
-        return {"Table": {"TableStatus": "ACTIVE", **self.description}}
 
     def _own(self, params: Mapping[str, Any]) -> Any:
         ((name, requests),) = params["RequestItems"].items()

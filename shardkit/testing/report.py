@@ -131,9 +131,9 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
         serves = table.partitions[index].serves[kind]
+        partitions = len(table.partitions[index])
         # A partition with less than the usual limit is full at a proportionally lower rate.
         units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
-        partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)
         if needed.shards == 1:
             advice = (

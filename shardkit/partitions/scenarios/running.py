@@ -122,17 +122,12 @@ class _Run:
 
     def result(self) -> WayResult:
         way, table = self._way, self._table
-        machines: list[Machine[Any]] = []
         load = None if way.load is None else self._load(way.load)
         if load is None:
             for number in range(len(self._items)):
                 table.hold(self._spread[number])
-        else:
-            machines.append(load)
         reads = None if way.reads is None else self._reads(way.reads, lambda: load is None or not load.ended)
-        if reads is not None:
-            machines.append(reads)
-        self._simulator.run_all(machines)
+        self._simulator.run_all(machine for machine in (load, reads) if machine is not None)
         ((key, units),) = self._key_units.most_common(1) or [((), 0)]
         kind: Kind = "read" if load is None else "write"
         partitions = table.admission.partitions
