@@ -131,6 +131,16 @@ class PartitionThroughput:
     read_units: float
     write_units: float
 
+    @property
+    def burst_read_units(self) -> float:
+        """The most read units that each keeps for a burst: 300 seconds of its throughput."""
+        return BURST_SECONDS * self.read_units
+
+    @property
+    def burst_write_units(self) -> float:
+        """The most write units that each keeps for a burst."""
+        return BURST_SECONDS * self.write_units
+
 
 @dataclass(frozen=True)
 class TablePartitions:

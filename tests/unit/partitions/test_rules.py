@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import (
-    BURST_SECONDS,
     PARTITION_BYTES,
     TablePartitions,
     initial_partitions,
@@ -127,7 +126,7 @@ def test_a_high_setting_that_is_lowered_makes_partitions_as_of_a_table_that_has_
 
 def test_a_partition_keeps_300_seconds_for_a_burst() -> None:
     (one,) = created(read_units=1000, write_units=400).throughput
-    assert (BURST_SECONDS * one.read_units, BURST_SECONDS * one.write_units) == (300_000, 120_000)
+    assert (one.burst_read_units, one.burst_write_units) == (300_000, 120_000)
 
 
 # -- Guidelines for Working with Tables (older edition), "Understand Partition Behavior" -------------------------------
