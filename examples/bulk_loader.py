@@ -8,7 +8,7 @@ ended (kill, power, expired credentials), start it again with the same arguments
 journal, so the next night starts from the beginning. Items that were not written are in the dead letters, with line and
 reason; after you repair them, load that file as a source.
 
-Exit code: 0 all items written, 1 some items failed, 2 not started, or start it again.
+Exit code: 0 all items written, 1 some items failed, 2 not started, or stopped before the end (start it again).
 
 `shardkit load` does the same from a shell; to write your own loader, start from this example.
 """

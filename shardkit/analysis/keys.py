@@ -1,4 +1,4 @@
-"""How evenly a candidate for a partition key spreads data: distinct values, the hottest, entropy, heat at a time."""
+"""How evenly a candidate for a partition key spreads data: distinct values, hottest keys, entropy, heat at one time."""
 
 from __future__ import annotations
 
@@ -17,33 +17,28 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
 
 MAX_KEYS = 100_000
-"""Distinct keys that are counted one by one."""
+"""Distinct keys that are counted exactly."""
 
 Key: TypeAlias = tuple[Any, ...]
-"""A key: for each attribute of the candidate a value of type S, N or B (str, int or Decimal, bytes)."""
+"""A key: a value for each attribute of the candidate, of type S, N or B (str, int or Decimal, bytes)."""
 
 _HASH_BITS = 64
-_HEAVY = 1000  # keys whose part of the entropy is known; that of the others is estimated from a sample
+_HEAVY = 1000  # keys whose part of the entropy is exact; the others' is estimated from a sample
 _YEAR = r"(?:19|20)\d\d"
 _MONTH = r"(?:0[1-9]|1[0-2])"
 _DAY = r"(?:0[1-9]|[12]\d|3[01])"
 _CLOCK = r"(?:[01]\d|2[0-3])(?::?[0-5]\d(?::?[0-5]\d)?)?(?:Z|[+-]\d\d(?::?\d\d)?)?"
-# Months, weeks, days, hours, minutes and seconds as ISO 8601 writes them (or with slashes). Finer ones are left out: a
-# thousand of them a second are a thousand keys.
+# Months, weeks, days, hours, minutes and seconds, in ISO 8601 or with slashes. Fractions of a second do not match: they
+# make up to a thousand keys or more a second.
 _is_time = re.compile(
     rf"{_YEAR}-(?:{_MONTH}|W[0-5]\d(?:-[1-7])?)|{_YEAR}([-/]?){_MONTH}\1{_DAY}(?:[T ]{_CLOCK})?"
 ).fullmatch
 
 
 class KeyUsage(NamedTuple):
-    """What is under one key.
+    """The items of one key, and the units that writing or reading each of them once takes.
 
-    Attributes:
-        key: the key.
-        items: how many items.
-        bytes: their sizes together; None: not counted, because there are too many keys.
-        write_units: what writing each of them takes.
-        read_units: what reading each of them takes; None: not counted, because there are too many keys.
+    ``bytes`` and ``read_units`` are None if there were too many keys to count them.
     """
 
     key: Key
@@ -59,19 +54,19 @@ class Uniformity:
 
     Attributes:
         attributes: the candidate: the names of one or several attributes.
-        times: those of them that say when an item is written, to the second at the finest.
-        items: items that have the key.
-        bytes: their sizes together.
-        write_units: what writing each of them takes.
-        read_units: what reading each of them takes.
-        distinct: how many different keys; an estimate where not ``exact``.
-        exact: whether all keys were counted one by one. Otherwise ``distinct`` and ``entropy`` are estimated from a
-            sample of the keys, and the figures of a key may be too low, by ``error`` at the most.
-        error: write units that the figure of a key may be too low by; 0 where ``exact``.
+        times: those that say when an item is written, to the second at the finest.
+        items: how many items have the key.
+        bytes: the sum of their sizes.
+        write_units: the units to write each of them once.
+        read_units: the units to read each of them once.
+        distinct: the number of different keys, estimated unless ``exact``.
+        exact: whether all keys were counted exactly. If not, ``distinct`` and ``entropy`` are estimated from a sample
+            of the keys, and a key's figures may be too low, by at most ``error``.
+        error: the most write units by which a key's figure may be too low; 0 if ``exact``.
         entropy: of the write units over the keys, in bits.
-        hottest: the keys with most write units, in that order.
-        write_share: the hottest key's share of the write units; of a candidate with ``times``, that of the hottest key
-            at its time, on average: what is written at one time goes to the keys of that time only.
+        hottest: the keys with the most write units, hottest first.
+        write_share: the hottest key's share of the write units. With ``times``, the share of the hottest key of each
+            time, on average, because what is written at one time goes only to the keys of that time.
         read_share: the same of the read units.
     """
 
@@ -91,17 +86,17 @@ class Uniformity:
 
     @property
     def effective_keys(self) -> float:
-        """How many equally hot keys have the same entropy."""
+        """The number of equally hot keys with the same entropy."""
         return float(2.0**self.entropy)
 
     @property
     def evenness(self) -> float:
-        """The entropy as a share of the most that so many distinct keys can have: 1.0 where all are equally hot."""
+        """The entropy divided by the most that so many distinct keys can have: 1.0 if all are equally hot."""
         return min(1.0, self.entropy / math.log2(self.distinct)) if self.distinct > 1 else 1.0
 
 
 class KeyUniformity:
-    """Counts what is under each key of a candidate, in bounded memory.
+    """Counts the items and units of each key of a candidate, in bounded memory.
 
     Example:
         >>> days = KeyUniformity(["Date"])
@@ -111,23 +106,23 @@ class KeyUniformity:
         >>> found.distinct, found.entropy, found.hottest[0].items, found.times, found.write_share
         (3, 1.5, 2, ('Date',), 1.0)
 
-    While there are no more than ``max_keys`` keys, every figure is exact. Beyond, the hottest are found by a sketch
-    (``HeavyHitters``), and the other figures are estimated from the keys whose hash falls into a shrinking part of its
-    range: of each of these keys all items are counted (Flajolet, "On adaptive sampling", 1990).
+    With at most ``max_keys`` keys, all figures are exact. With more, a sketch (``HeavyHitters``) finds the hottest, and
+    the other figures are estimated from a sample: all items of the keys whose hash falls into a shrinking part of its
+    range (Flajolet, "On adaptive sampling", 1990).
 
     Args:
         attributes: the candidate's attributes.
-        times: those that say when an item is written. None: those all of whose values are dates or times (months,
-            weeks, days, hours, minutes, seconds; ISO 8601).
-        max_keys: distinct keys that are counted one by one, at least 1. The standard error of ``distinct`` beyond is
-            about 1.2 / √max_keys of it: 0.4% for 100,000.
+        times: those that say when an item is written. None: those whose values are all dates or times (ISO 8601:
+            months, weeks, days, hours, minutes, seconds).
+        max_keys: how many distinct keys to count exactly, at least 1. With more keys, the relative standard error of
+            ``distinct`` is about 1.2 / √max_keys: 0.4% for 100,000.
 
     Raises:
         ConfigurationError: ``times`` names another attribute, or ``max_keys`` is below 1.
 
     Cost:
-        No request. About 1 µs an item, 15 µs where there are more than ``max_keys`` keys; 300 bytes a distinct key, and
-        no more than 1,000 bytes for each of ``max_keys``.
+        No request. About 1 µs per item, 15 µs with more than ``max_keys`` keys. About 300 bytes per distinct key, at
+        most 1,000 bytes × ``max_keys``.
 
     Source:
         Developer Guide, "Design for Uniform Data Access Across Items In Your Tables".
@@ -144,7 +139,7 @@ class KeyUniformity:
         self._times = list(range(len(self.attributes))) if times is None else [self._place(name) for name in times]
         self._total = _Counts()
         self._keys: dict[Key, _Counts] = {}
-        self._level = 0  # the sample holds the keys whose hash begins with so many zero bits
+        self._level = 0  # the sample is the keys whose hash begins with so many zero bits
         self._writes: HeavyHitters[Key] | None = None
         self._reads: HeavyHitters[Key] | None = None
 
@@ -152,15 +147,15 @@ class KeyUniformity:
         """Count an item.
 
         Args:
-            key: its values of the candidate's attributes, in that order; numbers that are equal are one key.
+            key: its values of the candidate's attributes, in their order; equal numbers are one key.
             size: its bytes.
-            write_units: what writing it takes, more than 0.
-            read_units: what reading it takes, more than 0.
+            write_units: the units to write it, above 0.
+            read_units: the units to read it, above 0.
         """
         self._total.add(size, write_units, read_units)
         counts = self._keys.get(key)
         if counts is None:
-            counts = self._begin(key)
+            counts = self._new_counts(key)
         counts.add(size, write_units, read_units)
         if self._writes is not None and self._reads is not None:
             self._writes.add(key, write_units)
@@ -168,20 +163,16 @@ class KeyUniformity:
 
     @property
     def items(self) -> int:
-        """How many items were counted."""
         return self._total.items
 
     def result(self, top: int = 10) -> Uniformity:
-        """Give what was counted so far.
-
-        Args:
-            top: how many of the hottest keys to give.
+        """Return the figures so far, with the ``top`` hottest keys.
 
         Raises:
-            ConfigurationError: nothing was counted.
+            ConfigurationError: no item was counted.
         """
         if not self._total.items:
-            raise ConfigurationError(f"no item has {' and '.join(self.attributes)}: nothing was counted")
+            raise ConfigurationError(f"no item has {' and '.join(self.attributes)}, so none was counted")
         writes, reads = self._units()
         return Uniformity(
             attributes=self.attributes,
@@ -201,11 +192,11 @@ class KeyUniformity:
 
     def _place(self, name: str) -> int:
         if name not in self.attributes:
-            raise ConfigurationError(f"times name {name!r}, which is not of the key {', '.join(self.attributes)}")
+            raise ConfigurationError(f"times: {name!r} is not an attribute of the key {', '.join(self.attributes)}")
         return self.attributes.index(name)
 
-    def _begin(self, key: Key) -> _Counts:
-        """Give the counts of a key that has none; they are kept if there is room, or if it is in the sample."""
+    def _new_counts(self, key: Key) -> _Counts:
+        """Return new counts for a key; they are kept only if the key is in the sample."""
         if self._looks_at_values and self._times:
             self._times = [place for place in self._times if _tells_a_time(key[place])]
         counts = _Counts()
@@ -230,7 +221,7 @@ class KeyUniformity:
         return not self._level or not stable_hash(key) >> (_HASH_BITS - self._level)
 
     def _units(self) -> tuple[Mapping[Key, float], Mapping[Key, float]]:
-        """Give the write and the read units of all keys, or of those that are held."""
+        """Return the write units and the read units of all keys, or of those that the sketches hold."""
         if self._writes is None or self._reads is None:
             writes = {key: counts.write_units for key, counts in self._keys.items()}
             return writes, {key: counts.read_units for key, counts in self._keys.items()}
@@ -255,7 +246,7 @@ class KeyUniformity:
         return max(0.0, spread)
 
     def _share(self, units: Mapping[Key, float]) -> float:
-        """Give the units of the hottest key; where keys have a time, those of the hottest of each time, together."""
+        """Return the units of the hottest key; if keys have a time, the sum over all times of the hottest of each."""
         hottest: defaultdict[Key, float] = defaultdict(float)
         for key, used in units.items():
             time = tuple(key[place] for place in self._times)
@@ -264,8 +255,6 @@ class KeyUniformity:
 
 
 class _Counts:
-    """What is counted of a key, or of all."""
-
     __slots__ = ("bytes", "items", "read_units", "write_units")
 
     def __init__(self) -> None:
@@ -284,20 +273,21 @@ def _weighed(units: float) -> float:
 
 
 def _tells_a_time(value: Any) -> bool:
-    # 20140709 is one as a number too.
+    # The number 20140709 does too.
     return isinstance(value, str | int | Decimal) and _is_time(str(value)) is not None
 
 
 KEY_BYTES = 2048
-"""A partition key's value at the most (API reference)."""
+"""The most bytes of a partition key's value (API reference)."""
 
 
 class Candidate:
-    """One or several attributes, and what items hold under their values.
+    """One or several attributes as a partition key, and the counts of items by it.
 
     Example:
         >>> candidate = Candidate(["Date"])
         >>> candidate.add({"Date": "2014-07-09", "OrderId": "A17"}, 26, 1.0, 0.5)
+        ('2014-07-09',)
         >>> candidate.add({"OrderId": "A18"}, 10, 1.0, 0.5)
         >>> candidate.uniformity.result().items, dict(candidate.without)
         (1, {('Date', 'missing'): 1})
@@ -305,16 +295,15 @@ class Candidate:
     Args:
         attributes: names of attributes, at least one, each once.
         times: those that say when an item is written; None: found by their values (see ``KeyUniformity``).
-        max_keys: distinct keys that are counted one by one.
+        max_keys: how many distinct keys to count exactly.
 
     Attributes:
-        attributes: as given.
         uniformity: the counts of the items that have the key.
-        without: how many items have none, by the attribute and what is the matter with it: ``missing``, ``empty``,
-            ``too long``, ``no UTF-8``, or the type of a value that can be no key (``BOOL``, ``NULL``, ``M``, ``L``, …).
+        without: how many items do not have it, by attribute and reason: ``missing``, ``empty``, ``too long``,
+            ``no UTF-8``, or the type of a value that cannot be a key (``BOOL``, ``NULL``, ``M``, ``L``, …).
 
     Raises:
-        ConfigurationError: no attribute, an empty name, or one that is given twice.
+        ConfigurationError: there is no attribute, an empty name, or a name given twice.
 
     Cost:
         As ``KeyUniformity``.
@@ -326,23 +315,13 @@ class Candidate:
         self.attributes = tuple(attributes)
         if not all(self.attributes) or len({*self.attributes}) < max(1, len(self.attributes)):
             raise ConfigurationError(
-                f"{','.join(self.attributes)!r} is no key; give an attribute, or several with commas, each once"
+                f"attributes: {','.join(self.attributes)!r} is not a key; give one attribute, or several, each once"
             )
         self.uniformity = KeyUniformity(self.attributes, times=times, max_keys=max_keys)
         self.without: Counter[tuple[str, str]] = Counter()
 
     def add(self, item: Mapping[str, Any], size: int, write_units: float, read_units: float) -> Key | None:
-        """Count an item.
-
-        Args:
-            item: attribute names to Python values.
-            size: its bytes.
-            write_units: what writing it takes.
-            read_units: what reading it takes.
-
-        Returns:
-            Its key; None if it has none.
-        """
+        """Count an item, as :meth:`KeyUniformity.add`, and return its key; None: it has none."""
         key = self.key(item)
         if key is None:
             self.without.update([self._problem(item)])
@@ -351,23 +330,23 @@ class Candidate:
         return key
 
     def key(self, item: Mapping[str, Any]) -> Key | None:
-        """Give an item's key; None if it has none. Nothing is counted."""
+        """Return an item's key, without counting it; None: it has none."""
         key = tuple([binary(item.get(name)) for name in self.attributes])
         return None if any(map(_wrong, key)) else key
 
     def _problem(self, item: Mapping[str, Any]) -> tuple[str, str]:
-        """Give the first attribute that can be no part of a key, and what is the matter with it."""
+        """Return the first attribute that cannot be part of a key, and why."""
         name, problem = next((name, wrong) for name in self.attributes if (wrong := _wrong(binary(item.get(name)))))
         return name, problem if name in item else "missing"
 
 
 def _wrong(value: Any) -> str | None:
-    """Say why a value can be no key, or a part of one."""
+    """Return why a value cannot be part of a key."""
     if isinstance(value, str):
         try:
             value = value if value.isascii() else value.encode()
         except UnicodeEncodeError:
-            return "no UTF-8"  # JSON can hold half of a surrogate pair
+            return "no UTF-8"  # JSON can contain half of a surrogate pair
     if isinstance(value, str | bytes):
         return None if 0 < len(value) <= KEY_BYTES else "too long" if value else "empty"
     if isinstance(value, int | Decimal) and not isinstance(value, bool):

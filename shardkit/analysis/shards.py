@@ -84,7 +84,7 @@ def _log_choose(of: int, count: int) -> float:
 def _check(keys: int, partitions: int, most: int) -> None:
     if keys < 1 or partitions < 1 or most < 0:
         raise ConfigurationError(
-            f"keys, partitions, most: must be at least 1, 1 and 0, got {keys!r}, {partitions!r} and {most!r}"
+            f"keys, partitions, most: must be integers >= 1, >= 1 and >= 0, got {keys!r}, {partitions!r} and {most!r}"
         )
 
 

@@ -1,4 +1,4 @@
-"""How large items are: every size counted, what reading and writing them takes, and which attributes make them so."""
+"""How large items are, what units they take, and which attributes take the bytes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from shardkit.dynamodb.values import utf8_size
 from shardkit.errors import ConfigurationError
 
 NEAR_BYTES = ITEM_BYTES * 9 // 10
-"""An item that is larger has less than a tenth of its 400 KB left."""
+"""A larger item has less than a tenth of its 400 KB left."""
 SHORT_NAME = 2
-"""Bytes of a short name: there are 3,900 of them even of letters and digits."""
+"""Bytes of a short name; letters and digits alone make 3,900 such names."""
 
 _COARSE = 1024
 _MOST_ATTRIBUTES = 10_000
@@ -24,13 +24,13 @@ _STEPS = 16
 
 
 class Distribution(NamedTuple):
-    """Figures of all items: of their sizes, or of the units that they take.
+    """The sizes of all items, or the units that they take.
 
     Attributes:
         total: their sum.
-        mean: its share of an item.
+        mean: the mean per item.
         least: the smallest.
-        percentiles: for each percent the smallest figure that so many percent of the items do not exceed.
+        percentiles: for each percent, the smallest figure that so many percent of the items do not exceed.
         most: the largest.
     """
 
@@ -42,14 +42,7 @@ class Distribution(NamedTuple):
 
 
 class AttributeSize(NamedTuple):
-    """What an attribute takes.
-
-    Attributes:
-        name: its name.
-        items: how many items have it.
-        bytes: its name and value, in all of them.
-        name_bytes: of these, its name.
-    """
+    """The bytes of one attribute's names and values, in the ``items`` that have it; ``name_bytes`` are the names."""
 
     name: str
     items: int
@@ -60,10 +53,10 @@ class AttributeSize(NamedTuple):
 class SizeProfile:
     """Counts the sizes of items, in bounded memory.
 
-    Every size up to 400 KB is counted by itself, so that all figures are exact; beyond (which DynamoDB refuses), sizes
-    are rounded up to whole KB.
+    All figures are exact for items of up to 400 KB. Larger sizes, which DynamoDB refuses, are rounded up to whole KB.
 
     Example:
+        >>> from shardkit.dynamodb.units import write_units
         >>> profile = SizeProfile()
         >>> profile.add({"Date": "2014-07-09", "Total": 12})
         21
@@ -74,12 +67,12 @@ class SizeProfile:
 
     Attributes:
         items: how many were counted.
-        bytes: their sizes together.
-        bytes_saved_by_short_names: what they would take less if no name of an attribute were longer than two bytes.
+        bytes: the sum of their sizes.
+        bytes_saved_by_short_names: how many bytes fewer, if no attribute's name were longer than two bytes.
 
     Cost:
-        About 1 µs an attribute; 100 bytes a different size, 80 MB at the most, and 3 MB for attributes: those beyond
-        the first 10,000 names are added up as ``other_bytes``.
+        About 1 µs per attribute; 100 bytes per different size, at most 80 MB; and at most 3 MB for attributes: those
+        after the first 10,000 names are added up as ``other_bytes``.
 
     Source:
         Developer Guide, "DynamoDB item sizes and formats", "Read and write capacity: capacity unit consumption".
@@ -89,27 +82,29 @@ class SizeProfile:
         self.items = self.bytes = self.bytes_saved_by_short_names = 0
         self._sizes: Counter[int] = Counter()
         self._short: Counter[int] = Counter()
-        self._attributes: dict[str, _Counts] = {}
+        self._attributes: dict[str, _AttributeCounts] = {}
 
     def add(self, item: Mapping[str, Any]) -> int:
         """Count an item.
 
         Args:
-            item: attribute names to Python values, of the types that a boto3 resource takes.
+            item: attribute names to Python values, as a boto3 resource takes them.
 
         Returns:
             Its size in bytes.
 
         Raises:
-            InvalidKeyError: it is no mapping, or a name in it is no str.
-            InvalidValueError: DynamoDB cannot hold a value. Nothing is counted.
+            InvalidKeyError: the item is not a mapping, or a name is not a str.
+            InvalidValueError: DynamoDB cannot store a value. Nothing is counted.
         """
         parts = attribute_sizes(item)
         size = short = sum(parts.values())
         for name, part in parts.items():
             counts = self._attributes.get(name)
             if counts is None:
-                counts = self._begin(name)
+                counts = _AttributeCounts(utf8_size(name))
+                if len(self._attributes) < _MOST_ATTRIBUTES:
+                    self._attributes[name] = counts
             counts.items += 1
             counts.bytes += part
             short -= counts.saved
@@ -122,41 +117,44 @@ class SizeProfile:
 
     @property
     def other_bytes(self) -> int:
-        """What the attributes take that are not counted apart, because there are too many."""
+        """The bytes of the attributes after the first 10,000."""
         return self.bytes - sum(counts.bytes for counts in self._attributes.values())
 
     @property
     def storage_bytes(self) -> int:
-        """What they take in a table: 100 bytes an item more."""
+        """The size in a table, with 100 bytes more per item."""
         return self.bytes + STORAGE_OVERHEAD * self.items
 
     def sizes(self, percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Give their sizes in bytes."""
+        """Return the sizes in bytes."""
         found = self.units(float, percents)
         return found._replace(total=self.bytes, mean=self.bytes / self.items)
 
     def units(self, of: Callable[[int], float], percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Give the units that they take, each by itself.
+        """Return the units that the items take.
 
         Args:
-            of: a size's units, which never fall with it: ``write_units``, ``read_units``.
+            of: returns the units of a size, never fewer for a larger one: ``write_units`` or ``read_units``.
             percents: which percentiles.
         """
-        self._some()
-        return _distribution(self._sizes, of, percents)
+        self._check_any()
+        rising = sorted(self._sizes)
+        upto = list(accumulate(self._sizes[size] for size in rising))
+        # Units never fall with the size, so a percentile of the units is the units of that percentile of the sizes.
+        percentiles = {percent: of(rising[bisect_left(upto, -(-upto[-1] * percent // 100))]) for percent in percents}
+        total = sum(of(size) * self._sizes[size] for size in rising)
+        return Distribution(total, total / upto[-1], of(rising[0]), percentiles, of(rising[-1]))
 
     def over(self, size: int) -> int:
-        """Count the items that are larger than so many bytes, at most 400 KB."""
+        """Return how many items are larger than ``size`` bytes (at most 400 KB)."""
         return sum(count for one, count in self._sizes.items() if one > size)
 
     def histogram(self) -> list[tuple[int, int]]:
-        """Count the items by size: from the smallest to the largest, at most 20 times up to a size and above the last.
+        """Return at most 20 pairs of a size and the number of items up to it and above the size before.
 
-        Returns:
-            Sizes and items. The sizes are even steps; where the largest item is over eight times the smallest, powers
-            of two.
+        The sizes have even steps; if the largest item is over eight times the smallest, they are powers of two.
         """
-        self._some()
+        self._check_any()
         least, most = min(self._sizes), max(self._sizes)
         if most > _WIDE * least:
             edges = [1 << power for power in range(max(0, least - 1).bit_length(), (most - 1).bit_length() + 1)]
@@ -169,54 +167,31 @@ class SizeProfile:
         return list(zip(edges, counts, strict=True))
 
     def attributes(self) -> list[AttributeSize]:
-        """Give the attributes, the costliest first."""
+        """Return the attributes, those with most bytes first."""
         return sorted(
             (AttributeSize(name, one.items, one.bytes, one.items * one.name) for name, one in self._attributes.items()),
             key=lambda one: (-one.bytes, one.name),
         )
 
     def units_saved_by_short_names(self, of: Callable[[int], float]) -> float:
-        """Give the units that items would take less if no name of an attribute were longer than two bytes.
-
-        Args:
-            of: a size's units: ``write_units``, ``read_units``.
-        """
+        """Return how many units fewer items would take if no attribute's name were longer than two bytes."""
         return sum(
             of(size) * (self._sizes[size] - self._short[size]) for size in self._sizes.keys() | self._short.keys()
         )
 
-    def _begin(self, name: str) -> _Counts:
-        """Give the counts of an attribute that has none; they are kept if there is room."""
-        counts = _Counts(utf8_size(name))
-        if len(self._attributes) < _MOST_ATTRIBUTES:
-            self._attributes[name] = counts
-        return counts
-
-    def _some(self) -> int:
+    def _check_any(self) -> None:
         if not self.items:
-            raise ConfigurationError("no item was counted, so there is nothing to say of their sizes")
-        return self.items
+            raise ConfigurationError("no item was counted, so there are no sizes to report")
 
 
-class _Counts:
-    """What is counted of an attribute."""
-
+class _AttributeCounts:
     __slots__ = ("bytes", "items", "name", "saved")
 
     def __init__(self, name: int) -> None:
         self.items = self.bytes = 0
-        self.name = name  # bytes of its name
-        self.saved = max(0, name - SHORT_NAME)  # and those beyond a short one
+        self.name = name  # bytes
+        self.saved = max(0, name - SHORT_NAME)  # bytes that a short name would save
 
 
 def _counted(size: int) -> int:
     return size if size <= ITEM_BYTES else -(-size // _COARSE) * _COARSE
-
-
-def _distribution(sizes: Mapping[int, int], of: Callable[[int], float], percents: Sequence[int]) -> Distribution:
-    rising = sorted(sizes)
-    upto = list(accumulate(sizes[size] for size in rising))
-    # Units never fall with the size, so that a percentile of them is that of the size at it.
-    percentiles = {percent: of(rising[bisect_left(upto, -(-upto[-1] * percent // 100))]) for percent in percents}
-    total = sum(of(size) * sizes[size] for size in rising)
-    return Distribution(total, total / upto[-1], of(rising[0]), percentiles, of(rising[-1]))

@@ -1,4 +1,4 @@
-"""Whether a candidate is a good partition key at a rate, why, and how many shards its hottest key would need."""
+"""Whether a candidate is a good partition key at a rate, and how many shards its hottest key needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE = 0.995
 
 @dataclass(frozen=True)
 class KeyHeat:
-    """What the hottest key takes of a load of reads or of writes.
+    """The hottest key's part of a load of reads or of writes.
 
     Attributes:
         rate: units a second of the whole load.
@@ -30,7 +30,6 @@ class KeyHeat:
 
     @property
     def units(self) -> float:
-        """Units a second of the hottest key."""
         return self.rate * self.share
 
 
@@ -39,11 +38,11 @@ class Verdict:
     """Whether a candidate is a good partition key at a rate.
 
     Attributes:
-        good: whether a partition can serve the hottest key, with 20% of its throughput left free.
+        good: whether a partition can serve the hottest key with 20% of its throughput left free.
         reason: why, in a sentence.
-        writes: what the hottest key takes of the writes; None: the load has none.
-        reads: what the hottest key takes of the reads; None: the load has none.
-        needed: how many shards the hottest key needs for both, why, and what is assumed of the partitions.
+        writes: the hottest key's part of the writes; None: the load has no writes.
+        reads: the hottest key's part of the reads; None: the load has no reads.
+        needed: how many shards the hottest key needs for both, and why.
     """
 
     good: bool
@@ -54,16 +53,16 @@ class Verdict:
 
     @property
     def shards(self) -> int | None:
-        """How many shards the hottest key needs; 1 where the candidate is good. None: no number is enough."""
+        """How many shards the hottest key needs, 1 if the candidate is good; None: no number is enough."""
         return self.needed.shards
 
 
 def judge(found: Uniformity, *, write_units: float | None = None, read_units: float | None = None) -> Verdict:
-    """Say whether a candidate is a good partition key.
+    """Return whether a candidate is a good partition key.
 
-    It is good if one partition can serve its hottest key: 1,000 write units and 3,000 read units a second, each counted
-    by itself, with 20% left free. The hottest key takes the same share of the load as it has of the data; where the key
-    says when an item is written, its share of what is written at that time.
+    It is good if one partition can serve its hottest key, with 20% left free: a partition serves 1,000 write units and
+    3,000 read units a second, independently. The hottest key is assumed to take the same share of the load as of the
+    data, or, if the key says when an item is written, as of the data of that time.
 
     Example:
         >>> from shardkit.analysis.keys import KeyUniformity
@@ -75,10 +74,10 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
         (False, 263)
 
     Args:
-        found: what was counted.
-        write_units: of the whole load, a second, more than 0. None: no writes.
-        read_units: of the whole load, a second, more than 0. None: no reads. Where neither is given, both are what a
-            table gets unless AWS was asked for more: 40,000.
+        found: the counts of the candidate.
+        write_units: write units a second of the whole load, above 0. None: no writes.
+        read_units: read units a second of the whole load, above 0. None: no reads. If both are None, both are 40,000:
+            the most that a table gets without a request to AWS.
 
     Raises:
         ConfigurationError: a rate is not a number above 0.
@@ -87,9 +86,9 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
         No request.
 
     Source:
-        Developer Guide, "Design for Uniform Data Access Across Items In Your Tables" (good and bad keys, and that what
+        Developer Guide, "Design for Uniform Data Access Across Items In Your Tables" (good and bad keys; a key that
         fits into one partition is not throttled), "Burst and adaptive capacity" (a partition's reads and writes are
-        managed independently), "Quotas" (40,000).
+        independent), "Quotas" (40,000).
     """
     if write_units is None and read_units is None:
         write_units = read_units = TABLE_UNITS
@@ -98,7 +97,7 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
     worst = max((heat for heat in (writes, reads) if heat), key=lambda heat: heat.units / heat.limit)
     needed = shards_for(read_units=reads.units if reads else 0.0, write_units=writes.units if writes else 0.0)
     good = needed.shards == 1
-    return Verdict(good, _good(found) if good else _bad(found, worst), writes, reads, needed)
+    return Verdict(good, _why_good(found) if good else _why_bad(found, worst), writes, reads, needed)
 
 
 def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | None:
@@ -109,28 +108,26 @@ def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | 
 
 
 def check_rate(name: str, rate: float | None) -> None:
-    """Refuse what is no rate; None is one that is not asked for.
-
-    Raises:
-        ConfigurationError: it is not a number above 0.
-    """
     if rate is not None:
         check_number(name, rate, "units a second", above=True)
 
 
-def _good(found: Uniformity) -> str:
+def _why_good(found: Uniformity) -> str:
     if found.distinct == 1:
-        return "it has one value only, but one partition can serve that at this rate"
+        return "it has only one value, but one partition can serve it at this rate"
     return f"it has {_about(found)} different values, and one partition can serve the hottest"
 
 
-def _bad(found: Uniformity, worst: KeyHeat) -> str:
+def _why_bad(found: Uniformity, worst: KeyHeat) -> str:
     if found.times:
         names = " and ".join(found.times)
-        one = "one key" if worst.share > _WHOLE else f"few keys, {worst.share:.1%} of it to the hottest"
-        return f"{names} say{'' if len(found.times) > 1 else 's'} when: all of a time goes to {one}"
+        one = "one key" if worst.share > _WHOLE else f"few keys, {worst.share:.1%} of them to the hottest"
+        say = "say" if len(found.times) > 1 else "says"
+        return f"{names} {say} when an item is written: all items of one time go to {one}"
     if worst.rate / found.distinct > worst.limit * (1 - HEADROOM):
-        return f"it has too few different values, {_about(found)}: evenly spread, each would take too much"
+        return (
+            f"it has too few different values ({_about(found)}): even if all were equally hot, each would take too much"
+        )
     times = worst.share * found.distinct
     return f"one of its {_about(found)} values takes {worst.share:.1%}, {times:,.0f} times its even share"
 

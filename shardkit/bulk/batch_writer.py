@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,28 +35,24 @@ class BatchWriter:
 
     def put_item(self, Item: Mapping[str, Any]) -> None:
         """Write an item in a batch with others."""
-        with self._lock:
-            self._check_open()
-            self._load.put(Item)
-            self._flush()
+        self._take(self._load.put, Item)
 
     def delete_item(self, Key: Mapping[str, Any]) -> None:
         """Delete an item in a batch with others."""
+        self._take(self._load.delete, Key)
+
+    def _take(self, take: Callable[[Mapping[str, Any]], None], given: Mapping[str, Any]) -> None:
         with self._lock:
-            self._check_open()
-            self._load.delete(Key)
-            self._flush()
-
-    def _check_open(self) -> None:
-        if self._ended:
-            raise ConfigurationError("batch_writer: its with block has ended, so nothing more is sent; open a new one")
-
-    def _flush(self) -> None:
-        while not self._load.wants and not self._load.ended:
-            self._driver.run()
-        if self._load.fatal is not None:
-            log_end(self._load, self._table)
-            raise_failures(self._load)
+            if self._ended:
+                raise ConfigurationError(
+                    "batch_writer: its with block has ended, so nothing more is sent; open a new one"
+                )
+            take(given)
+            while not self._load.wants and not self._load.ended:
+                self._driver.run()
+            if self._load.fatal is not None:
+                log_end(self._load, self._table)
+                raise_failures(self._load)
 
     def __enter__(self) -> Self:
         return self

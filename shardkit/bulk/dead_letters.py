@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from shardkit.bulk.journal import open_alone, replace, write, writing
+from shardkit.bulk.locked_file import LockedFile
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.dynamodb.body import encode
@@ -32,80 +31,50 @@ class DeadLetters:
     """A file of dead letters, open for appending.
 
     Example:
-        letters = DeadLetters.open("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
+        letters = DeadLetters("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
         letters.add((place, result) for place, result in results if not result.ok)
         journal.record(place for place, _ in results)
+
+    Args:
+        path: The file; if it exists, it is continued. Letters of other loads stay.
+        load: The load's id, which is written in its letters.
+        where: Returns a place as a reader understands it.
+        done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold are
+            removed: their items are sent again.
 
     Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
     """
 
-    def __init__(self, path: Path, file: FileIO, load: str, where: Callable[[Place], str | int]) -> None:
-        self._path = path
-        self._file = file
-        self._load = load
-        self._where = where
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: str | os.PathLike[str],
         *,
         load: str,
         where: Callable[[Place], str | int],
         done: Callable[[Place], bool] | None = None,
-    ) -> DeadLetters:
-        """Create a file of dead letters, or continue an existing one.
-
-        Args:
-            path: The file. While it is open, no other load can open it. Letters of other loads stay.
-            load: The load's id, which is written in its letters.
-            where: Returns a place as a reader understands it.
-            done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold
-                are removed: their items are sent again.
-
-        Returns:
-            The dead letters.
-
-        Raises:
-            ConfigurationError: The file is not one of dead letters, is in use, or cannot be opened.
-            ShardkitError: It cannot be written.
-
-        Cost: the file is read, and rewritten if letters are removed.
-        """
-        resolved = Path(os.path.realpath(path))
-        file = open_alone(resolved, "dead_letters")
+    ) -> None:
+        self._load = load
+        self._where = where
+        self._file = file = LockedFile(path, "dead_letters")
 
         def keep(letter: dict[str, Any]) -> bool:
             return done is None or letter["load"] != load or done(Place(*letter["at"]))
 
         try:
-            if not all(letter is not None and keep(letter) for _, letter in _letters(resolved)):
-                kept = (line for line, letter in _letters(resolved) if letter is not None and keep(letter))
-                with writing("dead_letters", resolved, file):
-                    file = replace(resolved, file, kept)
+            if not all(letter is not None and keep(letter) for _, letter in _letters(file.path)):
+                file.replace(line for line, letter in _letters(file.path) if letter is not None and keep(letter))
         except BaseException:
             file.close()
             raise
-        return cls(resolved, file, load, where)
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
-        """Write items that failed to disk.
-
-        Args:
-            failed: Each item's place in its source, and its result.
-
-        Raises:
-            ShardkitError: The file cannot be written; it is closed.
-        """
+        """Write items that failed, with their places, to disk."""
         lines = b"".join(self._line(place, result) for place, result in failed)
-        if not lines:
-            return
-        with writing("dead_letters", self._path, self._file):
-            write(self._file, lines)
-            os.fsync(self._file.fileno())
+        if lines:
+            self._file.append(lines)
+            self._file.sync()
 
     def close(self) -> None:
-        """Close the file; do nothing if it is closed."""
         self._file.close()
 
     def _line(self, place: Place, result: BulkResult) -> bytes:

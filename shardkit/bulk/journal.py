@@ -18,24 +18,16 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from io import FileIO
 from itertools import pairwise
-from pathlib import Path
-from stat import S_IMODE
 from typing import Any
 from zlib import crc32
 
 import orjson
 
+from shardkit.bulk.locked_file import LockedFile
 from shardkit.bulk.sources.base import Place
-from shardkit.errors import ConfigurationError, ShardkitError
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from shardkit.errors import ConfigurationError
 
 _FORMAT = "shardkit_journal"
 _VERSION = 1
@@ -47,24 +39,39 @@ class Journal:
     """The places of a load that are done, on disk.
 
     Example:
-        journal = Journal.open("orders.journal", {"table": "Orders", "source": source.identity()})
+        journal = Journal("orders.journal", {"table": "Orders", "source": source.identity()})
         for place, item in source.read(journal.done):
             table.put_item(Item=item)
             journal.record([place])
         journal.close(ended=True)
+
+    A file that exists is continued: ``done`` includes what earlier loads recorded. If the file cannot be written, it is
+    closed, and holds what was recorded before.
+
+    Args:
+        path: The file.
+        header: What must be the same when the load is resumed, as JSON: table, key schema, strategy, source.
+        clock: Returns the time in seconds. A record more than a second after the last fsync causes another fsync.
+        appended_bytes: The file is rewritten as ranges after so many bytes were appended, or after as many bytes as the
+            ranges take, if that is more.
 
     Attributes:
         resumed: How many places were done when the journal was opened.
         failed: How many of the places that are done failed.
         ended: Whether the load has ended: its source has nothing left.
 
-    Cost: 0.9 µs and 11 bytes per place; after every 4 MB the file is rewritten as ranges (20 ms), so it stays under
-    6 MB. Memory: the places that were read and are not done. Neither depends on the source's size.
+    Cost: 0.9 µs and 11 bytes per place; after every 4 MB the file is rewritten (20 ms), so it stays under 6 MB.
+    Memory: the places that were read and are not done. Neither depends on the source's size.
     """
 
-    def __init__(self, path: Path, file: FileIO, clock: Callable[[], float], appended_bytes: int) -> None:
-        self._path = path
-        self._file = file
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        header: Mapping[str, Any],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        appended_bytes: int = _APPENDED_BYTES,
+    ) -> None:
         self._clock = clock
         self._least = appended_bytes
         self._synced = clock()
@@ -76,53 +83,20 @@ class Journal:
         self.resumed = 0
         self.failed = 0
         self.ended = False
+        self._file = LockedFile(path, "journal")
+        try:
+            self._restore(orjson.loads(orjson.dumps(dict(header))))
+            self._rewrite()
+        except BaseException:
+            self._file.close()
+            raise
 
     @property
     def load(self) -> str:
-        """The load's random id, from when the journal was created."""
+        """The load's random id."""
         return str(self._header["load"])
 
-    @classmethod
-    def open(
-        cls,
-        path: str | os.PathLike[str],
-        header: Mapping[str, Any],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        appended_bytes: int = _APPENDED_BYTES,
-    ) -> Journal:
-        """Create a journal, or continue an existing one.
-
-        Args:
-            path: The file. While it is open, no other process can open it.
-            header: What must be the same when the load is resumed, as JSON: table, key schema, strategy, source.
-            clock: Returns the time in seconds. A record more than a second after the last fsync causes another fsync.
-            appended_bytes: The file is rewritten as ranges after so many bytes were appended, or after as many bytes as
-                the ranges take, if that is more.
-
-        Returns:
-            The journal; ``done`` includes what earlier loads recorded.
-
-        Raises:
-            ConfigurationError: The file is of another load (the message names the differences), is not a journal, is in
-                use, or cannot be opened.
-            ShardkitError: It cannot be written.
-
-        Cost: the file is read and rewritten: about 0.1 s at its largest.
-        """
-        file = Path(os.path.realpath(path))
-        journal = cls(file, open_alone(file, "journal"), clock, appended_bytes)
-        try:
-            journal._restore(orjson.loads(orjson.dumps(dict(header))))
-            with writing("journal", file, journal._file):
-                journal._rewrite()
-        except BaseException:
-            journal._file.close()
-            raise
-        return journal
-
     def done(self, place: Place) -> bool:
-        """Return whether a place is recorded."""
         cursor, number = place
         known = self._cursors.get(cursor)
         return known is not None and number < known.top and number not in known.gaps
@@ -133,63 +107,49 @@ class Journal:
         Of two writes of one key, record the later together with the earlier or after it. Otherwise a load resumed in
         between would write the earlier one over the later.
 
-        Args:
-            places: Places whose items are written, or failed for good and are kept elsewhere. Earlier places that are
-                not recorded count as read and waiting.
-            failed: Whether the items failed.
-
-        Raises:
-            ShardkitError: The file cannot be written; the journal is closed, and holds what was recorded before.
+        Earlier places that are not recorded count as read and waiting.
         """
         pairs = list(map(tuple, places))  # orjson does not encode subclasses of tuple
         if not pairs:
             return
         record = {"failed": sum(not self.done(Place(*pair)) for pair in pairs), "places": pairs} if failed else pairs
         line = self._line(record)
-        with writing("journal", self._path, self._file):
-            write(self._file, line)
-            self._take(record)
-            self._appended += len(line)
-            if self._appended > self._most:
-                self._rewrite()
-            elif (now := self._clock()) - self._synced >= _SYNC_SECONDS:
-                os.fsync(self._file.fileno())
-                self._synced = now
+        self._file.append(line)
+        self._take(record)
+        self._appended += len(line)
+        if self._appended > self._most:
+            self._rewrite()
+        elif (now := self._clock()) - self._synced >= _SYNC_SECONDS:
+            self._file.sync()
+            self._synced = now
 
     def close(self, *, ended: bool = False) -> None:
-        """Write everything to disk and close the file; do nothing if it is closed.
-
-        Args:
-            ended: Whether the load has ended: every item of its source is recorded.
-
-        Raises:
-            ShardkitError: The file cannot be written; it is closed, and holds what was recorded.
-        """
+        """Write everything to disk and close the file; ``ended``: every item of the source is recorded."""
         if self._file.closed:
             return
         try:
             self.ended = self.ended or ended
-            with writing("journal", self._path, self._file):
-                self._rewrite()
+            self._rewrite()
         finally:
             self._file.close()
 
     def _restore(self, header: dict[str, Any]) -> None:
-        records = _read(self._file)
-        kept = next(records, None)
-        if kept is None and self._file.tell() == 0:
+        content = self._file.read()
+        if not content:
             self._header = {_FORMAT: _VERSION, "load": uuid.uuid4().hex, **header}
             return
+        records = _records(content)
+        kept = next(records, None)
         if not isinstance(kept, dict) or kept.get(_FORMAT) != _VERSION:
             raise ConfigurationError(
-                f"journal: {str(self._path)!r} is not a journal that this version of shardkit can read, and is left "
-                "unchanged; give another path"
+                f"journal: {str(self._file.path)!r} is not a journal that this version of shardkit can read, and is "
+                "left unchanged; give another path"
             )
         self._header = kept
         then = {name: value for name, value in kept.items() if name not in {_FORMAT, "load"}}
         if changed := list(_differences(then, header)):
             raise ConfigurationError(
-                f"journal: {str(self._path)!r} is of another load: {'; '.join(changed[:5])}; resume with the same "
+                f"journal: {str(self._file.path)!r} is of another load: {'; '.join(changed[:5])}; resume with the same "
                 "arguments, or give another path to start anew"
             )
         for record in records:
@@ -235,10 +195,10 @@ class Journal:
             yield self._line({"ended": True})
 
     def _rewrite(self) -> None:
-        self._file = replace(self._path, self._file, self._lines())
+        self._file.replace(self._lines())
         self._synced = self._clock()
         self._appended = 0
-        self._most = max(self._least, self._file.tell())
+        self._most = max(self._least, self._file.size)
 
 
 @dataclass(slots=True)
@@ -262,11 +222,10 @@ class _Cursor:
         return [(gap + 1, end) for gap, end in pairwise(edges) if gap + 1 < end]
 
 
-def _read(file: FileIO) -> Iterator[Any]:
-    """Read the records of a file up to the first damaged one."""
+def _records(content: bytes) -> Iterator[Any]:
+    """Read the records up to the first damaged one."""
     checksum = 0
-    file.seek(0)
-    for line in file.readall().splitlines(keepends=True):
+    for line in content.splitlines(keepends=True):
         body = line[9:-1]
         checksum = crc32(body, checksum)
         if line != b"%08x %b\n" % (checksum, body):
@@ -283,129 +242,3 @@ def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:
             yield from _differences(was, is_now, f"{name}[{place}]")
     elif then != now:
         yield f"{name} was {then!r:.100} and is {now!r:.100}"
-
-
-def open_alone(path: Path, option: str) -> FileIO:
-    """Open a file, locked, for reading and appending; create it if it does not exist.
-
-    Args:
-        path: The file, with links resolved.
-        option: The name of the caller's argument, for messages.
-
-    Returns:
-        The file, unbuffered: what is written outlasts this process. While it is open, this function refuses it to other
-        processes.
-
-    Raises:
-        ConfigurationError: It is in use, or cannot be opened.
-    """
-    if fcntl is None:
-        raise ConfigurationError(
-            f"{option}: {str(path)!r} needs the file locks of Linux or macOS, which this system does not have; on "
-            "Windows, use WSL"
-        )
-    if os.path.exists(path) and not path.is_file():  # noqa: PTH110 - a name that is too long is reported below
-        raise ConfigurationError(f"{option}: {str(path)!r} is a folder, a device or a pipe; give the path of a file")
-    while True:
-        try:
-            file = _locked(path)
-        except BlockingIOError as error:
-            raise ConfigurationError(
-                f"{option}: {str(path)!r} is in use by another load; wait until it ends, or give another path"
-            ) from error
-        except OSError as error:
-            raise ConfigurationError(
-                f"{option}: {str(path)!r} cannot be opened: {error}; give a path in a writable folder"
-            ) from error
-        with suppress(FileNotFoundError):
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-                return file
-        # Its owner replaced the file before this process had locked it.
-        file.close()
-
-
-def replace(path: Path, old: FileIO, pieces: Iterable[bytes]) -> FileIO:
-    """Replace an open file atomically: if the power fails, either the old or the new file is there.
-
-    Args:
-        path: The file's path.
-        old: The file as ``open_alone`` or ``replace`` returned it; it is closed.
-        pieces: The new content.
-
-    Returns:
-        The new file, as ``open_alone`` returns it.
-
-    Raises:
-        OSError: It cannot be written; the old file is unchanged, and closed too.
-    """
-    try:
-        status = os.fstat(old.fileno())
-        # The lock on the old file reserves this name: a file that has it was left by a rewrite that was killed.
-        new = path.with_name(f".{path.name}.{status.st_ino}.new")
-        new.unlink(missing_ok=True)
-        file = _locked(new, os.O_EXCL)
-        try:
-            _keep_access(file, status)
-            for piece in pieces:
-                write(file, piece)
-            os.fsync(file.fileno())
-            new.replace(path)
-            _sync_folder(path.parent)
-        except BaseException:
-            file.close()
-            new.unlink(missing_ok=True)
-            raise
-    finally:
-        old.close()
-    return file
-
-
-def write(file: FileIO, content: bytes) -> None:
-    """Write all of the content: a disk that is filling up may accept only a part at first."""
-    left = memoryview(content)
-    while left:
-        left = left[file.write(left) :]
-
-
-@contextmanager
-def writing(option: str, path: Path, file: FileIO) -> Iterator[None]:
-    """Turn an error of writing (a full disk) into a ShardkitError, and close the file.
-
-    Nothing may be written after half a record: it would be lost with it.
-    """
-    try:
-        yield
-    except OSError as error:
-        file.close()
-        raise ShardkitError(
-            f"{option}: {str(path)!r} cannot be written ({error}); make room on its disk, or move it to another disk"
-        ) from error
-
-
-def _locked(path: Path, flags: int = 0) -> FileIO:
-    def opener(*_: object) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | flags, 0o600)
-
-    file = FileIO(str(path), "a+", opener=opener)
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        file.close()
-        raise
-    return file
-
-
-def _keep_access(file: FileIO, status: os.stat_result) -> None:
-    for user in (status.st_uid, -1):  # -1: only the group, which needs no privilege if this process is in it
-        with suppress(PermissionError):
-            os.fchown(file.fileno(), user, status.st_gid)
-            break
-    os.fchmod(file.fileno(), S_IMODE(status.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,12 +14,11 @@ from typing import Any, Literal, Self, TypedDict, Unpack, get_args
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.load_machine import (
-    WINDOW,
     Duplicates,
+    InterruptedLoadError,
     Load,
     check_choice,
     check_load,
-    interrupted,
     log_end,
     raise_failures,
 )
@@ -176,22 +175,19 @@ def _results(runner: Runner, loading: Loading, through: Processes | None) -> Ite
             while not load.ended:
                 driver.run()
                 loading.keep()
-            raise interrupted(load) from None
+            report = load.report
+            raise InterruptedLoadError(
+                f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a "
+                "journal, the load can be resumed",
+                report,
+            ) from None
         finally:
             driver.close()
     loading.finish()
 
 
 def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> None:
-    """Check the options of a load.
-
-    Args:
-        options: The options as the caller gave them.
-        unsupported: The options that only ``shardkit.bulk_load`` has.
-
-    Raises:
-        ConfigurationError: An option is unknown or invalid.
-    """
+    """Check the options of a load; ``unsupported`` are those that only ``shardkit.bulk_load`` has."""
     known = [name for name in LoadOptions.__annotations__ if name not in unsupported]
     for name in options:
         if name in unsupported:
@@ -200,18 +196,18 @@ def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> N
             raise ConfigurationError(
                 f"{name}: is not an option of a load{did_you_mean(name, known)}; the options are {', '.join(known)}"
             )
-    check_load(
-        window=options.get("window", WINDOW),
-        write_units=options.get("write_units"),
-        duplicates=options.get("duplicates", "last"),
-        max_failures=options.get("max_failures"),
-    )
+    check_load(**_machine_options(options))
     check_choice("on_error", options.get("on_error", "raise"), get_args(OnError))
     _check_workers(options)
     _check_files(options)
     progress = options.get("progress")
     if progress is not None and not callable(progress):
         raise ConfigurationError(f"progress: {brief(progress)} is not callable; give a function of one report")
+
+
+def _machine_options(options: LoadOptions) -> dict[str, Any]:
+    names = ("window", "write_units", "duplicates", "max_failures")
+    return {name: value for name, value in options.items() if name in names}
 
 
 def _check_workers(options: LoadOptions) -> None:
@@ -244,11 +240,6 @@ def _check_files(options: LoadOptions) -> None:
 
 
 def check_items(items: Any) -> None:
-    """Check that items come from a source or an iterable.
-
-    Raises:
-        ConfigurationError: They do not.
-    """
     if isinstance(items, Source) or hasattr(items, "__arrow_c_stream__"):
         return
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
@@ -258,10 +249,7 @@ def check_items(items: Any) -> None:
 
 
 class Loading:
-    """A load under way: feeds the machine with records, and writes the journal and the dead letters.
-
-    A context manager: it closes both files. The table's key schema must be known.
-    """
+    """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them."""
 
     def __init__(
         self, sharding: Sharding, items: Any, options: LoadOptions, *, workers: int, draw: Callable[[], float]
@@ -276,7 +264,7 @@ class Loading:
         identity = uuid.uuid4().hex
         done = None
         if (path := options.get("journal")) is not None:
-            self._journal = Journal.open(path, _header(sharding, self._source))
+            self._journal = Journal(path, _header(sharding, self._source))
             self._files.callback(self._close_journal, self._journal)
             identity, done = self._journal.load, self._journal.done
         self.load = Load(
@@ -285,17 +273,14 @@ class Loading:
             draw=draw,
             spread=lambda place: _drawn(identity, place),
             where=self._source.where,
-            window=options.get("window", WINDOW),
-            write_units=options.get("write_units"),
-            duplicates=options.get("duplicates", "last"),
-            max_failures=options.get("max_failures"),
+            **_machine_options(options),
         )
         if self._journal is not None:
             self.load.failed_before(self._journal.failed)
         self.done = None if done is None else self._skipped(done)
         if (path := options.get("dead_letters")) is not None:
             try:
-                self._letters = DeadLetters.open(path, load=identity, where=self._source.where, done=done)
+                self._letters = DeadLetters(path, load=identity, where=self._source.where, done=done)
             except BaseException:
                 self._files.close()
                 raise
@@ -309,7 +294,6 @@ class Loading:
         return records
 
     def fill(self, records: Iterator[tuple[Place, Record]]) -> None:
-        """Hand records to the machine until it has no room, or none are left."""
         with self.feeding():
             for place, record in islice(records, self.load.room):
                 self.put(place, record)
@@ -330,7 +314,6 @@ class Loading:
                 self._end()
 
     def put(self, place: Place, record: Record) -> None:
-        """Hand a record to the machine."""
         if isinstance(record, BadRecord):
             self.load.refuse(record, place, record.error)
         else:
@@ -371,12 +354,10 @@ class Loading:
         self._journal.record(done)
 
     def tell(self) -> None:
-        """Call ``progress`` with the report so far."""
         if (progress := self._options.get("progress")) is not None:
             progress(self.load.report)
 
     def finish(self) -> BulkReport:
-        """Return the report, or raise for what failed."""
         raise_failures(self.load, collect=self._options.get("on_error") == "collect")
         return self.load.report
 

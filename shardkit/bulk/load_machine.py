@@ -22,8 +22,17 @@ from math import inf
 from typing import Any, Literal, get_args
 
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
-from shardkit.bulk.queue import Batch, Departures, Window
-from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, Outcome, Tally, duplicate, stalled, too_many
+from shardkit.bulk.queue import Batch, Departures, LoadWindow
+from shardkit.bulk.report import (
+    BulkLoadError,
+    BulkReport,
+    BulkResult,
+    LoadResults,
+    LoadTally,
+    Settled,
+    stalled,
+    too_many,
+)
 from shardkit.bulk.writes import EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.checks import check_count
@@ -37,16 +46,13 @@ from shardkit.dynamodb.service_errors import (
     retry_after,
     throttled_indexes,
 )
-from shardkit.errors import ConfigurationError, brief
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.sharding.layout import Sharding
 
 WINDOW = 50_000
 """Default number of items that wait to be interleaved: 38 MB of 350-byte orders. On a sorted source with 100 to 200
 items per key it costs 1% of the throughput; a fifth of it costs 5.6% (``benchmarks/window.py``)."""
-
 MOST_WINDOW = 10_000_000
-"""Largest window of a load."""
-
 STALLED_SECONDS = 60.0
 """A load stops when throttles are all that it has received for this long. A partition accepts some writes in a minute,
 unless others use all of its throughput."""
@@ -60,18 +66,14 @@ class Load:
     """The machine: ``put``, ``delete`` and ``close`` feed it; each of its results is a list of BulkResult.
 
     Args:
-        sharding: The table's sharding.
         workers: Most batches in flight.
         draw: Returns a random number from [0, 1), for jitter.
         spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
         where: Returns a place as a reader understands it.
-        window: Items that wait to be interleaved.
-        write_units: Write units per second, or a share of the table's (``"80%"``).
-        duplicates: Which of two writes of one key stays while both are held.
         replace_by: Attributes that identify duplicates instead of the primary key.
-        max_failures: The load stops when more items than this have failed.
 
-    Memory: the window, ``workers`` batches in flight and as many waiting for their next try, and the failed items.
+    The others are those of :func:`shardkit.streaming_bulk`. Memory: the window, ``workers`` batches in flight and as
+    many waiting for their next try, and the failed items.
     """
 
     def __init__(
@@ -96,15 +98,15 @@ class Load:
         self._max_failures = max_failures
         self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
         self._keys = KeyPace(draw)
-        self._window = Window(self._keys)
+        self._window = LoadWindow(self._keys)
         self._pace = TablePace(write_units, draw)
         self._learnt = LearntPace()
         self._reasons = Reasons()
         self._departures = Departures(self._window, workers)
-        self._asked: dict[Send, Batch] = {}
+        self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = Tally(sharding)
-        self._outcome = Outcome(sharding, self._tally, where)
+        self._tally = LoadTally(sharding)
+        self._results = LoadResults(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when nothing but throttles has come
         self._closed = False
@@ -114,21 +116,20 @@ class Load:
     @property
     def room(self) -> int:
         """How many more items it accepts now; an item that fails at once counts too, until its result is taken."""
-        return 0 if self._closed else self._room - len(self._window) - len(self._outcome)
+        return 0 if self._closed else self._room - len(self._window) - len(self._results)
 
     @property
     def wants(self) -> bool:
-        """Whether there is room for another item."""
         return self.room > 0
 
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        return self._closed and not (len(self._window) or len(self._departures) or self._asked or len(self._outcome))
+        held = len(self._window) or len(self._departures) or self._in_flight or len(self._results)
+        return self._closed and not held
 
     @property
     def report(self) -> BulkReport:
-        """The load so far."""
         return self._tally.report
 
     def put(self, item: Mapping[str, Any], place: Any = None) -> None:
@@ -136,7 +137,6 @@ class Load:
         self._take(self._writes.put, item, place)
 
     def delete(self, key: Mapping[str, Any], place: Any = None) -> None:
-        """Add a key to delete."""
         self._take(self._writes.delete, key, place)
 
     def add(self, write: Write) -> None:
@@ -148,24 +148,26 @@ class Load:
         if earlier.sent and self._duplicates == "last":
             self._window.add(write)
         elif self._duplicates == "last":
-            self._outcome.superseded(self._window.replace(earlier, write))
+            self._results.superseded(self._window.replace(earlier, write))
         elif self._duplicates == "first":
-            self._outcome.superseded(write)
+            self._results.superseded(write)
         else:
-            self._outcome.failed(write, duplicate(self._outcome.shown(earlier.place)), final=True)
+            error = ShardkitError(
+                f"the item at place {self._results.shown(earlier.place)!r} has the same primary key, and "
+                "duplicates='error' allows only one; remove one of them from the source, or set duplicates= to 'last' "
+                "or 'first'"
+            )
+            self._results.failed(write, error, final=True)
 
     def refuse(self, record: Any, place: Any, error: Exception) -> None:
-        """Add a record that cannot be read as an item: it fails."""
         self._tally.items += 1
         error = self.fatal or error
-        self._outcome.refused(record, place, error, final=error is not self.fatal)
+        self._results.refused(record, place, error, final=error is not self.fatal)
 
     def skip(self) -> None:
-        """Count an item that an earlier load has done."""
         self._tally.resumed += 1
 
     def failed_before(self, count: int) -> None:
-        """Set how many of the items that an earlier load has done failed."""
         self._tally.failed_before = count
 
     def close(self, broken: Exception | None = None) -> None:
@@ -177,12 +179,8 @@ class Load:
         """Accept and send no more: what is in flight is finished, everything else fails with this error."""
         self._stop((), error)
 
-    def settled(self) -> tuple[list[Any], list[tuple[Any, BulkResult]]]:
-        """Return the places since the last call: those done, and those failed for good with their results.
-
-        Items that fail only because the load stops are in neither: a resumed load sends them again.
-        """
-        return self._outcome.settled()
+    def settled(self) -> Settled:
+        return self._results.settled()
 
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
         if place is None:
@@ -198,33 +196,33 @@ class Load:
         self.add(write)
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
-        """Return results, a request, a wait, or an empty result to ask for more items."""
+        """Return the next step; an empty result asks for more items."""
         if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
             self._stop((), too_many(len(self._tally.failures), self._max_failures))
-        if len(self._outcome):
+        if len(self._results):
             self._stalled = None
-            return Done(self._outcome.results())
+            return Done(self._results.results())
         ready = inf
         if self.fatal is None:
             if self._described is None and self._pace.asks(now):
                 self._described = Send("DescribeTable", {"TableName": self._sharding.table})
                 return self._described
             self._window.wake(now)
-            if len(self._asked) < self._workers:
+            if len(self._in_flight) < self._workers:
                 ready = inf if self._pace.unknown else max(self._pace.ready(now), self._learnt.ready(now))
                 if ready <= now:
-                    batch = self._departures.next(now, under_way=len(self._asked), new=not self.wants)
+                    batch = self._departures.next(now, under_way=len(self._in_flight), new=not self.wants)
                     if batch is not None:
                         return self._send(batch, now)
                 if self.wants:
                     self._stalled = None  # the time that the source takes does not count
                     return Done([])
-        if self._asked or self._described is not None or not self.ended:
+        if self._in_flight or self._described is not None or not self.ended:
             return Wait(self._until(ready, now))
         return Done([])
 
     def _until(self, ready: float, now: float) -> float | None:
-        if len(self._asked) >= self._workers or self.fatal is not None:
+        if len(self._in_flight) >= self._workers or self.fatal is not None:
             return None
         until = ready if ready > now else min(self._keys.alarm, self._departures.alarm)
         return None if until == inf else until
@@ -240,22 +238,18 @@ class Load:
             send = writes[0].alone(table)
         else:
             requests = EncodedRequests([write.body for write in writes], writes)
-            send = Send(
-                "BatchWriteItem",
-                {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"},
-                paced=True,
-            )
-        self._asked[send] = batch
+            params = {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"}
+            send = Send("BatchWriteItem", params, paced=True)
+        self._in_flight[send] = batch
         return send
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Process the answer to a request."""
         if send is self._described:
             self._described = None
             self._follow(answer, now)
             return
         self._tally.answered(now)
-        batch = self._asked.pop(send)
+        batch = self._in_flight.pop(send)
         if isinstance(answer, Exception):
             self._pace.settled(batch.expected, 0, 0.0, now)
             self._learnt.settled(0, batch.units if is_throttle(answer) else 0, now)
@@ -270,7 +264,7 @@ class Load:
         if done:
             self._tally.wrote(done, total)
             self._window.written(done)
-            self._outcome.written(done)
+            self._results.written(done)
         if left:
             self._unprocessed(left, now, retry_after(answer))
 
@@ -363,10 +357,9 @@ class Load:
             if self._window.put_back(write):
                 self._tally.retried += 1
             else:
-                self._outcome.superseded(write)
+                self._results.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
-        """End the load: everything that is not in flight fails."""
         self.fatal = self.fatal or error
         self._closed = True
         self._fail(self._departures.drain(), self.fatal)
@@ -376,19 +369,16 @@ class Load:
         writes = list(writes)
         self._window.failed(writes)
         for write in writes:
-            self._outcome.failed(write, error, final=error is not self.fatal)
+            self._results.failed(write, error, final=error is not self.fatal)
 
 
 def _units(writes: list[Write]) -> int:
     return sum([write.units for write in writes])
 
 
-def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: Any) -> None:
-    """Check the options of the machine.
-
-    Raises:
-        ConfigurationError: One is invalid.
-    """
+def check_load(
+    *, window: Any = WINDOW, write_units: Any = None, duplicates: Any = "last", max_failures: Any = None
+) -> None:
     check_count("window", window, "items", most=MOST_WINDOW, why="they are held in memory")
     if max_failures is not None:
         check_count("max_failures", max_failures, "items", least=0)
@@ -397,11 +387,6 @@ def check_load(*, window: Any, write_units: Any, duplicates: Any, max_failures: 
 
 
 def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
-    """Check that an option is one of ``kinds``.
-
-    Raises:
-        ConfigurationError: It is not.
-    """
     if given not in kinds:
         raise ConfigurationError(f"{name}: must be one of {', '.join(map(repr, kinds))}, got {brief(given)}")
 
@@ -409,37 +394,36 @@ def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
 def raise_failures(load: Load, *, collect: bool = False) -> None:
     """Raise if the load or its source ended with an error, or if items failed and are not collected."""
     report = load.report
+    cause = load.fatal or load.broken
     if isinstance(load.fatal, ConfigurationError):
         raise load.fatal
     if load.fatal is not None:
-        raise BulkLoadError(
+        message = (
             f"the load stopped: {load.fatal}; {report.written:,} of the {report.items:,} items read are written, the "
-            "rest of the source was not read; fix the cause and load again",
-            report.failures,
-            report,
-        ) from load.fatal
-    if load.broken is not None:
-        raise BulkLoadError(
-            f"the source ended in an error after {report.items:,} items: {load.broken}; {report.written:,} of them are "
-            "written; fix the source and load again",
-            report.failures,
-            report,
-        ) from load.broken
-    if report.failures and not collect:
-        first = report.failures[0]
-        raise BulkLoadError(
-            f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
-            f"{first.error}; the attribute failed has all of them with their reasons",
-            report.failures,
-            report,
-        ) from first.error
-    if report.failed_before and not collect:
-        raise BulkLoadError(
-            f"{report.failed_before:,} of the {report.resumed:,} items that the journal records as done failed in an "
-            "earlier load, the others are written; fix the dead letters and load them",
-            report.failures,
-            report,
+            "rest of the source was not read; fix the cause and load again"
         )
+    elif load.broken is not None:
+        message = (
+            f"the source ended in an error after {report.items:,} items: {load.broken}; {report.written:,} of them are "
+            "written; fix the source and load again"
+        )
+    elif collect:
+        return
+    elif report.failures:
+        first = report.failures[0]
+        cause = first.error
+        message = (
+            f"{report.failed:,} of {report.items:,} items were not written; the first, at place {first.place}: "
+            f"{first.error}; the attribute failed has all of them with their reasons"
+        )
+    elif report.failed_before:
+        message = (
+            f"{report.failed_before:,} of the {report.resumed:,} items that the journal records as done failed in an "
+            "earlier load, the others are written; fix the dead letters and load them"
+        )
+    else:
+        return
+    raise BulkLoadError(message, report.failures, report) from cause
 
 
 def log_end(load: Load, table: str) -> None:
@@ -467,13 +451,3 @@ class InterruptedLoadError(KeyboardInterrupt):
 
     def __str__(self) -> str:
         return str(self.args[0])
-
-
-def interrupted(load: Load) -> InterruptedLoadError:
-    """Return the exception that ends an interrupted load."""
-    report = load.report
-    return InterruptedLoadError(
-        f"interrupted: {report.written:,} items are written, {report.resumed:,} were done before; with a journal, the "
-        "load can be resumed",
-        report,
-    )

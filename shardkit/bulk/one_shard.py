@@ -34,7 +34,6 @@ class OneShard:
         return len(self._keys)
 
     def add(self, stored: Any, shard: int | None) -> None:
-        """Count an item by its partition key as stored."""
         if not self._calculated:
             return
         key = stored[: -self._sharding.suffix_bytes(shard)]

@@ -82,7 +82,6 @@ class KeyPace:
         return True
 
     def resting(self, key: Hashable, now: float) -> bool:
-        """Return whether a key rests after a throttle."""
         slowed = self._slowed.get(key)
         return slowed is not None and slowed.backoff.until > now
 
@@ -129,7 +128,6 @@ class KeyPace:
 
     @property
     def alarm(self) -> float:
-        """When the next key has rested."""
         return self._alarms[0][0] if self._alarms else inf
 
     def rested(self, now: float) -> list[Hashable]:
@@ -165,10 +163,6 @@ class TablePace:
     near the rate before the cut, and ever faster beyond it. So new throughput, or that after an outage, is used within
     half a minute. A tenth more every second, as in TCP Reno, took minutes.
 
-    Args:
-        write_units: Write units per second; a share of the table's own as text, ``"80%"``; None for no limit.
-        draw: Returns a random number from [0, 1), for jitter.
-
     Attributes:
         worth: How many of the bucket's units one unit of each index counts as; 1 for indexes not in it.
     """
@@ -192,7 +186,6 @@ class TablePace:
 
     @property
     def rate(self) -> float:
-        """The current limit in write units per second."""
         return min(self._limit, self._slowed.rate)
 
     def asks(self, now: float) -> bool:
@@ -225,7 +218,6 @@ class TablePace:
         return None
 
     def ready(self, now: float) -> float:
-        """Return when the next batch may be sent; at once if that is not after ``now``."""
         return max(self._backoff.until, self._bucket.ready(now), self._slowed.ready(now))
 
     def sent(self, units: float, now: float) -> float:
@@ -236,13 +228,9 @@ class TablePace:
         return expected
 
     def settled(self, expected: float, units: float, took: float, now: float) -> None:
-        """Charge or give back the difference to what a batch consumed, and speed up if slowed.
+        """Charge or refund the difference between ``expected``, as charged, and what a batch ``took``; speed up.
 
-        Args:
-            expected: What ``sent`` charged.
-            units: Units by the sizes of the items that were written.
-            took: Units that these consumed; 0 if nothing was written.
-            now: The time.
+        ``units`` are those by the sizes of the items that were written; ``took`` is 0 if nothing was written.
         """
         self._bucket.take(took - expected, now)
         if not took:
@@ -284,8 +272,8 @@ class LearntPace:
     refused, the rate grows by a quarter each half second; if nothing is, it doubles. One batch per second is always
     sent.
 
-    An earlier form sent a twentieth more, without tries. Its full partitions left the others too little (simulated: 92%
-    of the throughput was used, now 98%).
+    Sending only a twentieth more, without tries, left other partitions too little (simulated: 92% of the throughput was
+    used, now 98%).
     """
 
     def __init__(self) -> None:
@@ -297,17 +285,14 @@ class LearntPace:
         self._written = self._refused = 0
 
     def ready(self, now: float) -> float:
-        """Return when the next batch may be sent; at once if that is not after ``now``."""
         return self._bucket.ready(now)
 
     def sent(self, units: int, now: float) -> None:
-        """Count a batch as sent, by the units of its items' sizes."""
         if self._since is None:
             self._since = now
         self._bucket.take(units, now)
 
     def settled(self, written: int, refused: int, now: float) -> None:
-        """Count how many of these units were written and refused."""
         assert self._since is not None
         if now - self._heard > _PAUSE_SECONDS:  # the time that the source takes does not count
             self._since, self._written, self._refused = now, 0, 0
@@ -353,20 +338,15 @@ class Reasons:
         return self._scope, self._names
 
     def lately(self, now: float) -> tuple[Scope, frozenset[str]]:
-        """Return the same for unprocessed items: by default their keys, and no reason."""
+        """Return the same for unprocessed items: by default "key", and no reason."""
         return (self._scope, self._names) if now < self._until else ("key", frozenset())
 
     def not_allowed(self) -> None:
-        """Stop sending items alone, because single writes are refused."""
         self._asks = False
 
 
 def write_rate(write_units: float | str | None) -> float | None:
-    """Parse ``write_units=``: a number of units per second, or a share of the table's (``"80%"`` returns 0.8).
-
-    Raises:
-        ConfigurationError: It is neither.
-    """
+    """Parse ``write_units=``: a number of units per second, or a share of the table's (``"80%"`` returns 0.8)."""
     if write_units is None:
         return None
     try:
@@ -385,11 +365,9 @@ def write_rate(write_units: float | str | None) -> float | None:
 
 
 def write_throughput(table: Mapping[str, Any]) -> tuple[float | None, dict[str, float]]:
-    """Read a table's write throughput from DescribeTable: provisioned, warm, or an on-demand table's maximum.
+    """Return a table's write units per second (provisioned, warm or maximum), and what a unit of each index is worth.
 
-    Returns:
-        The table's write units per second, None if unknown; and for each global index, how many of them one of its own
-        units is worth (1 if its own are unknown). Local indexes use the table's.
+    One unit of a global index is worth so many of the table's; 1 if its own throughput is unknown.
     """
     units = _own_units(table)
     owned = {index["IndexName"]: _own_units(index) for index in table.get("GlobalSecondaryIndexes") or ()}
@@ -405,10 +383,9 @@ def _own_units(described: Mapping[str, Any]) -> float | None:
 def units_of(
     consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[float, float | None]:
-    """Read a ``ConsumedCapacity``: all units, and those of the table or its busiest global index, whichever are more.
+    """Return all units of a ``ConsumedCapacity``, and those of the table or of its busiest global index (the larger).
 
-    Local indexes consume the table's units. One unit of a global index counts as much as it is ``worth``. The second
-    value is None if nothing was reported.
+    Local indexes consume the table's units. The second value is None if nothing was reported.
     """
     total, most = 0.0, None
     for one in [consumed] if isinstance(consumed, Mapping) else consumed or ():

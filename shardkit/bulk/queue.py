@@ -21,12 +21,8 @@ BATCH_ITEMS = 25
 _GATHER_SECONDS = 0.02
 
 
-class Window:
-    """The writes that wait; ``len`` counts them.
-
-    Args:
-        keys: Which keys rest, and how many items of each may be in flight.
-    """
+class LoadWindow:
+    """The writes that wait; ``len`` counts them."""
 
     def __init__(self, keys: KeyPace) -> None:
         self._keys = keys
@@ -46,7 +42,6 @@ class Window:
         return None
 
     def add(self, write: Write) -> None:
-        """Add a write, behind the others of its partition key."""
         self._held[write.same] = write
         self._waiting.add(write.identity[0], write)
 
@@ -60,7 +55,6 @@ class Window:
         return earlier
 
     def take(self, most: int, now: float) -> list[Write]:
-        """Remove and return the next writes that may be sent."""
         flying, keys = self._flying, self._keys
 
         def goes(write: Write) -> bool:
@@ -74,12 +68,10 @@ class Window:
         return self._waiting.take(most, goes)
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Release writes that are done."""
         self._keys.written(self._landed(writes))
         self._forget(writes)
 
     def failed(self, writes: Sequence[Write]) -> None:
-        """Release writes that failed, sent or not."""
         self._landed([write for write in writes if write.sent])
         self._forget(writes)
 
@@ -95,11 +87,9 @@ class Window:
         return True
 
     def wake(self, now: float) -> None:
-        """Let the keys that have rested take turns again."""
         self._waiting.wake(self._keys.rested(now))
 
     def drain(self) -> list[Write]:
-        """Remove and return all writes that wait, including those of keys that rest."""
         return self._waiting.drain()
 
     def _landed(self, writes: Sequence[Write]) -> list[Hashable]:
@@ -123,7 +113,7 @@ class Batch:
 
     Attributes:
         tries: How often it got no answer.
-        since: When it first got none.
+        since: When it first got no answer.
         units: Write units by its items' sizes.
         expected: Write units that it is expected to consume.
         alone: Whether its only write is sent as a single PutItem or DeleteItem.
@@ -142,13 +132,9 @@ class Departures:
 
     While other writes rest, a batch that is not full waits for ``_GATHER_SECONDS`` after the last one: throttled keys
     wake one by one, and would otherwise be sent one by one.
-
-    Args:
-        window: Where new batches come from.
-        workers: Most batches in flight or waiting for their next try.
     """
 
-    def __init__(self, window: Window, workers: int) -> None:
+    def __init__(self, window: LoadWindow, workers: int) -> None:
         self._window = window
         self._workers = workers
         self._alone: deque[Batch] = deque()
@@ -161,11 +147,9 @@ class Departures:
         return len(self._alone) + len(self._halves) + len(self._retries) + bool(self._gathered)
 
     def alone(self, write: Write) -> None:
-        """Send a write by itself, before all others."""
         self._alone.append(Batch([write], alone=True))
 
     def halves(self, batch: Batch) -> None:
-        """Send a batch again as two halves."""
         middle = len(batch.writes) // 2
         for writes in (batch.writes[:middle], batch.writes[middle:]):
             self._halves.append(Batch(writes, batch.tries, batch.since))
@@ -175,7 +159,7 @@ class Departures:
         insort(self._retries, (at, batch), key=lambda retry: retry[0])
 
     def next(self, now: float, *, under_way: int, new: bool) -> Batch | None:
-        """Return the next batch if one is ready; with ``new``, also from the window."""
+        """Return the next batch, if one is ready; with ``new``, also from the window."""
         batch = self._next(now, under_way, new=new)
         if batch is not None:
             self._gathers_until = now + _GATHER_SECONDS
@@ -205,7 +189,6 @@ class Departures:
         return min(gathered, self._retries[0][0] if self._retries else inf)
 
     def drain(self) -> list[Write]:
-        """Remove and return all writes that were to be sent."""
         batches = [*self._alone, *self._halves, *(batch for _, batch in self._retries)]
         writes = [*self._gathered, *(write for batch in batches for write in batch.writes)]
         self._alone.clear()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Any
 
 import orjson
 
@@ -125,6 +125,11 @@ class BulkLoadError(ShardkitError):
         self.report: BulkReport | None = report
 
 
+# Counters of a LoadTally that its report has under the same name.
+_COUNTS = (
+    "items", "written", "stopped", "duplicates", "resumed", "failed_before", "retried", "requests", "throttles",
+    "write_units",
+)  # fmt: skip
 _HOT_KEYS = 1000  # of more, the least throttled are forgotten
 _ADVISED_KEYS = 3
 _LEADING_SHARE = 0.05  # of all throttles: above it, a key is hot
@@ -134,12 +139,9 @@ _SORTED_ITEMS = 1000
 Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
-class Tally:
-    """Counts what a load does, and makes its report."""
-
+class LoadTally:
     def __init__(self, sharding: Sharding) -> None:
-        self.items = self.written = self.stopped = self.duplicates = self.resumed = 0
-        self.failed_before = 0
+        self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
         self.write_units = 0.0
         self.failures: list[BulkResult] = []
@@ -147,7 +149,7 @@ class Tally:
         self.scopes: set[Scope] = set()
         self.indexes: set[str] = set()
         self._hot: Counter[Any] = Counter()
-        self._shards: dict[int | None, list[Any]] = {}  # items, write units
+        self._shards: defaultdict[int | None, list[Any]] = defaultdict(lambda: [0, 0.0])  # items, write units
         self._one_shard = OneShard(sharding)
         self._mixes = 0.0
         self._first: float | None = None
@@ -161,7 +163,6 @@ class Tally:
         self._mixes += mix
 
     def answered(self, now: float) -> None:
-        """Record the time of a response."""
         self._last = now
 
     def wrote(self, writes: list[Write], units: float) -> None:
@@ -171,44 +172,30 @@ class Tally:
         share = units / sum([write.units for write in writes])
         shards = self._shards
         for write in writes:
-            took = shards.get(write.shard)
-            if took is None:
-                took = shards[write.shard] = [0, 0.0]
+            took = shards[write.shard]
             took[0] += 1
             took[1] += share * write.units
             self._one_shard.add(write.identity[0], write.shard)
 
     def throttled(self, reasons: Iterable[str]) -> None:
-        """Count a throttle by the service's reasons."""
         self.throttles += 1
         self.reasons.update(reasons or ("unknown",))
 
     def hot(self, keys: Iterable[Any]) -> None:
-        """Count stored partition keys that were throttled."""
         self._hot.update(keys)
         if len(self._hot) > 2 * _HOT_KEYS:
             self._hot = Counter(dict(self._hot.most_common(_HOT_KEYS)))
 
     @property
     def report(self) -> BulkReport:
-        """The report so far."""
         shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
         mix = self._mixes / self.requests if self.requests else 0.0
         hot = dict(self._hot.most_common(_HOT_KEYS))
         return BulkReport(
-            items=self.items,
-            written=self.written,
+            **{name: getattr(self, name) for name in _COUNTS},
             failed=len(self.failures),
-            stopped=self.stopped,
-            duplicates=self.duplicates,
-            resumed=self.resumed,
-            failed_before=self.failed_before,
-            retried=self.retried,
-            requests=self.requests,
-            throttles=self.throttles,
             throttles_by_reason=dict(self.reasons),
             hot_keys=hot,
-            write_units=self.write_units,
             seconds=0.0 if self._first is None else self._last - self._first,
             keys_in_flight=mix,
             per_shard={shard: ShardTally(*self._shards[shard]) for shard in shards},
@@ -253,16 +240,10 @@ def _listed(keys: Iterable[Any]) -> str:
     return ", ".join(f"{key!r:.60}" for key in keys)
 
 
-class Outcome:
-    """Collects results until they are taken.
+class LoadResults:
+    """Collects results until they are taken; ``where`` returns a place as a reader understands it."""
 
-    Args:
-        sharding: The table's sharding.
-        tally: Where failures and duplicates are counted.
-        where: Returns a place as a reader understands it.
-    """
-
-    def __init__(self, sharding: Sharding, tally: Tally, where: Callable[[Any], Any] | None) -> None:
+    def __init__(self, sharding: Sharding, tally: LoadTally, where: Callable[[Any], Any] | None) -> None:
         self._sharding = sharding
         self._tally = tally
         self._where = where
@@ -274,17 +255,18 @@ class Outcome:
         return len(self._ended)
 
     def results(self) -> Sequence[BulkResult]:
-        """Return the results since the last call."""
         ended, self._ended = self._ended, []
         return _Results(ended, self._result)
 
     def settled(self) -> Settled:
-        """Return the places since the last call: those done, and those failed for good with their results."""
+        """Return the places since the last call: those done, and those failed for good with their results.
+
+        Items that fail only because the load stops are in neither: a resumed load sends them again.
+        """
         settled, self._settled = self._settled, ([], [])
         return settled
 
     def written(self, writes: Sequence[Write]) -> None:
-        """Record writes as done."""
         done = self._settled[0]
         # Earlier failures of the same key are done too: a resumed load must not write them over this one.
         if self._outlived:
@@ -294,7 +276,6 @@ class Outcome:
         self._ended.extend(writes)
 
     def superseded(self, write: Write) -> None:
-        """Record a write that another write of its key replaced."""
         self._tally.duplicates += 1
         write.superseded = True
         self.written([write])
@@ -320,7 +301,6 @@ class Outcome:
         return BulkResult(given, self.shown(write.place), write.shard, ok=True, superseded=write.superseded)
 
     def shown(self, place: Any) -> Any:
-        """Return a place as a reader understands it."""
         return place if self._where is None else self._where(place)
 
 
@@ -332,16 +312,11 @@ class Encoded:
     sharding: Sharding
 
     @property
-    def stored(self) -> dict[str, Any]:
-        """The item as stored, in wire values."""
-        ((_, request),) = orjson.loads(self.body).items()
-        ((_, stored),) = request.items()
-        return stored  # type: ignore[no-any-return]
-
-    @property
     def shown(self) -> dict[str, Any]:
         """The item as the application sees it."""
-        return from_wire_item(self.sharding.shown(self.stored))
+        ((_, request),) = orjson.loads(self.body).items()
+        ((_, stored),) = request.items()
+        return from_wire_item(self.sharding.shown(stored))
 
 
 class _Results(Sequence[BulkResult]):
@@ -354,27 +329,14 @@ class _Results(Sequence[BulkResult]):
     def __len__(self) -> int:
         return len(self._ended)
 
-    @overload
-    def __getitem__(self, at: int) -> BulkResult: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[BulkResult]: ...
-    def __getitem__(self, at: int | slice) -> BulkResult | list[BulkResult]:
+    def __getitem__(self, at: Any) -> Any:
         return list(self)[at]
 
     def __iter__(self) -> Iterator[BulkResult]:
         return (self._result(one) if isinstance(one, Write) else one for one in self._ended)
 
 
-def duplicate(place: Any) -> ShardkitError:
-    """Return the error of the second item of a key."""
-    return ShardkitError(
-        f"the item at place {place!r} has the same primary key, and duplicates='error' allows only one; remove one of "
-        "them from the source, or set duplicates= to 'last' or 'first'"
-    )
-
-
 def too_many(failed: int, most: int) -> ShardkitError:
-    """Return the error of a load with more failures than allowed."""
     return ShardkitError(
         f"{failed:,} items failed, more than max_failures={most:,}; check their reasons, then fix the source or raise "
         "max_failures"

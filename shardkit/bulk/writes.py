@@ -15,13 +15,11 @@ from shardkit.dynamodb.body import binary, encode
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
-from shardkit.dynamodb.values import WireItem, WireValue
+from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
 from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
-
-__all__ = ["ITEM_BYTES", "DeadLetter", "EncodedRequests", "Identity", "Write", "Writes", "outline"]
 
 Identity = tuple[Hashable, ...]
 
@@ -43,13 +41,10 @@ class Write:
 
     Attributes:
         body: Its part of a BatchWriteItem, as JSON.
-        place: Its position in the source.
-        shard: The number of its shard.
         identity: Its primary key as stored, the partition key first.
         same: Of two writes with the same value, one may replace the other.
         units: Write units by its size.
         sent: Whether it is in flight.
-        superseded: Whether another write replaced it.
     """
 
     body: bytes
@@ -68,7 +63,6 @@ class Write:
         return Send(operation, {"TableName": table, **content, "ReturnConsumedCapacity": "INDEXES"}, paced=True)
 
     def exchange(self, other: Write) -> None:
-        """Swap the content with another write of the same key."""
         self.body, other.body = other.body, self.body
         self.place, other.place = other.place, self.place
         self.shard, other.shard = other.shard, self.shard
@@ -80,7 +74,7 @@ class Writes:
 
     Args:
         sharding: The table's sharding.
-        spread: Returns, for a place, the draw from [0, 1) that chooses its random suffix.
+        spread: Returns the draw from [0, 1) for the random suffix of a place.
         replace_by: The attributes that identify duplicates; None for the primary key as stored.
     """
 
@@ -95,12 +89,11 @@ class Writes:
         self._unsharded = isinstance(sharding.strategy, Unsharded)
 
     def put(self, item: Mapping[str, Any], place: Any) -> Write:
-        """Return a put; raise if the item is invalid."""
         wire = to_wire_item(item)
         key = self._sharding.key_of(wire)
         shard = self._shard(key, item, wire, place)
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
-        wire[self._partition_key] = key[self._partition_key] = self._physical(key, shard)
+        wire[self._partition_key] = key[self._partition_key] = self._sharding.physical(key[self._partition_key], shard)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
         # A single byte is far faster to find, and rare.
         if b"[" in body and b"[]" in body:
@@ -110,12 +103,11 @@ class Writes:
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
-        """Return a delete."""
         wire = to_wire_item(key)
         stored = self._sharding.key_of(wire, kind="key")
         shard = self._shard(stored, key, None, place)
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
-        stored[self._partition_key] = self._physical(stored, shard)
+        stored[self._partition_key] = self._sharding.physical(stored[self._partition_key], shard)
         identity = _compared(stored.values())
         return Write(_packed(encode({"DeleteRequest": {"Key": stored}})), place, shard, identity, same or identity, 1)
 
@@ -154,9 +146,6 @@ class Writes:
         if before is not None and before in sharding.shards(logical):
             return before
         return drawn_shard(sharding, item, self._spread(place))
-
-    def _physical(self, key: WireItem, shard: int | None) -> WireValue:
-        return self._sharding.physical(key[self._partition_key], shard)
 
 
 Outline = dict[tuple[str, str | bytes], tuple[int, int]]
@@ -228,7 +217,6 @@ def _units(body: bytes, item: WireItem) -> int:
 
 
 def _compared(values: Iterable[WireValue | None]) -> Identity:
-    """Return wire values in a form that can be compared."""
     return tuple([value["S"] if value is not None and "S" in value else _comparable(value) for value in values])
 
 
@@ -238,7 +226,7 @@ def _comparable(value: WireValue | None) -> Hashable:
     ((letter, content),) = value.items()
     if letter == "N":
         return Decimal(content)  # 1 and 1.0 are one key
-    return binary(content) if letter == "B" else repr(value)
+    return binary(content) if letter == "B" else comparable(value)
 
 
 def _refuse_empty_sets(name: str, value: WireValue) -> None:

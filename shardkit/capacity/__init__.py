@@ -1,4 +1,4 @@
-"""Account: know on the client what each call consumed, in total, per index, per key, before and after."""
+"""Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.attach import Attachment

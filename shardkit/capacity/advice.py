@@ -1,9 +1,8 @@
-"""What was seen of keys, against what a partition serves: how even a key's shards are, and how many it needs."""
+"""How even a key's shards are, and how many shards it needs."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -26,7 +25,7 @@ class Skew:
         table: the table's name.
         key: the logical key.
         shards: how many shards it has.
-        by_physical_key: what each consumed, of those that were seen; units of batches are apportioned.
+        by_physical_key: what each shard that was used consumed; the units of batches are apportioned.
     """
 
     table: str
@@ -36,7 +35,7 @@ class Skew:
 
     @property
     def hottest(self) -> KeyValue:
-        """The physical key that consumed most, estimates counted; None where nothing was seen."""
+        """The physical key that consumed most, estimates included; None if none was used."""
         units = {key: usage.units_with_estimates for key, usage in self.by_physical_key.items()}
         return max(units, key=units.__getitem__, default=None)
 
@@ -48,16 +47,15 @@ class Skew:
 
     @property
     def fair_share(self) -> float:
-        """The share that each shard has where all have the same."""
+        """Each shard's share if all had the same."""
         return 1 / self.shards
 
     @property
     def times_fair(self) -> float:
-        """The hottest shard's share over the fair one: 1 is even, ``shards`` is all on one."""
+        """The hottest shard's share divided by the fair one: 1 is even, ``shards`` means that all is on one shard."""
         return self.share * self.shards
 
     def __str__(self) -> str:
-        """Give the hottest shard's share beside the fair one."""
         if not self.share:
             return f"{self.table} {self.key!r:.60}: nothing was seen of its {self.shards} shards"
         return (
@@ -68,7 +66,7 @@ class Skew:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """A key that is above what a partition serves, and how many shards it needs.
+    """A key that needs more throughput than a partition serves, and how many shards it needs.
 
     Args:
         table: the table's name.
@@ -76,13 +74,13 @@ class Advice:
         shards: how many shards it has now.
         shards_needed: how many it needs; None: no number is enough.
         reason: why so many, and what is assumed of the table's partitions.
-        peak_read_units: read units in the busiest second of its hottest shard (of itself, where it has no shards),
-            estimates counted.
-        peak_write_units: write units in the busiest second of its hottest shard, estimates counted.
-        throttles: attempts that were throttled for the sake of its partition: it asks for more than the peaks show.
+        peak_read_units: read units in the busiest second of its hottest shard (or of the key, if it has no shards),
+            estimates included.
+        peak_write_units: the same of write units.
+        throttles: attempts that were throttled because its partition was too hot: it needs more than the peaks show.
         headroom: the part of a partition's throughput that is left free.
-        times_fair: its hottest shard's share of its units over the fair one, as in :class:`Skew`: 1 is even. More
-            shards take from the hottest only what can go to another.
+        times_fair: its hottest shard's share divided by the fair share, as in :class:`Skew`: 1 is even. More shards
+            relieve the hottest only of items that can go to another.
     """
 
     table: str
@@ -98,16 +96,15 @@ class Advice:
 
     @property
     def skewed(self) -> bool:
-        """Whether its hottest shard took twice its fair share or more, so that more shards alone may not help."""
+        """Whether its hottest shard took at least twice its fair share, so that more shards alone may not help."""
         return self.times_fair >= _SKEWED
 
     @property
     def partitions(self) -> float:
-        """How many partitions' throughput the hottest shard takes in its busiest second: of reads or of writes."""
+        """How many partitions the hottest shard needs in its busiest second: for reads or for writes, the more."""
         return partitions_taken(self.peak_read_units, self.peak_write_units)
 
     def __str__(self) -> str:
-        """Give the advice with its reasons."""
         skewed = (
             f". But its shards are not even: the hottest took {self.times_fair:.2f} times its fair share of the key's "
             "units. More shards do not help where that is one item, or one value that the suffix is calculated from: "
@@ -128,36 +125,28 @@ class Advice:
 
 
 def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
-    """Say how a key's units are spread over its shards."""
-    seen: dict[KeyValue, Usage] = {
-        physical: usage
-        for (its_table, logical, physical), usage in tally.physical_keys.usages().items()
-        if (its_table, logical) == (table, key)
-    }
+    """Return how a key's units are spread over its shards."""
+    seen = _by_shard(tally).get((table, key), {})
     if not seen and (usage := tally.keys.usage((table, key))).requests:
         seen = {key: usage}
     return Skew(table=table, key=key, shards=_shards(tally, table, key), by_physical_key=seen)
 
 
 def advice_of(tally: Tally, headroom: float) -> list[Advice]:
-    """Name the keys that are above what a partition serves, those that need most shards first."""
+    """Return the keys that need more throughput than a partition serves, those that need most shards first."""
     check_headroom(headroom)
-    hottest: dict[KeyOfTable, tuple[float, float]] = {}
-    of_shards: defaultdict[KeyOfTable, list[float]] = defaultdict(list)
-    for table, logical, physical in tally.physical_keys:
-        peaks = tally.physical_keys.peaks((table, logical, physical))
-        known = hottest.get((table, logical), peaks)
-        hottest[table, logical] = max(known, peaks, key=lambda pair: partitions_taken(*pair))
-        of_shards[table, logical].append(tally.physical_keys.usage((table, logical, physical)).units_with_estimates)
+    by_shard = _by_shard(tally)
     advice = []
     for table, key in tally.keys:
-        read, write = hottest.get((table, key)) or tally.keys.peaks((table, key))
+        seen = by_shard.get((table, key), {})
+        peaks = [tally.physical_keys.peaks((table, key, physical)) for physical in seen]
+        read, write = max(peaks or [tally.keys.peaks((table, key))], key=lambda pair: partitions_taken(*pair))
         throttles = tally.keys.usage((table, key)).throttles
         partitions = partitions_taken(read, write)
         if partitions <= 1 - headroom and not throttles:
             continue
         shards = _shards(tally, table, key)
-        # As if each shard were as hot as the hottest. Where it was throttled, it asks for more than was seen.
+        # As if each shard were as hot as the hottest. A key that was throttled needs more than was seen.
         needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
         advice.append(
             Advice(
@@ -170,14 +159,18 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
                 peak_write_units=write,
                 throttles=throttles,
                 headroom=headroom,
-                times_fair=_times_fair(of_shards[table, key], shards),
+                times_fair=Skew(table=table, key=key, shards=shards, by_physical_key=seen).times_fair or 1.0,
             )
         )
     return sorted(advice, key=lambda one: -(one.shards_needed or inf))
 
 
-def _times_fair(units: Sequence[float], shards: int) -> float:
-    return max(units) * shards / sum(units) if sum(units) else 1.0
+def _by_shard(tally: Tally) -> dict[KeyOfTable, dict[KeyValue, Usage]]:
+    """Return the usage of each physical key that is held, by its logical key."""
+    found: dict[KeyOfTable, dict[KeyValue, Usage]] = {}
+    for (table, logical, physical), usage in tally.physical_keys.usages().items():
+        found.setdefault((table, logical), {})[physical] = usage
+    return found
 
 
 def _shards(tally: Tally, table: str, key: KeyValue) -> int:

@@ -1,13 +1,13 @@
-"""What a meter or a budget has on a client: its attachments there, and what it asks of the calls that it sees."""
+"""Attaching a meter or a budget to clients, tables and sessions, and asking calls for the units that they consume."""
 
 from __future__ import annotations
 
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
@@ -16,7 +16,7 @@ from shardkit.capacity.charge import KeyValue
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.hooks import observe, unobserve
-from shardkit.runtime.observers import Call
+from shardkit.runtime.observers import Call, Observer
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,19 +27,19 @@ _READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItem
 
 
 def ask_for_units(call: Call) -> bool:
-    """Ask for what a call consumes, unless its caller did; say whether that was done here."""
+    """Make a call return what it consumes, unless its caller did; return whether that was needed."""
     params = call.params
     asked: bool = params.get(_ASK, "NONE") == "NONE"
     if asked:
-        # Reads of a table have no part for an index: there the answer is shorter, and says the same.
+        # A read of a table consumes nothing of an index: TOTAL says the same, in a shorter response.
         params[_ASK] = "TOTAL" if call.operation in _READS and "IndexName" not in params else "INDEXES"
     return asked
 
 
 def take_units(parsed: dict[str, Any], *, asked: bool) -> Any:
-    """Give the response's ``ConsumedCapacity``; who asked takes it out, so that the caller does not see it.
+    """Return the response's ``ConsumedCapacity``; remove it if the caller had not asked for it.
 
-    That is the first who saw the request, and the last who sees the response.
+    Of several meters and budgets, the first to see the request asks, and is the last to see the response.
     """
     return parsed.pop("ConsumedCapacity", None) if asked else parsed.get("ConsumedCapacity")
 
@@ -48,40 +48,36 @@ class Attachment:
     """A meter or a budget on a client, a table or a session, until ``detach`` or the end of its ``with``."""
 
     def detach(self) -> None:
-        """See no more calls through this attachment; doing it twice does nothing."""
+        """Stop seeing calls; detaching twice does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
-        """Give the attachment; it sees calls already."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Detach."""
         self.detach()
 
 
+@dataclass(eq=False)
 class Attached(Attachment):
-    """An attachment to one client: for one table or for all (None), for one logical key or for all (None)."""
+    """An attachment to one client: for one table or all (None), and for one logical key or all (None)."""
 
-    def __init__(
-        self, observer: ClientObserver, table: str | None, keys: Mapping[str, str], key: KeyValue = None
-    ) -> None:
-        self._observer = observer
-        self.table = table
-        self.keys = keys
-        self.key = key
+    observer: ClientObserver
+    table: str | None
+    keys: Mapping[str, str]
+    key: KeyValue
 
     def detach(self) -> None:
-        """See no more calls through this attachment; doing it twice does nothing."""
-        self._observer.detach(self)
+        """Stop seeing calls; detaching twice does nothing."""
+        self.observer.detach(self)
 
 
-class ClientObserver(ABC):
-    """What sees the calls of one client, however many attachments it has there: a call is counted once.
+class ClientObserver(Observer):
+    """Sees the calls of one client once each, however many attachments it has there.
 
-    ``_only`` are the tables to look at (None: all), ``_keys`` their partition keys' names, as far as they are known.
+    ``_only`` are the tables to look at (None: all), ``_keys`` the names of their partition keys, as far as known.
     """
 
     def __init__(self, client: Any) -> None:
@@ -92,7 +88,7 @@ class ClientObserver(ABC):
         self._only: frozenset[str] | None = None
         self._keys: Mapping[str, str] = {}
 
-    def attach(self, table: str | None, keys: Mapping[str, str], key: KeyValue = None) -> Attached:
+    def attach(self, table: str | None, keys: Mapping[str, str], key: KeyValue) -> Attached:
         """See the calls to a table, or to all, from now on."""
         attached = Attached(self, table, keys, key)
         with self._changing:
@@ -103,7 +99,7 @@ class ClientObserver(ABC):
         return attached
 
     def detach(self, attached: Attached) -> None:
-        """See no more calls of an attachment; those that are under way are seen to their end."""
+        """Remove an attachment; calls under way are seen to their end."""
         with self._changing:
             self._set(tuple(known for known in self._attached if known is not attached))
             client = self._client()
@@ -113,37 +109,43 @@ class ClientObserver(ABC):
     def _set(self, attached: tuple[Attached, ...]) -> None:
         self._attached = attached
         if not attached:
-            return  # what is under way is looked at as before
+            return  # calls under way are looked at as before
         tables = [known.table for known in attached]
         self._only = frozenset(table for table in tables if table is not None) if all(tables) else None
         self._keys = {table: name for known in attached for table, name in known.keys.items()}
 
-    @abstractmethod
-    def before(self, call: Call) -> None:
-        """See the request's wire parameters; may add to them."""
 
-    @abstractmethod
-    def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """See what an attempt met, as an error response."""
+class Observers:
+    """The observers of a meter or a budget: one for each client."""
 
-    @abstractmethod
-    def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """See the wire response (or the error, under ``Error``)."""
+    def __init__(self, make: Callable[[Any], ClientObserver]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._observers: WeakKeyDictionary[Any, ClientObserver] = WeakKeyDictionary()
+
+    def attach(self, client: Any, table: str | None, keys: Mapping[str, str], key: KeyValue = None) -> Attached:
+        """See the calls of a client to a table, or to all, from now on."""
+        with self._lock:
+            observer = self._observers.get(client)
+            if observer is None:
+                observer = self._observers[client] = self._make(client)
+        return observer.attach(table, keys, key)
 
 
 _MADE = "creating-client-class.dynamodb"
 
 
 def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
-    """Read ``key_schema=``: a table's name to the name of its partition key.
+    """Return ``key_schema=``, table names to names of partition keys, by the tables' plain names.
 
     Raises:
-        ConfigurationError: it is no mapping of names to names.
+        ConfigurationError: it is not a mapping of str to str.
     """
     given = {} if key_schema is None else key_schema
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for pair in given.items() for name in pair):
         raise ConfigurationError(
-            f'key_schema maps table names to names of partition keys, got {key_schema!r:.200}; give {{"T": "pk"}}'
+            f"key_schema: must map table names to names of partition keys, got {key_schema!r:.200}; "
+            'for example {"Orders": "Date"}'
         )
     return {table_name(table): partition_key for table, partition_key in given.items()}
 
@@ -151,9 +153,9 @@ def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
 def target_of(
     target: Any, keys: Mapping[str, str], *, describe: bool = True
 ) -> tuple[Any, str | None, Mapping[str, str]]:
-    """Give the client of a target, its table's name if it is one, and the partition keys that are known.
+    """Return a target's client, the table's name if it is a table, and the partition keys that are known.
 
-    ``describe``: a boto3 ``Table`` is asked for its own.
+    ``describe``: ask a boto3 ``Table`` for its partition key.
     """
     meta = getattr(target, "meta", None)
     client = getattr(meta, "client", None)
@@ -162,8 +164,8 @@ def target_of(
         client = target
     if getattr(getattr(client, "meta", None), "events", None) is None:
         raise ConfigurationError(
-            "a meter or a budget is attached to a boto3 DynamoDB client or resource, a Table, a ShardedTable or a "
-            f"session, got {type(target).__name__}; give one of them"
+            "target: must be a boto3 DynamoDB client or resource, a Table, a ShardedTable or a session, "
+            f"got {type(target).__name__}"
         )
     table = None if name is None else table_name(name)
     if describe and table is not None and table not in keys and isinstance(target, ServiceResource):
@@ -179,16 +181,16 @@ def _partition_key(table: Any) -> str | None:
     except (BotoCoreError, ClientError):
         return None
     if not isinstance(schema, list):
-        # aioboto3 gives a coroutine here, which nothing can wait for.
+        # A Table of aioboto3 returns a coroutine, which cannot be awaited here.
         getattr(schema, "close", lambda: None)()
         return None
     return cast("str | None", next((key["AttributeName"] for key in schema if key["KeyType"] == "HASH"), None))
 
 
 def events_of_session(target: Any) -> Any:
-    """Give what a session's handlers are registered with; None: it is no session.
+    """Return the object that registers a session's handlers; None: the target is not a session.
 
-    boto3's sessions have ``events``, botocore's ``register`` and ``unregister`` themselves.
+    boto3's sessions have ``events``; botocore's have ``register`` and ``unregister`` themselves.
     """
     if not (hasattr(target, "client") or hasattr(target, "create_client")):
         return None
@@ -199,7 +201,7 @@ def events_of_session(target: Any) -> Any:
 class SessionAttachment(Attachment):
     """A meter or a budget on all DynamoDB clients that a session makes from now on.
 
-    Source: boto3's Extensibility Guide, ``creating-client-class``: what is put before a client's classes.
+    Source: boto3's Extensibility Guide, ``creating-client-class``: a class that is inserted before a client's classes.
     """
 
     def __init__(self, events: Any, attach: Callable[[Any], Attachment]) -> None:
@@ -211,7 +213,7 @@ class SessionAttachment(Attachment):
         events.register(_MADE, self._making, unique_id=self._unique_id)
 
     def detach(self) -> None:
-        """See no more calls of the clients that were made, and no more clients."""
+        """Stop seeing the calls of the session's clients, and attach to no new ones."""
         self._events.unregister(_MADE, self._making, unique_id=self._unique_id)
         with self._lock:
             attached, self._attached = self._attached, WeakSet()

@@ -1,4 +1,4 @@
-"""The budget: calls of a client below a rate of capacity units; those that are too early wait, or are refused."""
+"""The budget: keeps the calls of a client below a rate of capacity units."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 from shardkit.capacity.attach import (
+    Attached,
     Attachment,
     ClientObserver,
+    Observers,
     SessionAttachment,
     ask_for_units,
     events_of_session,
@@ -22,53 +24,49 @@ from shardkit.capacity.attach import (
     target_of,
 )
 from shardkit.capacity.charge import KeyValue, charge_of
-from shardkit.capacity.rate_queue import Pace, Side, Turn
+from shardkit.capacity.rate_queue import Pace, Turn
 from shardkit.core.checks import check_key, check_number
-from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.requests import OPERATIONS, writes
+from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.drivers import AsyncDriver, Driver
 from shardkit.runtime.observers import Call, Holder
-
-if TYPE_CHECKING:
-    from shardkit.capacity.attach import Attached
 
 _Mode = Literal["wait", "raise"]
 
 
 class CapacityBudget:
-    """Holds calls below a rate of capacity units a second: those that are too early wait, or are refused.
+    """Keep calls below a rate of capacity units a second: calls that come too early wait, or are refused.
 
     Example:
         >>> budget = CapacityBudget(write_units=100)
         >>> with budget.attach(orders):  # doctest: +SKIP
         ...     orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17"})
 
-    A call goes while nothing is owed. It is charged what it is expected to take: what its request shows (the sizes of
-    the items that it writes; of reads, the least that they cost), times what calls of its operation took of late
-    compared with that. After its response it is charged the rest of what the service reports, or given it back; so is a
-    call that failed. What is owed, those that come later wait for. So no call is too large, and no more than
-    ``rate × (t + burst)`` units, and one call's beyond, are charged in any ``t`` seconds.
+    A call is sent while no units are owed. It is charged at once what it is expected to take: what its request shows
+    (the sizes of the items that it writes; for reads, the least that they cost), times the ratio by which recent calls
+    of its operation differed from that. After the response, the difference to what the service reports is charged or
+    given back; a call that failed gets its units back. Later calls wait for the units that are owed. So no call is too
+    large, and in any ``t`` seconds at most ``rate × (t + burst)`` units are charged, plus one call's.
 
     Args:
-        write_units: write units a second, of tables and their indexes together; None: writes are not held.
-        read_units: read units a second; None: reads are not held.
-        burst: seconds whose units are kept where they were not used, 0 or more (DynamoDB itself keeps 300).
-        mode: ``"wait"`` lets a call wait for its turn; ``"raise"`` refuses it.
-        timeout: seconds that a call waits at the most; one whose turn is later is refused as soon as that is known.
-        clock: gives the time in seconds; for tests.
-        sleep: waits so many seconds; for tests.
+        write_units: write units a second, of tables and their indexes together; None: no limit on writes.
+        read_units: read units a second; None: no limit on reads.
+        burst: seconds whose unused units are kept, 0 or more (DynamoDB itself keeps 300).
+        mode: ``"wait"`` makes a call wait for its turn; ``"raise"`` refuses it.
+        timeout: the most seconds that a call waits; if its turn is later, it is refused as soon as that is known.
+        clock: returns the time in seconds; for tests.
+        sleep: waits for so many seconds; for tests.
         async_sleep: the same in a task, for async clients; for tests.
 
     Raises:
-        ConfigurationError: an argument cannot work, or neither ``write_units`` nor ``read_units`` is given.
+        ConfigurationError: an argument is invalid, or neither ``write_units`` nor ``read_units`` is given.
 
-    A call that is refused raises :class:`shardkit.CapacityBudgetError`; nothing of it was sent.
+    A call that is refused raises :class:`shardkit.CapacityBudgetError`, and is not sent.
 
     Cost:
-        No request. A call that is held asks for ``ReturnConsumedCapacity`` unless its caller asked; a caller who did
-        not does not see the answer. About 60 µs of CPU a single-item call, and one more pass over the items of larger
-        ones. A call that waits keeps its thread, or its task.
+        No request. A call that is held asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not
+        ask does not see the answer. About 60 µs of CPU per single-item call, and one more pass over the items of
+        batches. A call that waits keeps its thread, or its task.
 
     Source:
         DynamoDB API reference, ``ReturnConsumedCapacity``.
@@ -87,26 +85,25 @@ class CapacityBudget:
         async_sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if mode not in get_args(_Mode):
-            raise ConfigurationError(f'mode is "wait" or "raise", got {mode!r:.100}')
-        rates: dict[Side, float] = {}
+            raise ConfigurationError(f'mode: must be "wait" or "raise", got {mode!r:.100}')
+        rates: dict[Kind, float] = {}
         if read_units is not None:
             rates["read"] = check_number("read_units", read_units, "read units a second", above=True)
         if write_units is not None:
             rates["write"] = check_number("write_units", write_units, "write units a second", above=True)
         if not rates:
-            raise ConfigurationError("a budget has no rate; give read_units= or write_units=, or both (units a second)")
+            raise ConfigurationError("read_units, write_units: both are missing; give one of them, or both")
         burst = check_number("burst", burst, "seconds")
         timeout = check_number("timeout", timeout, "seconds")
         now = clock()
-        self._paces = Paces(
-            {side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
+        paces = Paces(
+            paces={side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
             timeout=timeout if mode == "wait" else 0.0,
             clock=clock,
             sleep=sleep,
             async_sleep=async_sleep,
         )
-        self._lock = threading.Lock()
-        self._observers: WeakKeyDictionary[Any, BudgetObserver] = WeakKeyDictionary()
+        self._observers = Observers(partial(BudgetObserver, paces))
 
     def attach(self, target: Any, *, key: KeyValue = None, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Hold the calls of a client, those to one table, or those to one logical key, from now on.
@@ -119,16 +116,16 @@ class CapacityBudget:
             target: what a meter can be attached to (:meth:`CapacityMeter.attach`): a client or a resource (all tables),
                 a ``Table`` or a :class:`shardkit.ShardedTable` (that table, all calls on the client that it holds), or
                 a session (all DynamoDB clients that it makes from now on).
-            key: a logical key, as a resource shows it: only calls that read or write it, and of a batch only what it
-                takes there. Scans and statements do not say a key, and are not held.
-            key_schema: a table's name to the name of its partition key; with ``key``, on a client or a session.
+            key: a logical key, as a resource shows it: only calls that read or write it are held, and of a batch only
+                the units of this key count. Scans and statements carry no key, and are not held.
+            key_schema: table names to the names of their partition keys; for ``key`` on a client or a session.
 
         Returns:
-            An :class:`Attachment`: a context manager that has ``detach()`` too. A call is charged once, however many
-            attachments see it. A call that waits when it is detached goes in its turn.
+            An :class:`Attachment`: a context manager that also has ``detach()``. A call is charged once, however many
+            attachments see it. A call that waits when its attachment is detached is sent in its turn.
 
         Raises:
-            ConfigurationError: ``target`` is none of these, ``key`` is no key, or nobody says where it is in a call.
+            ConfigurationError: ``target`` or ``key`` is invalid, or with ``key``, the partition key's name is unknown.
 
         Cost:
             With ``key``, one DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``.
@@ -138,84 +135,68 @@ class CapacityBudget:
         events = events_of_session(target)
         if events is not None:
             _check_known(key, None, keys)
-            return SessionAttachment(events, lambda client: self._attach(client, None, keys, key))
+            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys, key))
         client, table, keys = target_of(target, keys, describe=key is not None)
-        # The calls of a ShardedTable bring what is known of its keys.
+        # The calls of a ShardedTable bring the name of its partition key.
         if not hasattr(target, "runner"):
             _check_known(key, table, keys)
-        return self._attach(client, table, keys, key)
-
-    def _attach(self, client: Any, table: str | None, keys: Mapping[str, str], key: KeyValue) -> Attached:
-        with self._lock:
-            observer = self._observers.get(client)
-            if observer is None:
-                observer = self._observers[client] = BudgetObserver(self._paces, client)
-        return observer.attach(table, keys, key)
+        return self._observers.attach(client, table, keys, key)
 
 
 def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> None:
     if key is not None and (table not in keys if table is not None else not keys):
         raise ConfigurationError(
-            f"key={key!r:.100} needs the name of the partition key, which is not known of "
-            f'{table or "a client or a session"}; give key_schema={{"{table or "Orders"}": "Date"}}'
+            f"key: got {key!r:.100}, but the name of the partition key of {table or 'the tables'} is unknown; "
+            f'give key_schema={{"{table or "Orders"}": "Date"}}'
         )
 
 
 _log = logging.getLogger("shardkit")
 _ALL = (None, None)
-_NOTHING: Mapping[Side, float] = {"read": 0.0, "write": 0.0}
+_NOTHING: Mapping[Kind, float] = {"read": 0.0, "write": 0.0}
+_LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the turn is asked again
 
 
+@dataclass(eq=False, kw_only=True)
 class Paces:
-    """The paces of a budget, for many threads and tasks, with their time.
+    """The rates of a budget, for many threads and tasks; ``timeout`` is the most seconds that a call waits."""
 
-    Args:
-        paces: by what their units are.
-        timeout: seconds that a call waits at the most.
-        clock: gives the time in seconds.
-        sleep: waits so many seconds.
-        async_sleep: the same in a task.
-    """
+    paces: Mapping[Kind, Pace]
+    timeout: float
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    async_sleep: Callable[[float], Awaitable[None]]
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(
-        self,
-        paces: Mapping[Side, Pace],
-        *,
-        timeout: float,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-        async_sleep: Callable[[float], Awaitable[None]],
-    ) -> None:
-        self._paces = paces
-        self._timeout = timeout
-        self._clock = clock
-        self._sleep = sleep
-        self._async_sleep = async_sleep
-        self._lock = threading.Lock()
-
-    def turn(self, operation: str, side: Side, units: float) -> Turn | None:
-        """Give a call its turn; None: its side has no rate."""
-        pace = self._paces.get(side)
+    def turn(self, operation: str, side: Kind, units: float) -> Turn | None:
+        """Return a call's turn; None: its side has no rate."""
+        pace = self.paces.get(side)
         if pace is None:
             return None
-        with self._lock:
-            return Turn(pace, operation, units, self._clock(), self._timeout)
+        with self.lock:
+            return Turn(pace, operation, units, self.clock(), self.timeout)
 
     def wait(self, turn: Turn) -> None:
-        """Wait until a call may go."""
-        shared = _Shared(turn, self._lock)
-        Driver(shared, shared.send, executor=shared.executor, clock=self._clock, sleep=self._sleep).run()
+        """Wait until the call may be sent."""
+        while seconds := self._seconds(turn):
+            self.sleep(seconds)
 
     async def wait_async(self, turn: Turn) -> None:
-        """Wait in a task until a call may go."""
-        shared = _Shared(turn, self._lock)
-        await AsyncDriver(shared, shared.send, clock=self._clock, sleep=self._async_sleep).run()
+        """Wait in a task until the call may be sent."""
+        while seconds := self._seconds(turn):
+            await self.async_sleep(seconds)
 
-    def settle(self, turn: Turn | None, took: Mapping[Side, float]) -> None:
+    def _seconds(self, turn: Turn) -> float:
+        with self.lock:
+            now = self.clock()
+            until = turn.next(now)
+        return 0.0 if until is None else min(until - now, _LONGEST_WAIT)
+
+    def settle(self, turn: Turn | None, took: Mapping[Kind, float]) -> None:
         """Charge the rest of what a call took."""
-        with self._lock:
-            now = self._clock()
-            for side, pace in self._paces.items():
+        with self.lock:
+            now = self.clock()
+            for side, pace in self.paces.items():
                 # A write may be reported as a read: a transaction that is repeated.
                 if turn is not None and turn.side == side:
                     turn.settle(took[side], now)
@@ -223,40 +204,15 @@ class Paces:
                     pace.take(took[side], now)
 
 
-class _Shared:
-    """A turn among others of other threads, as a machine that a driver can run."""
-
-    def __init__(self, turn: Turn, lock: threading.Lock) -> None:
-        self._turn = turn
-        self._lock = lock
-
-    def next(self, now: float) -> Wait | Done[None]:
-        """Go, or wait for a while."""
-        with self._lock:
-            return self._turn.next(now)
-
-    def receive(self, send: Send, answer: Answer, now: float) -> None:
-        """Take an answer; there is none."""
-        self._turn.receive(send, answer, now)
-
-    def send(self, request: Send) -> Any:
-        """Send what a turn asks for; it asks for nothing."""
-        raise AssertionError(f"a turn sends nothing, and gave {request}")
-
-    def executor(self) -> Executor:
-        """Give threads to send with; none are needed."""
-        raise AssertionError("a turn sends nothing, and needs no threads")
-
-
 class _Held(NamedTuple):
-    """What a budget holds on a client: (table, logical key) of each attachment, None for all."""
+    """The calls that a budget holds on a client: (table, logical key) of each attachment, None for all."""
 
     pairs: frozenset[tuple[str | None, KeyValue]]
     only: frozenset[str] | None
     partition_keys: Mapping[str, str]
 
-    def units(self, call: Call, consumed: Any, parsed: Mapping[str, Any]) -> Mapping[Side, float] | None:
-        """Say what a call takes of what is held: as reported, else estimated; None: it has nothing to do with that."""
+    def units(self, call: Call, consumed: Any, parsed: Mapping[str, Any]) -> Mapping[Kind, float] | None:
+        """Return the units that count against the budget, reported or else estimated; None: the call is not held."""
         charge = charge_of(call, consumed, parsed, only=self.only, partition_keys=self.partition_keys)
         parts = [part.units for part in charge.keys if self._has(part.table, part.logical)]
         if not parts and _ALL not in self.pairs:
@@ -267,27 +223,25 @@ class _Held(NamedTuple):
         }
 
     def _has(self, table: str, logical: KeyValue) -> bool:
-        # Of a key that is not known the third and fourth are the first two.
+        # For an unknown key, the last two are the first two.
         return not self.pairs.isdisjoint((_ALL, (table, None), (table, logical), (None, logical)))
 
 
+@dataclass(eq=False, slots=True)
 class _Note:
-    """What is known of a call that is under way: what it should take of what, and its turn, once it had one."""
+    """A call under way: what it is expected to take, and its turn, once it has one."""
 
-    __slots__ = ("asked", "entered", "held", "turn", "units")
-
-    def __init__(self, held: _Held, units: Mapping[Side, float], *, asked: bool) -> None:
-        self.held = held
-        self.units = units
-        self.asked = asked
-        self.entered = False
-        self.turn: Turn | None = None
+    held: _Held
+    units: Mapping[Kind, float]
+    asked: bool
+    entered: bool = False
+    turn: Turn | None = None
 
 
 class BudgetObserver(ClientObserver, Holder):
-    """One budget's hands on one client.
+    """Applies a budget to a client's calls.
 
-    What goes wrong in reading a call does not reach it; it is logged, and the call is not held.
+    If a call cannot be read, the error is logged, and the call is not held.
     """
 
     def __init__(self, paces: Paces, client: Any) -> None:
@@ -296,7 +250,7 @@ class BudgetObserver(ClientObserver, Holder):
         self._held = _Held(frozenset(), frozenset(), {})
 
     def before(self, call: Call) -> None:
-        """Ask for what the call consumes, and note what it should."""
+        """Ask for what the call consumes, and note what it is expected to."""
         if call.operation not in OPERATIONS:
             return
         try:
@@ -308,13 +262,13 @@ class BudgetObserver(ClientObserver, Holder):
             _log.exception("%s: the budget could not read the request; it is not held", call.operation)
 
     def hold(self, call: Call) -> None:
-        """Let the call wait for its turn, or refuse it."""
+        """Wait for the call's turn, or refuse it."""
         turn = self._turn(call)
         if turn is not None:
             self._paces.wait(turn)
 
     async def hold_async(self, call: Call) -> None:
-        """Let the call of an async client wait for its turn, or refuse it."""
+        """Do the same for a call of an async client."""
         turn = self._turn(call)
         if turn is not None:
             await self._paces.wait_async(turn)
@@ -323,19 +277,20 @@ class BudgetObserver(ClientObserver, Holder):
         note = call.notes.get(self)
         if note is None:
             return None
-        side: Side = "write" if writes(call) else "read"
+        side: Kind = "write" if writes(call) else "read"
         turn = self._paces.turn(call.operation, side, note.units[side])
         note.entered, note.turn = True, turn
         return turn
 
     def release(self, call: Call) -> None:
-        """Give back what a call was charged that does not go."""
+        """Give back the units of a call that is not sent."""
         note = call.notes.pop(self, None)
         if note is not None and note.turn is not None:
             self._paces.settle(note.turn, _NOTHING)
 
     def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """Do nothing: the call as a whole is charged."""
+        """Do nothing: the call is charged as a whole."""
+        return
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
         """Charge what the call took."""
@@ -344,7 +299,7 @@ class BudgetObserver(ClientObserver, Holder):
             return
         try:
             consumed = take_units(parsed, asked=note.asked)
-            # One that another handler answered was not held, and took nothing.
+            # A call that another handler answered was not held, and took nothing.
             if note.entered:
                 self._paces.settle(note.turn, note.held.units(call, consumed, parsed) or _NOTHING)
         except Exception:  # noqa: BLE001 - of whatever kind

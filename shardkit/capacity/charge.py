@@ -1,9 +1,10 @@
-"""What one call consumed: per table, index and key; what was reported, and what is estimated, apart."""
+"""What calls consumed: per table, index and key, with estimates apart from what was reported."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,9 +21,10 @@ KeyValue = object
 """A partition key as a boto3 resource shows it: str, bytes or Decimal."""
 
 WireKey = tuple[str, str | bytes]
-"""A stored partition key, as its type's letter and its content."""
+"""A stored partition key: the letter of its type, and its content."""
 
-Whole = tuple[str, "WireKey | Shares | None", Mapping[str, Any]]
+Report = tuple[Units, Mapping[str, Units], Mapping[str, VectorBytes]]
+"""What the service reported of one table: its units, those of each index, and the bytes of each vector index."""
 
 _NOTHING = Units()
 _NO_KEY = (None, None)
@@ -30,13 +32,11 @@ _KEY_TYPES = frozenset({"B", "N", "S"})
 _LOCAL, _GLOBAL = _INDEXES = ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
 _VECTORS = "VectorIndexes"
 _NO_INDEXES: Mapping[str, Any] = MappingProxyType({})
-_NO_BYTES = VectorBytes()
-SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
-"""Operations that are about one key: the report says what that consumed, and nothing is apportioned."""
+_SINGLE = frozenset({"DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"})
 
 
 class KeyUnits(NamedTuple):
-    """What a key consumed: ``logical`` is None where it is not known, ``physical`` where the table is not sharded."""
+    """What a key consumed; ``logical`` is None if it is unknown, ``physical`` if the table is not sharded."""
 
     table: str
     logical: KeyValue
@@ -45,25 +45,61 @@ class KeyUnits(NamedTuple):
     requests: int = 1
 
 
-class Charge(NamedTuple):
-    """What an API call consumed: in all, per table (its indexes included), per index, and per key.
+class Charge:
+    """What one or several calls of an operation consumed, per table (indexes included), index, vector index and key.
 
-    The units of ``keys`` sum to the total; what a batch reported is apportioned there, as an estimate. It may be
-    that of several calls (``requests``) of one kind. ``vectors`` are the bytes of each vector index.
+    The units of the keys sum to the total. What a batch reported is apportioned to its keys, as an estimate.
     """
 
-    operation: str
-    total: Units
-    tables: Mapping[str, Units]
-    indexes: Mapping[tuple[str, str], Units]
-    keys: Sequence[KeyUnits]
-    sharding: Sharding | None = None
-    requests: int = 1
-    vectors: Mapping[tuple[str, str], VectorBytes] = MappingProxyType({})
+    def __init__(self, operation: str, sharding: Sharding | None = None) -> None:
+        self.operation = operation
+        self.sharding = sharding
+        self.requests = 0
+        self.tables: defaultdict[str, Account] = defaultdict(Account)
+        self.indexes: defaultdict[tuple[str, str], Account] = defaultdict(Account)
+        self.vectors: defaultdict[tuple[str, str], VectorBytes] = defaultdict(VectorBytes)
+        self._keys: defaultdict[tuple[str, WireKey | None], Account] = defaultdict(Account)
+
+    def add(self, table: str, keys: WireKey | Shares | None, report: Report) -> None:
+        """Add a call to one table that reported all that it consumed."""
+        self.requests += 1
+        self.add_report(table, report, 1)
+        if isinstance(keys, Shares):
+            for key, units in keys.of(report[0]).items():
+                self._keys[table, key].add(units, keys.requests[key])
+        else:
+            self._keys[table, keys].add(report[0])
+
+    def add_report(self, table: str, report: Report, requests: int) -> None:
+        """Add what was reported of a table, without its keys."""
+        units, indexes, vectors = report
+        self.tables[table].add(units, requests)
+        if indexes:
+            for index, part in indexes.items():
+                self.indexes[table, index].add(part, requests)
+        if vectors:
+            for index, taken in vectors.items():
+                self.vectors[table, index] = self.vectors[table, index].plus(taken)
+
+    @property
+    def total(self) -> Units:
+        """The units of all tables."""
+        total = Account()
+        for account in self.tables.values():
+            total.add(account.units)
+        return total.units
+
+    @cached_property
+    def keys(self) -> list[KeyUnits]:
+        """The units of each key. Read it only after the last call was added."""
+        return [
+            KeyUnits(table, *keys_of(table, key, self.sharding), account.units, account.requests)
+            for (table, key), account in self._keys.items()
+        ]
 
 
 class Metered(Requested, Protocol):
-    """What is needed of a call to charge it: shardkit's own bring the table's sharding."""
+    """A call that can be charged; shardkit's own calls bring the sharding of their table."""
 
     sharding: Sharding | None
 
@@ -76,37 +112,68 @@ def charge_of(
     only: frozenset[str] | None = None,
     partition_keys: Mapping[str, str],
 ) -> Charge:
-    """Say what one API call consumed.
+    """Return what one API call consumed.
 
     Args:
         call: the request, in wire form.
         consumed: the response's ``ConsumedCapacity``: a structure, a list of them, or None.
         parsed: the response (or the error, under ``Error``), in wire form.
-        only: the tables to look at; None for all.
-        partition_keys: a table's name to the name of its partition key, where that is known.
+        only: the tables to count; None for all.
+        partition_keys: table names to the names of their partition keys, as far as they are known.
 
     Returns:
-        The :class:`Charge`: what was reported, and estimates for the tables of which nothing was.
+        The :class:`Charge`: what was reported, and estimates for the tables without a report.
     """
-    if call.operation == SEARCH and consumed:  # it says the one index's bytes
+    if call.operation == SEARCH and consumed:  # the report of SearchVectors is that of its index
         consumed = {_VECTORS: {call.params["IndexName"]: consumed}}
+    charge = Charge(call.operation, call.sharding)
     whole = whole_of(call, consumed, parsed, partition_keys)
-    if whole is None:
-        return _of_several(call, consumed, parsed, only, partition_keys)
-    table, keys, report = whole
-    alike = Alike(call.operation, table, call.sharding)
-    alike.add(keys, *reported(call.operation, report))
-    return alike.charge()
+    if whole is not None:
+        table, keys, structure = whole
+        charge.add(table, keys, report_of(structure, write=OPERATIONS[call.operation]))
+        return charge
+    write, involved = writes(call), tables_of(call)
+    for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
+        table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
+        if only is None or table in only:
+            charge.add_report(table, report_of(structure, write=write), 0)
+    known = {table: account.units for table, account in charge.tables.items()}
+    # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
+    shares = _shares(call, parsed, only, partition_keys, least=bool(known))
+    if known and any(table not in known or part.units != _sum(known[table]) for table, part in shares.items()):
+        shares = _shares(call, parsed, only, partition_keys)
+    keys_of_call: list[KeyUnits] = []
+    for table, part in shares.items():
+        if table in known:
+            parts = part.of(known[table])
+        else:
+            parts = part.estimated(write=write)
+            total = Units(*map(sum, zip(*parts.values(), strict=True)))
+            index = call.params.get("IndexName")
+            charge.add_report(table, (total, {} if index is None else {index: total}, {}), 0)
+        keys_of_call += [
+            KeyUnits(table, *keys_of(table, key, call.sharding), units, part.requests[key])
+            for key, units in parts.items()
+        ]
+    # Units without a known access, such as a statement's, have no known key.
+    charge.keys = keys_of_call + [KeyUnits(table, *_NO_KEY, known[table]) for table in known.keys() - shares.keys()]
+    # However many structures there were, and even if there was none, it is one request to each table.
+    charge.requests = 1
+    for table in {*charge.tables, *(involved if only is None else involved & only)}:
+        charge.tables[table].requests = 1
+    for account in charge.indexes.values():
+        account.requests = 1
+    return charge
 
 
 def whole_of(
     call: Metered, consumed: Any, parsed: Mapping[str, Any], partition_keys: Mapping[str, str]
-) -> Whole | None:
-    """Give the table, the key or the keys' shares, and the report of a call to one table of which all was reported.
+) -> tuple[str, WireKey | Shares | None, Mapping[str, Any]] | None:
+    """Return the table, the key (or the keys' shares) and the report of a call to one table that reported everything.
 
-    None: there is more to the call, or less is known of it.
+    None: the call needs :func:`charge_of`.
     """
-    if call.operation in SINGLE:
+    if call.operation in _SINGLE:
         if not isinstance(consumed, Mapping):
             return None
         table = table_name(call.params["TableName"])
@@ -118,7 +185,7 @@ def whole_of(
 
 
 def _outlined(call: Metered, parsed: Mapping[str, Any]) -> tuple[str, Shares] | None:
-    """Give the table and the shares of a batch of shardkit's own, which knows them, and keeps its items as bytes."""
+    """Return the table and the shares of a load's batch, which knows its keys and holds its items as bytes."""
     if call.operation != "BatchWriteItem" or "Error" in parsed or parsed.get("UnprocessedItems"):
         return None
     for name, requests in call.params["RequestItems"].items():
@@ -126,106 +193,6 @@ def _outlined(call: Metered, parsed: Mapping[str, Any]) -> tuple[str, Shares] | 
         if outline is not None:  # it writes to one table
             return table_name(name), Shares(outline())
     return None
-
-
-def reported(
-    operation: str, consumed: Mapping[str, Any]
-) -> tuple[Units, Mapping[str, Units], Mapping[str, VectorBytes]]:
-    """Give what was reported of a call to one table: in all, per index, and the bytes of its vector indexes."""
-    write = OPERATIONS[operation] is True
-    return _reported(consumed, write=write), _of_indexes(consumed, write=write), _of_vectors(consumed)
-
-
-class Alike:
-    """Calls of one operation to one table and the same indexes, of which all was reported."""
-
-    def __init__(self, operation: str, table: str, sharding: Sharding | None) -> None:
-        self._operation = operation
-        self._table = table
-        self._sharding = sharding
-        self._total = Account()
-        self._indexes: defaultdict[str, Account] = defaultdict(Account)
-        self._keys: defaultdict[WireKey | None, Account] = defaultdict(Account)
-        self._vectors: dict[str, VectorBytes] = {}
-
-    def add(
-        self,
-        keys: WireKey | Shares | None,
-        units: Units,
-        indexes: Mapping[str, Units],
-        vectors: Mapping[str, VectorBytes],
-    ) -> None:
-        """Add what one of them consumed."""
-        self._total.add(units)
-        for index, taken in vectors.items():
-            self._vectors[index] = self._vectors.get(index, _NO_BYTES).plus(taken)
-        for index, part in indexes.items():
-            self._indexes[index].add(part)
-        if isinstance(keys, Shares):
-            for key, part in keys.of(units).items():
-                self._keys[key].add(part, keys.requests[key])
-        else:
-            self._keys[keys].add(units)
-
-    def charge(self) -> Charge:
-        """Give what they consumed together."""
-        table, total, requests = self._table, self._total.units, self._total.requests
-        keys = [
-            KeyUnits(table, *keys_of(table, key, self._sharding), account.units, account.requests)
-            for key, account in self._keys.items()
-        ]
-        indexes = {(table, index): account.units for index, account in self._indexes.items()}
-        vectors = {(table, index): taken for index, taken in self._vectors.items()}
-        return Charge(self._operation, total, {table: total}, indexes, keys, self._sharding, requests, vectors)
-
-
-def _of_several(
-    call: Metered,
-    consumed: Any,
-    parsed: Mapping[str, Any],
-    only: frozenset[str] | None,
-    partition_keys: Mapping[str, str],
-) -> Charge:
-    write, involved = writes(call), tables_of(call)
-    tables: dict[str, Units] = {}
-    indexes: dict[tuple[str, str], Units] = {}
-    vectors: dict[tuple[str, str], VectorBytes] = {}
-    for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
-        table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
-        tables[table] = tables.get(table, _NOTHING).plus(_reported(structure, write=write))
-        for index, units in _of_indexes(structure, write=write).items():
-            indexes[table, index] = indexes.get((table, index), _NOTHING).plus(units)
-        for index, taken in _of_vectors(structure).items():
-            vectors[table, index] = vectors.get((table, index), _NO_BYTES).plus(taken)
-    # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
-    shares = _shares(call, parsed, only, partition_keys, least=bool(tables))
-    if tables and any(table not in tables or part.units != _sum(tables[table]) for table, part in shares.items()):
-        shares = _shares(call, parsed, only, partition_keys)
-    keys: list[KeyUnits] = []
-    for table, part in shares.items():
-        reported = tables.get(table)
-        if reported is None:
-            parts = part.estimated(write=write)
-            tables[table] = Units(*map(sum, zip(*parts.values(), strict=True)))
-            if "IndexName" in call.params:
-                indexes[table, call.params["IndexName"]] = tables[table]
-        else:
-            parts = part.of(reported)
-        keys += [
-            KeyUnits(table, *keys_of(table, key, call.sharding), units, part.requests[key])
-            for key, units in parts.items()
-        ]
-    # What is reported for a table of which no action is known, by a statement for one, is that of no known key.
-    keys += [KeyUnits(table, *_NO_KEY, units) for table, units in tables.items() if table not in shares]
-    if only is not None:
-        tables = {table: units for table, units in tables.items() if table in only}
-        indexes = {index: units for index, units in indexes.items() if index[0] in only}
-        vectors = {index: taken for index, taken in vectors.items() if index[0] in only}
-        keys = [key for key in keys if key.table in only]
-        involved &= only
-    total = Units(*map(sum, zip(_NOTHING, *tables.values(), strict=True)))
-    tables = {name: tables.get(name, _NOTHING) for name in involved | tables.keys()}
-    return Charge(call.operation, total, tables, indexes, keys, call.sharding, vectors=vectors)
 
 
 def _shares(
@@ -240,12 +207,15 @@ def _shares(
     if outlined is not None:
         return dict([outlined])
     shares: dict[str, Shares] = {}
+    names: dict[str, str | None] = {}
     for table, attributes, units in estimates_of(call, parsed, least=least):
-        if only is None or table in only:
-            part = shares.get(table)
-            if part is None:
-                part = shares[table] = Shares()
-            part.add(_wire_key(call, table, attributes, partition_keys), units)
+        part = shares.get(table)
+        if part is None:
+            if only is not None and table not in only:
+                continue
+            part = shares[table] = Shares()
+            names[table] = _key_name(call, table, partition_keys)
+        part.add(_wire_key(attributes, names[table]), units)
     return shares
 
 
@@ -254,7 +224,7 @@ def _sum(units: Units) -> float:
 
 
 class Shares:
-    """The keys of a call to one table, and how much each weighs in what the table consumed."""
+    """The keys of a call to one table, and the units that each should have cost."""
 
     def __init__(self, known: Mapping[WireKey, tuple[float, int]] | None = None) -> None:
         self._weights: dict[WireKey | None, float] = {}
@@ -263,23 +233,23 @@ class Shares:
             self._weights[key], self.requests[key] = float(units), requests
 
     def add(self, key: WireKey | None, units: float) -> None:
-        """Add a read or a write that should have cost so many units."""
+        """Add one read or write."""
         self._weights[key] = self._weights.get(key, 0.0) + units
         self.requests[key] = self.requests.get(key, 0) + 1
 
     @property
     def units(self) -> float:
-        """What all should have cost."""
+        """What all keys together should have cost."""
         return sum(self._weights.values())
 
     def estimated(self, *, write: bool) -> dict[WireKey | None, Units]:
-        """Give what each should have cost."""
+        """Return what each key should have cost."""
         if write:
             return {key: Units(estimated_write=units) for key, units in self._weights.items()}
         return {key: Units(estimated_read=units) for key, units in self._weights.items()}
 
     def of(self, reported: Units) -> dict[WireKey | None, Units]:
-        """Divide what was reported for all, as an estimate; one key alone has it as it was reported."""
+        """Divide what was reported among the keys, as estimates; a single key gets the report as it is."""
         if len(self._weights) == 1:
             return dict.fromkeys(self._weights, reported)
         reads, written = self._divided(reported.read), self._divided(reported.write)
@@ -288,11 +258,28 @@ class Shares:
     def _divided(self, units: float) -> Mapping[WireKey | None, float]:
         if not units:
             return {}
-        # On a table without indexes they cost just what their sizes say.
+        # On a table without indexes the keys cost exactly what their sizes say.
         return self._weights if self.units == units else apportion(units, self._weights)
 
 
-def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
+def report_of(structure: Mapping[str, Any], *, write: bool | None) -> Report:
+    """Read what the service reported of one table; ``write`` says whose units they are if the report does not."""
+    indexes = vectors = _NO_INDEXES
+    if _LOCAL in structure or _GLOBAL in structure:
+        indexes = {
+            index: _units(part, write=write) for kind in _INDEXES for index, part in (structure.get(kind) or {}).items()
+        }
+    if structure.get(_VECTORS):
+        vectors = {
+            index: VectorBytes(
+                float(part.get("VectorSearchRequestBytes") or 0), float(part.get("VectorWriteRequestBytes") or 0)
+            )
+            for index, part in structure[_VECTORS].items()
+        }
+    return _units(structure, write=write), indexes, vectors
+
+
+def _units(structure: Mapping[str, Any], *, write: bool | None) -> Units:
     units = structure.get("CapacityUnits")
     if units is not None and "ReadCapacityUnits" not in structure and "WriteCapacityUnits" not in structure:
         return Units(0.0, float(units)) if write else Units(float(units))
@@ -303,7 +290,7 @@ def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
         pieces = [structure.get("Table") or {}, *(piece for some in indexes for piece in some.values())]
         whole = _NOTHING
         for piece in filter(None, pieces):
-            whole = whole.plus(_reported(piece, write=write))
+            whole = whole.plus(_units(piece, write=write))
         return whole
     if units is None or (sum(parts) == units and (read is not None or written is not None)):
         # A repeated TransactWriteItems is charged as reads: where the service tells the sides apart, it is right.
@@ -311,43 +298,23 @@ def _reported(structure: Mapping[str, Any], *, write: bool) -> Units:
     return Units(0.0, float(units)) if write else Units(float(units))
 
 
-def _of_indexes(structure: Mapping[str, Any], *, write: bool) -> Mapping[str, Units]:
-    if _LOCAL not in structure and _GLOBAL not in structure:
-        return _NO_INDEXES
-    return {
-        index: _reported(part, write=write) for kind in _INDEXES for index, part in (structure.get(kind) or {}).items()
-    }
-
-
-def _of_vectors(structure: Mapping[str, Any]) -> Mapping[str, VectorBytes]:
-    parts = structure.get(_VECTORS)
-    if not parts:
-        return _NO_INDEXES
-    return {
-        index: VectorBytes(
-            float(part.get("VectorSearchRequestBytes") or 0), float(part.get("VectorWriteRequestBytes") or 0)
-        )
-        for index, part in parts.items()
-    }
-
-
 def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) -> WireKey | None:
-    """Give the stored key that a call to one table is about; None: it is not known, or there are several."""
+    """Return the stored key of a call to one table; None: it is unknown, or there are several."""
     params = call.params
     attributes = params.get("Key") or params.get("Item")
     if attributes is None and call.operation == "Query":
         attributes = equals_of(params)
-    return _wire_key(call, table, attributes or {}, partition_keys)
+    return _wire_key(attributes or {}, _key_name(call, table, partition_keys))
 
 
-def _wire_key(
-    call: Metered, table: str, attributes: Mapping[str, Any], partition_keys: Mapping[str, str]
-) -> WireKey | None:
+def _key_name(call: Metered, table: str, partition_keys: Mapping[str, str]) -> str | None:
     sharding = call.sharding
     if sharding is not None and table_name(sharding.table) == table:
-        name: str | None = sharding.partition_key
-    else:
-        name = partition_keys.get(table)
+        return sharding.partition_key
+    return partition_keys.get(table)
+
+
+def _wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None:
     wire = None if name is None else attributes.get(name)
     if not isinstance(wire, dict) or len(wire) != 1:
         return None
@@ -358,7 +325,7 @@ def _wire_key(
 
 
 def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:
-    """Give the logical key of a stored one, and the physical one where the table is sharded; None: not known."""
+    """Return the logical and the physical key of a stored key, as in :class:`KeyUnits`."""
     if key is None:
         return _NO_KEY
     letter, content = key
@@ -372,10 +339,9 @@ def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple
 
 
 def _plain(letter: str, content: Any) -> KeyValue:
-    """Give a key's Python value: binary as bytes, which can be hashed."""
     if letter == "S":
         return content if isinstance(content, str) else None
     value = from_wire({letter: content})
-    value = getattr(value, "value", value)
+    value = getattr(value, "value", value)  # binary values as bytes, which can be hashed
     hash(value)
     return value

@@ -1,18 +1,17 @@
-"""The meter: what the calls of a client consumed, from their responses where they say, estimated where they don't."""
+"""The meter: counts what the calls of a client consume, from their responses, or else estimated."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from shardkit.capacity.attach import (
     Attachment,
     ClientObserver,
+    Observers,
     SessionAttachment,
     ask_for_units,
     events_of_session,
@@ -20,20 +19,17 @@ from shardkit.capacity.attach import (
     take_units,
     target_of,
 )
-from shardkit.capacity.charge import charge_of, keys_of, whole_of, wire_key_of
-from shardkit.capacity.recorder import Backlog, Charged, Recorder
+from shardkit.capacity.charge import Charge, charge_of, keys_of, whole_of, wire_key_of
+from shardkit.capacity.recorder import Backlog, Recorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
 
-if TYPE_CHECKING:
-    from shardkit.capacity.attach import Attached
-
 
 class CapacityMeter(Totals):
-    """Counts what calls consume, on the client: from their responses where they say, estimated where they don't.
+    """Count the capacity units that calls consume: as the responses report them, or else estimated.
 
     Example:
         >>> meter = CapacityMeter()
@@ -42,27 +38,28 @@ class CapacityMeter(Totals):
         >>> used.write_units, meter.hottest(5)  # doctest: +SKIP
         (1.0, [HotKey(table='Orders', key='2014-07-09', usage=Usage(read_units=0.0, write_units=1.0, ...))])
 
-    The meter has the figures of all scopes together, and of calls outside any: ``read_units``, ``write_units``,
+    The meter has the figures of all its scopes together, and of calls outside of them: ``read_units``, ``write_units``,
     ``estimated_read_units``, ``estimated_write_units``, ``requests``, ``rates``, ``throttles``, ``retries``,
     ``by_table``, ``by_index``, ``by_operation``, ``by_key``, ``by_physical_key``, ``by_tag``, ``hottest(n)``,
-    ``skew(key)``, ``advise()``. ``print(meter)`` shows them, ``to_dict()`` and ``to_json()`` write them down.
+    ``skew(key)``, ``advise()``. ``print(meter)`` shows them; ``to_dict()`` and ``to_json()`` return them.
 
-    Estimated are: a write whose condition failed (the size of the item where the error carries it, else one unit, which
-    is the least it cost), and successful responses without ``ConsumedCapacity``. Calls that failed otherwise count as
-    requests without units.
+    Two kinds of calls are estimated: successful ones without ``ConsumedCapacity``, and writes whose condition failed
+    (the size of the item if the error carries it, else one unit, the least it can cost). Calls that failed otherwise
+    count as requests without units.
 
     Args:
-        max_keys: how many keys ``by_key`` holds apart, of readers and of writers; beyond, those with the fewest units
-            are added to ``other_keys``, and every key's figure is right up to all units over ``max_keys``.
+        max_keys: how many keys ``by_key`` holds for reads, and how many for writes. Beyond, the keys with the fewest
+            units move to ``other_keys``, and a key's figure may be too low by at most all units divided by
+            ``max_keys``.
         window: seconds that ``rates`` looks back, above 0.
-        clock: gives the time in seconds; for tests.
+        clock: returns the time in seconds; for tests.
 
     Raises:
-        ConfigurationError: ``max_keys`` is less than 1, or ``window`` not above 0.
+        ConfigurationError: ``max_keys`` is less than 1, or ``window`` is not above 0.
 
     Cost:
-        No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller asked; a caller who did not does
-        not see the answer. One more pass over the items of batches. About 300 bytes a key that is held, here
+        No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not ask does
+        not see the answer. One more pass over the items of batches. About 300 bytes per key that is held, in the meter
         and in every scope.
 
     Source:
@@ -74,8 +71,7 @@ class CapacityMeter(Totals):
     ) -> None:
         self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(), {})
-        self._lock = threading.Lock()
-        self._observers: WeakKeyDictionary[Any, MeterObserver] = WeakKeyDictionary()
+        self._observers = Observers(partial(MeterObserver, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Count the calls of a client, those of one table on its client, or those of a session's clients.
@@ -85,39 +81,34 @@ class CapacityMeter(Totals):
             ...     ...
 
         Args:
-            target: a boto3 or aiobotocore client, or a resource of boto3 or aioboto3 (all tables); a ``Table`` of
-                these, a :class:`shardkit.ShardedTable` or a :class:`shardkit.aio.ShardedTable` (only that table, all
-                calls on the client that it holds); or a session of boto3, aioboto3, botocore or aiobotocore (all
-                DynamoDB clients that it makes from now on, those of its resources among them).
-            key_schema: table name to the name of its partition key, for ``by_key``. Calls on a ``ShardedTable`` bring
-                theirs, and a boto3 ``Table`` is asked for it here; an aioboto3 one is not, because that takes an
-                ``await``. Of others, and of clients, ``by_key`` has only the tables that are named here.
+            target: one of these, of boto3, aioboto3, botocore or aiobotocore:
+
+                - a client or a resource: all tables;
+                - a ``Table``, a :class:`shardkit.ShardedTable` or a :class:`shardkit.aio.ShardedTable`: that table, all
+                  calls on the client that it holds;
+                - a session: all DynamoDB clients that it makes from now on, those of its resources included.
+            key_schema: table names to the names of their partition keys, for ``by_key``. A ``ShardedTable`` and a boto3
+                ``Table`` do not need it. An aioboto3 ``Table`` does, and so does every table that is used through a
+                client: ``by_key`` has only the tables that are named here.
 
         Returns:
-            An :class:`Attachment`: a context manager that has ``detach()`` too. Attaching the same twice counts once.
+            An :class:`Attachment`: a context manager that also has ``detach()``. A target attached twice counts once.
 
         Raises:
-            ConfigurationError: ``target`` is none of these, or ``key_schema`` no mapping of names to names.
+            ConfigurationError: ``target`` or ``key_schema`` is invalid.
 
         Cost:
-            One DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``; where it is refused,
-            ``by_key`` stays empty for it.
+            One DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``; if it is refused,
+            ``by_key`` stays empty for the table.
         """
         keys = partition_keys_of(key_schema)
         events = events_of_session(target)
         if events is not None:
-            return SessionAttachment(events, lambda client: self._attach(client, None, keys))
-        return self._attach(*target_of(target, keys))
-
-    def _attach(self, client: Any, table: str | None, keys: Mapping[str, str]) -> Attached:
-        with self._lock:
-            observer = self._observers.get(client)
-            if observer is None:
-                observer = self._observers[client] = MeterObserver(self, client)
-        return observer.attach(table, keys)
+            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys))
+        return self._observers.attach(*target_of(target, keys))
 
     def scope(self, name: str, /, **tags: str) -> Scope:
-        """Make a scope: it counts the calls that are made inside its ``with``, and keeps the figures afterwards.
+        """Return a scope, which counts the calls made inside its ``with`` and keeps the figures afterwards.
 
         Example:
             >>> with meter.scope("import", tenant="acme") as used:  # doctest: +SKIP
@@ -126,29 +117,28 @@ class CapacityMeter(Totals):
             (20.0, 20.0)
 
         Args:
-            name: what ``print(scope)`` calls it.
-            tags: what ``by_tag`` counts these calls under, beside the tags of the scopes around; the innermost of one
-                name holds. A tag may have any name, ``name`` too.
+            name: the scope's name in ``print(scope)``.
+            tags: counts the calls in ``by_tag`` too. The tags of outer scopes are included; of tags with the same name,
+                the innermost counts. A tag may have any name, even ``name``.
 
         Returns:
-            A :class:`Scope`, with the same figures as the meter. Scopes nest: a call counts in all it is inside of.
-            Threads count where they run in a copy of the context (shardkit's do; ``contextvars.copy_context``).
+            A :class:`Scope`, with the same figures as the meter. Scopes nest: a call counts in all scopes around it.
+            Threads count if they run in a copy of the context (``contextvars.copy_context``), as shardkit's do.
 
         Raises:
-            ConfigurationError: ``name`` or a tag is no text, or half of a surrogate pair, which UTF-8 cannot write.
+            ConfigurationError: ``name`` or a tag is not a str, or cannot be encoded in UTF-8 (an unpaired surrogate).
 
         Cost:
             No request.
         """
         if not _is_text(name):
-            raise ConfigurationError(f"a scope's name is text, got {name!r:.100}; give str(...) of it")
+            raise ConfigurationError(f"name: must be a str that UTF-8 can encode, got {name!r:.100}")
         if not all(map(_is_text, (*tags, *tags.values()))):
-            raise ConfigurationError(f"tags are text, got {tags!r:.200}; give str(...) of them")
+            raise ConfigurationError(f"tags: must be strs that UTF-8 can encode, got {tags!r:.200}")
         return Scope(self, name, self._recorder(), tags)
 
 
 def _is_text(given: object) -> bool:
-    """Say whether it is text that JSON can carry."""
     if not isinstance(given, str):
         return False
     try:
@@ -163,7 +153,7 @@ _log = logging.getLogger("shardkit")
 
 
 class _Note:
-    """What is known of a call that is under way: who counts it, and what its last attempt met, if it failed."""
+    """A call under way: who counts it, and why its last attempt failed, if it did."""
 
     failed: tuple[str, ...] = ()
     retries = 0
@@ -175,10 +165,7 @@ class _Note:
 
 
 class MeterObserver(ClientObserver):
-    """One meter's eyes on one client.
-
-    Nothing that goes wrong in here reaches the caller's call; it is logged.
-    """
+    """Counts the calls of one client for a meter. An error in here is logged, and does not reach the caller."""
 
     def __init__(self, meter: Totals, client: Any) -> None:
         super().__init__(client)
@@ -198,14 +185,14 @@ class MeterObserver(ClientObserver):
             note = _Note(self._recorders, asked=ask_for_units(call))
             if scopes := scopes_of(self._meter):
                 note.recorders += tuple([scope.recorder for scope in scopes])
-                # The innermost of one name holds.
+                # Of tags with the same name, the innermost counts.
                 note.tags = tuple({name: value for scope in scopes for name, value in scope.tags.items()}.items())
             call.notes[self] = note
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the request; it is not counted", call.operation)
 
     def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """Count an attempt that failed, by what the service or the network said."""
+        """Count a failed attempt, by the service's reason or the network's error."""
         note = call.notes.get(self)
         if note is not None:
             try:
@@ -221,22 +208,21 @@ class MeterObserver(ClientObserver):
         try:
             consumed = take_units(parsed, asked=note.asked)
             whole = whole_of(call, consumed, parsed, self._keys)
-            now = self._clock()
-            if whole is not None:
-                table, keys, report = whole
-                if not note.asked:
-                    report = _copied(report)  # the response is the caller's
-                self._backlog.put((call.operation, table, keys, call.sharding, report, now, note.recorders, note.tags))
+            seen: Whole | Charge
+            if whole is None:
+                seen = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
             else:
-                charge = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
-                self._backlog.put(Charged(charge, now, note.recorders, note.tags))
+                table, keys, report = whole
+                # Unless the meter asked for it, the report is the caller's, who may change it.
+                seen = call.operation, call.sharding, table, keys, report if note.asked else _copied(report)
+            self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the response; it is not counted", call.operation)
 
     def _attempts(self, call: Call, note: _Note, parsed: Mapping[str, Any]) -> None:
         if "Error" in parsed:
-            if not note.failed:  # answered by a handler, without an attempt
+            if not note.failed:  # a handler answered, without an attempt
                 self._failed(call, note, parsed)
         elif note.failed:
             self._retried(note)

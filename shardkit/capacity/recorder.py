@@ -1,8 +1,7 @@
-"""What a meter has seen and not yet added up.
+"""The calls that a meter has seen and not yet added up, and the tallies that they are added to.
 
-Adding up takes a fifth of the time if many calls are added at once: what it works with is then in the processor's
-caches, and calls of one kind are added as one. So calls are only noted, in their order, and those noted are added up
-together, at the latest when somebody looks.
+Calls are only noted, in their order, and added up together: after 64 calls, or when somebody reads a figure. That takes
+a fifth of the time, because the tallies are then in the processor's caches, and calls of one kind are added as one.
 """
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from shardkit.capacity.charge import Alike, Charge, Shares, WireKey, reported
+from shardkit.capacity.charge import Charge, Shares, WireKey, report_of
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import part_of
+from shardkit.dynamodb.requests import OPERATIONS
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
@@ -23,33 +23,16 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 _log = logging.getLogger("shardkit")
 
-Seen = tuple[
-    str,
-    str,
-    "WireKey | Shares | None",
-    "Sharding | None",
-    Mapping[str, Any],
-    float,
-    "tuple[Recorder, ...]",
-    "Tags",
-]
-"""A call to one table of which all was reported: its operation, table, key (or its keys' shares), sharding, the report
-(nothing of the caller's own, who may change it), when, who counts it, and under which tags."""
+Whole = tuple[str, "Sharding | None", str, "WireKey | Shares | None", Mapping[str, Any]]
+"""A call to one table that reported everything: its operation, sharding, table, key (or its keys' shares) and report.
+
+The report is a copy if the caller gets it too and may change it."""
 
 Tags = tuple[tuple[str, str], ...]
 
 
-class Charged(NamedTuple):
-    """A call that was charged by itself."""
-
-    charge: Charge
-    now: float
-    recorders: tuple[Recorder, ...]
-    tags: Tags
-
-
 class Backlog:
-    """Calls that are yet to be added up, of a meter and its scopes, by many threads.
+    """The calls of a meter and its scopes that are not yet added up; for many threads.
 
     Args:
         window: seconds that their ``rates`` look back, above 0.
@@ -60,50 +43,49 @@ class Backlog:
 
     def __init__(self, *, window: float) -> None:
         self._part = part_of(window)
-        self._calls: deque[Seen | Charged] = deque()
+        self._calls: deque[tuple[Whole | Charge, float, tuple[Recorder, ...], Tags]] = deque()
         self._lock = threading.Lock()
 
-    def put(self, seen: Seen | Charged) -> None:
-        """Note a call."""
-        self._calls.append(seen)
+    def put(self, call: Whole | Charge, now: float, recorders: tuple[Recorder, ...], tags: Tags) -> None:
+        """Note a call, when it ended, who counts it, and its tags."""
+        self._calls.append((call, now, recorders, tags))
         if len(self._calls) >= _AT_ONCE:
             self.add_up()
 
     def add_up(self) -> None:
-        """Add up what was noted until now; it is done when this returns, also where another thread was at it."""
+        """Add up all calls noted so far; when this returns they are added, even if another thread is adding too."""
         with self._lock:
-            alike: dict[Hashable, Alike] = {}
-            noted: list[tuple[Alike | Charge, float, tuple[Recorder, ...], Tags]] = []
+            charges: list[tuple[Charge, float, tuple[Recorder, ...], Tags]] = []
+            alike: dict[Hashable, Charge] = {}
             for _ in range(len(self._calls)):
-                seen = self._calls.popleft()
-                if isinstance(seen, Charged):
-                    noted.append(seen)
+                call, now, recorders, tags = self._calls.popleft()
+                if isinstance(call, Charge):
+                    charges.append((call, now, recorders, tags))
                     continue
-                operation, table, keys, sharding, consumed, now, recorders, tags = seen
+                operation, sharding, table, keys, structure = call
                 try:
-                    units, indexes, vectors = reported(operation, consumed)
+                    report = report_of(structure, write=OPERATIONS[operation])
                 except Exception:  # noqa: BLE001 - of whatever kind
                     _log.exception("%s: the meter could not read what was reported; it is not counted", operation)
                     continue
-                # As far as a tally tells calls apart: but for the key, by time and by what they are counted under.
-                kind = operation, table, id(sharding), (*indexes,), recorders, tags, int(now), now // self._part
-                known = alike.get(kind)
-                if known is None:
-                    known = alike[kind] = Alike(operation, table, sharding)
-                    noted.append((known, now, recorders, tags))
-                known.add(keys, units, indexes, vectors)
-            for charged, now, recorders, tags in noted:
-                charge = charged.charge() if isinstance(charged, Alike) else charged
+                # All that a tally tells calls apart by, but for the key.
+                kind = operation, table, id(sharding), (*report[1],), recorders, tags, int(now), now // self._part
+                charge = alike.get(kind)
+                if charge is None:
+                    charge = alike[kind] = Charge(operation, sharding)
+                    charges.append((charge, now, recorders, tags))
+                charge.add(table, keys, report)
+            for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
 
 
 class Recorder:
-    """A tally for many threads: what the handlers of a meter write to.
+    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller.
 
-    Example::
-
-        with recorder as tally: ...  # all that was seen is in it, and nobody else writes or reads
+    Example:
+        >>> with recorder as tally:  # doctest: +SKIP
+        ...     tally.total
     """
 
     def __init__(self, backlog: Backlog, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
@@ -113,16 +95,14 @@ class Recorder:
         self._tally = Tally(max_keys=max_keys, window=window)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
-        """Add what one API call consumed."""
+        """Add a charge; called by the backlog."""
         with self._lock:
             self._tally.add(charge, now, tags)
 
     def __enter__(self) -> Tally:
-        """Take the tally."""
         self.backlog.add_up()
         self._lock.acquire()
         return self._tally
 
     def __exit__(self, *_: object) -> None:
-        """Give it back."""
         self._lock.release()

@@ -1,4 +1,4 @@
-"""The figures of a meter and of its scopes, and what they look like as values, as JSON and as a table for people."""
+"""The figures of a meter and its scopes, as values, as JSON and as a table for people."""
 
 from __future__ import annotations
 
@@ -27,163 +27,12 @@ if TYPE_CHECKING:
     from rich.console import ConsoleRenderable
     from rich.table import Table
 
-_KEYS_SHOWN = 5
-
-
-def as_dict(totals: Totals, hottest: int) -> dict[str, Any]:
-    """Give the figures as plain values that JSON can carry."""
-    check_count("hottest", hottest, "keys", least=0)
-    indexes: dict[str, dict[str, Any]] = {}
-    for (table, index), usage in totals.by_index.items():
-        indexes.setdefault(table, {})[index] = usage.to_dict()
-    vectors: dict[str, dict[str, Any]] = {}
-    for (table, index), taken in totals.by_vector_index.items():
-        vectors.setdefault(table, {})[index] = taken._asdict()
-    return {
-        "name": totals.name,
-        "tags": dict(totals.tags),
-        "total": {**totals.total.to_dict(), **_bytes(totals)},
-        "rates": totals.rates.to_dict(),
-        "tables": {
-            table: {
-                **usage.to_dict(),
-                "indexes": indexes.get(table, {}),
-                "vector_indexes": vectors.get(table, {}),
-            }
-            for table, usage in totals.by_table.items()
-        },
-        "operations": {operation: usage.to_dict() for operation, usage in totals.by_operation.items()},
-        "by_tag": [{"tag": tag, "value": value, **usage.to_dict()} for (tag, value), usage in totals.by_tag.items()],
-        "throttles": totals.throttles,
-        "retries": totals.retries,
-        "hottest_keys": [
-            {
-                "table": hot.table,
-                "key": _wire(hot.key),
-                **hot.usage.to_dict(),
-                "uncertain_read_units": hot.uncertain_read_units,
-                "uncertain_write_units": hot.uncertain_write_units,
-            }
-            for hot in totals.hottest(hottest)
-        ],
-        "other_keys": totals.other_keys.to_dict(),
-    }
-
-
-def as_json(totals: Totals, hottest: int) -> str:
-    """Give the figures as JSON."""
-    return orjson.dumps(as_dict(totals, hottest)).decode()
-
-
-def _wire(key: KeyValue) -> dict[str, Any]:
-    return dict(to_wire_item({"key": key})["key"])
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table as text: the first column is left, the others are right."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-
-def table_of(totals: Totals) -> Grid:
-    """Put the figures in rows; estimates, throttles and tags have their place where there are any."""
-    total = totals.total
-    columns = ["requests", "read units", "write units"]
-    if total.estimated_read_units or total.estimated_write_units:
-        columns += ["estimated read units", "estimated write units"]
-    if total.throttles:
-        columns.append("throttles")
-    columns += [name.replace("_", " ") for name, number in _bytes(totals).items() if number]
-    return Grid([_text(totals.name), *columns], [[name, *_cells(figures, columns)] for name, figures in _named(totals)])
-
-
-def _bytes(totals: Totals) -> dict[str, float]:
-    """Give what all vector indexes consumed."""
-    return {name: getattr(totals, name) for name in VectorBytes._fields}
-
-
-def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
-    yield "total", {**totals.total.to_dict(), **_bytes(totals)}
-    for table, usage in sorted(totals.by_table.items()):
-        yield f"table {table}", usage.to_dict()
-    for (table, index), usage in sorted(totals.by_index.items()):
-        yield f"index {table} {index}", usage.to_dict()
-    for (table, index), taken in sorted(totals.by_vector_index.items()):
-        yield f"vector index {table} {index}", taken._asdict()
-    for operation, usage in sorted(totals.by_operation.items()):
-        yield operation, usage.to_dict()
-    for (tag, value), usage in sorted(totals.by_tag.items(), key=lambda pair: -pair[1].units_with_estimates)[
-        :_KEYS_SHOWN
-    ]:
-        yield f"tag {_text(tag)}={_text(value):.60}", usage.to_dict()
-    for hot in totals.hottest(_KEYS_SHOWN):
-        yield f"key {hot.table} {hot.key!r:.60}", hot.usage.to_dict()
-
-
-def _text(name: str) -> str:
-    # The caller's, and perhaps the caller's users': a line break would break the row, an escape sequence worse.
-    return name if name.isprintable() else repr(name)
-
-
-def _cells(figures: Mapping[str, float], columns: Sequence[str]) -> Iterator[str]:
-    for column in columns:
-        value = figures.get(column.replace(" ", "_"))
-        if value is None:  # bytes of what is no vector index, units of one
-            yield ""
-        elif isinstance(value, int) or column.endswith("bytes"):
-            yield f"{value:,.0f}"
-        else:
-            yield figure(value)
-
-
-def as_text(totals: Totals) -> str:
-    """Show the figures as a table: rich's where it is installed, else plain text."""
-    grid = table_of(totals)
-    try:
-        from rich.console import Console  # noqa: PLC0415 - an extra
-    except ImportError:
-        return plain(grid)
-    console = Console(file=io.StringIO(), width=_WIDE, color_system=None)
-    with console.capture() as captured:
-        console.print(rich_table(grid))
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
-
-
+_SIDES = (None, "read", "write")
+_SHOWN = 5  # keys and tags
 _WIDE = 1000
-
-
-def rich_table(grid: Grid) -> Table:
-    """Make a table of rich's."""
-    from rich import box  # noqa: PLC0415 - an extra
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
-    for place, column in enumerate(grid.columns):
-        table.add_column(Text(column), justify="right" if place else "left", no_wrap=True)
-    for row in grid.rows:
-        table.add_row(*map(Text, row))
-    return table
-
-
-def plain(grid: Grid) -> str:
-    """Align the columns with spaces."""
-    lines = [grid.columns, *grid.rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
 
 # The scopes, of all meters, whose ``with`` this context is inside of.
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("shardkit_capacity_scopes", default=())
-_SIDES = (None, "read", "write")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +42,8 @@ class HotKey:
     Args:
         table: the table's name.
         key: the logical key, as a boto3 resource shows it.
-        usage: what it consumed, at least; exactly, as long as no more than ``max_keys`` keys were seen.
-        uncertain_read_units: read units that it may have consumed besides, before it was held apart (they are in
-            ``other_keys``).
+        usage: what it consumed at least; exact as long as at most ``max_keys`` keys were seen.
+        uncertain_read_units: read units that it may have consumed before it was held (counted in ``other_keys``).
         uncertain_write_units: the same of write units.
     """
 
@@ -207,7 +55,7 @@ class HotKey:
 
 
 class Totals:
-    """The figures that a scope and a meter both have; each is a snapshot."""
+    """The figures of a scope or a meter; each is a snapshot."""
 
     def __init__(self, name: str, recorder: Recorder, tags: Mapping[str, str]) -> None:
         self.name = name
@@ -216,7 +64,7 @@ class Totals:
 
     @property
     def total(self) -> Usage:
-        """Everything, as one :class:`Usage`."""
+        """All figures together, as one :class:`Usage`."""
         with self.recorder as tally:
             return tally.total
 
@@ -232,37 +80,37 @@ class Totals:
 
     @property
     def estimated_read_units(self) -> float:
-        """Read units that no response said; never a part of ``read_units``."""
+        """Read units that no response reported; not included in ``read_units``."""
         return self.total.estimated_read_units
 
     @property
     def estimated_write_units(self) -> float:
-        """Write units that no response said (of failed conditions, say); never a part of ``write_units``."""
+        """Write units that no response reported (such as failed conditions); not included in ``write_units``."""
         return self.total.estimated_write_units
 
     @property
     def requests(self) -> int:
-        """API calls that read or write items, failed ones too; botocore's retries are not counted."""
+        """API calls that read or write items, failed ones included, botocore's retries not."""
         return self.total.requests
 
     @property
     def rates(self) -> Rates:
-        """What was consumed a second, over the last ``window`` seconds."""
+        """What was consumed per second, over the last ``window`` seconds."""
         with self.recorder as tally:
             return tally.rates(self.recorder.clock())
 
     @property
     def throttles(self) -> dict[str, int]:
-        """Throttled attempts by the service's reason (its error code where it says none), every retry counted.
+        """Throttled attempts, retries included, by the service's reason, or by error code if it reports none.
 
-        ``UnprocessedItems`` are batches that came back in part.
+        ``UnprocessedItems`` counts batches of which a part was not processed.
         """
         with self.recorder as tally:
             return dict(tally.throttles)
 
     @property
     def retries(self) -> dict[str, int]:
-        """Retries that botocore made, by what the attempt before met: a throttle's reason, an error's code."""
+        """Retries by botocore, by why the attempt before failed: a throttle's reason, or an error code."""
         with self.recorder as tally:
             return dict(tally.retries)
 
@@ -274,24 +122,24 @@ class Totals:
 
     @property
     def by_index(self) -> dict[tuple[str, str], Usage]:
-        """Per (table, index), as far as the service said it (it does not if the caller asked for ``TOTAL``)."""
+        """Per (table, index), as far as the service reported it (not if the caller asked for ``TOTAL``)."""
         with self.recorder as tally:
             return tally.by_index
 
     @property
     def by_vector_index(self) -> dict[tuple[str, str], VectorBytes]:
-        """Bytes per (table, vector index), as far as the service said it: vector indexes consume no units."""
+        """Bytes per (table, vector index), as far as the service reported them: vector indexes consume no units."""
         with self.recorder as tally:
             return tally.by_vector_index
 
     @property
     def vector_search_request_bytes(self) -> float:
-        """Bytes that ``SearchVectors`` consumed of vector indexes, as the service reported; they are no units."""
+        """Bytes that ``SearchVectors`` consumed of vector indexes, as the service reported."""
         return sum(taken.vector_search_request_bytes for taken in self.by_vector_index.values())
 
     @property
     def vector_write_request_bytes(self) -> float:
-        """Bytes that writes consumed of vector indexes, as the service reported; they are no units."""
+        """Bytes that writes consumed of vector indexes, as the service reported."""
         return sum(taken.vector_write_request_bytes for taken in self.by_vector_index.values())
 
     @property
@@ -302,59 +150,59 @@ class Totals:
 
     @property
     def by_key(self) -> dict[KeyOfTable, Usage]:
-        """Per (table, logical key); units of batches are apportioned and stand under the estimates."""
+        """Per (table, logical key); the units of batches are apportioned, as estimates."""
         with self.recorder as tally:
             return tally.keys.usages()
 
     @property
     def by_physical_key(self) -> dict[KeyOfTable, Usage]:
-        """Per (table, physical key), of sharded tables; elsewhere a key is stored as it is."""
+        """Per (table, physical key), of sharded tables only."""
         with self.recorder as tally:
             usages = tally.physical_keys.usages()
         return {(table, physical): usage for (table, _, physical), usage in usages.items()}
 
     @property
     def by_tag(self) -> dict[tuple[str, str], Usage]:
-        """Per (tag, value), of calls inside scopes that have tags."""
+        """Per (tag, value), of calls inside scopes with tags."""
         with self.recorder as tally:
             return tally.tags.usages()
 
     @property
     def other_keys(self) -> Usage:
-        """What ``by_key`` does not have: keys that were pushed out, scans, statements, keys that are not known."""
+        """All that is not in ``by_key``: keys that it no longer holds, scans, statements, and unknown keys."""
         with self.recorder as tally:
             return tally.keys.others
 
     def hottest(self, n: int = 10, *, by: str | None = None) -> list[HotKey]:
-        """Give the ``n`` keys that consumed the most units, estimates counted in the ranking, the most first.
+        """Return the ``n`` keys that consumed the most units, estimates included, hottest first.
 
         Example:
             >>> meter.hottest(5)  # doctest: +SKIP
             [HotKey(table='Orders', key='2014-07-09', usage=Usage(read_units=0.0, write_units=812.0, ...)), ...]
 
         Args:
-            n: how many at most.
-            by: ``"read"`` or ``"write"`` to rank by read or by write units; None for their sum.
+            n: the most keys to return.
+            by: ``"read"`` or ``"write"`` to rank by read or write units; None for their sum.
 
         Returns:
-            A :class:`HotKey` each. Once more than ``max_keys`` keys were seen, figures may be too low, by no more than
-            they say themselves, which is at most the units of all keys over ``max_keys``.
+            A :class:`HotKey` each. Once more than ``max_keys`` keys were seen, figures may be too low, at most by their
+            ``uncertain`` units, which are at most the units of all keys divided by ``max_keys``.
 
         Raises:
-            ConfigurationError: ``by`` is neither, or ``n`` no whole number of at least 0.
+            ConfigurationError: ``by`` or ``n`` is invalid.
 
         Cost:
             No request; one pass over the keys that are held.
         """
         if by not in _SIDES:
-            raise ConfigurationError(f'hottest() ranks by="read", by="write" or by their sum (None), got {by!r}')
+            raise ConfigurationError(f'by: must be "read", "write" or None (their sum), got {by!r}')
         check_count("n", n, "keys", least=0)
         with self.recorder as tally:
             keys = tally.keys
             return [HotKey(*key, usage, *keys.before(key)) for key, usage in keys.hottest(n, by)]
 
     def skew(self, key: KeyValue, *, table: str | None = None) -> advice.Skew:
-        """Say how a logical key's units are spread over its shards.
+        """Return how a logical key's units are spread over its shards.
 
         Example:
             >>> print(meter.skew("2014-07-09"))  # doctest: +SKIP
@@ -362,14 +210,13 @@ class Totals:
 
         Args:
             key: the logical key, as the application gives it.
-            table: its table's name; may be left out where calls to one table only were seen.
+            table: its table's name; optional if only one table was used.
 
         Returns:
-            A :class:`Skew`: the units of each physical key, the hottest one's share, and the fair one.
+            A :class:`Skew`: the units of each physical key, the share of the hottest, and the fair share.
 
         Raises:
-            ConfigurationError: ``key`` is no key; or ``table`` was left out, and calls to several tables (or none)
-                were seen.
+            ConfigurationError: ``key`` is invalid, or ``table`` is missing and not exactly one table was used.
 
         Cost:
             No request; one pass over the physical keys that are held.
@@ -377,31 +224,31 @@ class Totals:
         key = check_key(key)
         tables = sorted(self.by_table)
         if table is None and len(tables) != 1:
-            raise ConfigurationError(f"skew() needs table= where not just one was seen, and here were {tables}")
+            raise ConfigurationError(f"table: required unless exactly one table was used; used were {tables}")
         with self.recorder as tally:
             return advice.skew_of(tally, table or tables[0], key)
 
     def advise(self, *, headroom: float = HEADROOM) -> list[advice.Advice]:
-        """Name the keys that are above what a partition serves, and how many shards each needs.
+        """Return the keys that need more throughput than a partition serves, and how many shards each needs.
 
         Example:
             >>> for advice in meter.advise():  # doctest: +SKIP
             ...     print(advice)
             Orders '2014-07-09': 190 shards instead of 1: on 8 partitions (assumed: ...
 
-        A partition serves 3,000 read units and 1,000 write units a second, each by itself. Looked at is the busiest
-        second of a key's hottest shard; a key that was throttled for the sake of its partition needs more than
-        it has. The table's partitions are not known: they are assumed to serve twice the load. Keys of indexes are not
-        seen.
+        A partition serves 3,000 read units and 1,000 write units a second, independently. The advice is based on the
+        busiest second of a key's hottest shard. A key that was throttled because its partition was too hot needs more
+        shards than it has. The number of the table's partitions is unknown: they are assumed to serve twice the load.
+        Keys of indexes are not seen.
 
         Args:
             headroom: the part of a partition's throughput to leave free, from 0 to below 1.
 
         Returns:
-            An :class:`Advice` a key, those that need most shards first; none where nothing is too hot.
+            An :class:`Advice` for each key that is too hot, those that need most shards first.
 
         Raises:
-            ConfigurationError: ``headroom`` is out of its range.
+            ConfigurationError: ``headroom`` is out of range.
 
         Cost:
             No request; one pass over the keys that are held.
@@ -414,46 +261,153 @@ class Totals:
             return advice.advice_of(tally, headroom)
 
     def to_dict(self, *, hottest: int = 10) -> dict[str, Any]:
-        """Give the figures as plain values that JSON can carry; ``docs/capacity.md`` has the shape.
+        """Return the figures as plain values that JSON can carry; ``docs/capacity.md`` describes them.
 
         Args:
-            hottest: how many keys, those that consumed most; a key has its wire form, ``{"S": "2014-07-09"}``.
+            hottest: how many of the hottest keys to include; keys have their wire form, ``{"S": "2014-07-09"}``.
 
         Raises:
-            ConfigurationError: ``hottest`` is no whole number of at least 0.
+            ConfigurationError: ``hottest`` is not an integer >= 0.
         """
-        return as_dict(self, hottest)
+        check_count("hottest", hottest, "keys", least=0)
+        indexes, vectors = self.by_index, self.by_vector_index  # read before the tables, which then include theirs
+        tables: dict[str, dict[str, Any]] = {
+            table: {**usage.to_dict(), "indexes": {}, "vector_indexes": {}} for table, usage in self.by_table.items()
+        }
+        for (table, index), usage in indexes.items():
+            tables[table]["indexes"][index] = usage.to_dict()
+        for (table, index), taken in vectors.items():
+            tables[table]["vector_indexes"][index] = taken._asdict()
+        return {
+            "name": self.name,
+            "tags": dict(self.tags),
+            "total": _all(self),
+            "rates": self.rates.to_dict(),
+            "tables": tables,
+            "operations": {operation: usage.to_dict() for operation, usage in self.by_operation.items()},
+            "by_tag": [{"tag": tag, "value": value, **usage.to_dict()} for (tag, value), usage in self.by_tag.items()],
+            "throttles": self.throttles,
+            "retries": self.retries,
+            "hottest_keys": [
+                {
+                    "table": hot.table,
+                    "key": dict(to_wire_item({"key": hot.key})["key"]),
+                    **hot.usage.to_dict(),
+                    "uncertain_read_units": hot.uncertain_read_units,
+                    "uncertain_write_units": hot.uncertain_write_units,
+                }
+                for hot in self.hottest(hottest)
+            ],
+            "other_keys": self.other_keys.to_dict(),
+        }
 
     def to_json(self, *, hottest: int = 10) -> str:
-        """Give :meth:`to_dict` as JSON."""
-        return as_json(self, hottest)
+        """Return :meth:`to_dict` as JSON."""
+        return orjson.dumps(self.to_dict(hottest=hottest)).decode()
 
     def __str__(self) -> str:
-        """Give the figures as a table: rich's where it is installed, else plain text."""
-        return as_text(self)
+        """Return the figures as a table: by rich if it is installed, else as plain text."""
+        rows = _rows(self)
+        try:
+            from rich.console import Console  # noqa: PLC0415 - an extra
+        except ImportError:
+            return plain(rows)
+        console = Console(file=io.StringIO(), width=_WIDE, color_system=None)
+        with console.capture() as captured:
+            console.print(_rich(rows))
+        return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
 
     def __rich__(self) -> ConsoleRenderable:
-        """Give rich its table."""
-        return rich_table(table_of(self))
+        return _rich(_rows(self))
+
+
+def _all(totals: Totals) -> dict[str, float]:
+    return {**totals.total.to_dict(), **{name: getattr(totals, name) for name in VectorBytes._fields}}
+
+
+def _rows(totals: Totals) -> list[list[str]]:
+    """Return the headings and the rows; there are columns for estimates, throttles and bytes only if there are any."""
+    columns = ["requests", "read units", "write units"]
+    found = _all(totals)
+    if found["estimated_read_units"] or found["estimated_write_units"]:
+        columns += ["estimated read units", "estimated write units"]
+    columns += [name.replace("_", " ") for name in ("throttles", *VectorBytes._fields) if found[name]]
+    return [[_text(totals.name), *columns], *([name, *_cells(row, columns)] for name, row in _named(totals))]
+
+
+def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
+    yield "total", _all(totals)
+    for table, usage in sorted(totals.by_table.items()):
+        yield f"table {table}", usage.to_dict()
+    for (table, index), usage in sorted(totals.by_index.items()):
+        yield f"index {table} {index}", usage.to_dict()
+    for (table, index), taken in sorted(totals.by_vector_index.items()):
+        yield f"vector index {table} {index}", taken._asdict()
+    for operation, usage in sorted(totals.by_operation.items()):
+        yield operation, usage.to_dict()
+    tags = sorted(totals.by_tag.items(), key=lambda pair: -pair[1].units_with_estimates)
+    for (tag, value), usage in tags[:_SHOWN]:
+        yield f"tag {_text(tag)}={_text(value):.60}", usage.to_dict()
+    for hot in totals.hottest(_SHOWN):
+        yield f"key {hot.table} {hot.key!r:.60}", hot.usage.to_dict()
+
+
+def _text(name: str) -> str:
+    # Names may come from the caller's users: a line break would break the row, an escape sequence do worse.
+    return name if name.isprintable() else repr(name)
+
+
+def _cells(figures: Mapping[str, float], columns: Sequence[str]) -> Iterator[str]:
+    for column in columns:
+        value = figures.get(column.replace(" ", "_"))
+        if value is None:  # a vector index has no units, everything else no bytes
+            yield ""
+        elif isinstance(value, int) or column.endswith("bytes"):
+            yield f"{value:,.0f}"
+        else:
+            yield figure(value)
+
+
+def _rich(rows: Sequence[Sequence[str]]) -> Table:
+    from rich import box  # noqa: PLC0415 - an extra
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1))
+    for place, heading in enumerate(rows[0]):
+        table.add_column(Text(heading), justify="right" if place else "left", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def plain(rows: Sequence[Sequence[str]]) -> str:
+    """Align the columns with spaces, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
 
 
 class Scope(Totals):
-    """What the calls made inside its ``with`` consumed, in this context and those copied from it; see ``scope``."""
+    """Counts the calls made inside its ``with``, in this context and its copies; see :meth:`CapacityMeter.scope`."""
 
     def __init__(self, meter: Totals, name: str, recorder: Recorder, tags: Mapping[str, str]) -> None:
         super().__init__(name, recorder, tags)
         self.meter = meter
 
     def __enter__(self) -> Self:
-        """Count from now on."""
         _scopes.set((*_scopes.get(), self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Count no more calls that start now; the figures stay."""
-        # Without a token: a generator or a task may leave the scope in another context than it was entered in.
+        # A ContextVar's token would not do: a generator or a task may leave the scope in another context.
         stack = _scopes.get()
         for place in range(len(stack) - 1, -1, -1):
             if stack[place] is self:
@@ -462,6 +416,6 @@ class Scope(Totals):
 
 
 def scopes_of(meter: Totals) -> tuple[Scope, ...]:
-    """Give the scopes of a meter that this context is inside of, the outermost first, each once."""
+    """Return the scopes of a meter that this context is inside of, outermost first, each once."""
     scopes = _scopes.get()
     return tuple(dict.fromkeys(scope for scope in scopes if scope.meter is meter)) if scopes else ()

@@ -1,10 +1,11 @@
-"""Units added up: per table, index, operation, key and tag, and over the last while."""
+"""The sums of a scope: per table, index, operation, key and tag, and over the last window."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import nlargest
+from operator import add
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from shardkit.capacity.charge import Charge, KeyValue
@@ -20,13 +21,14 @@ PhysicalKey = tuple[str, KeyValue, KeyValue]
 """Table, logical key, physical key."""
 
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Ledger(Generic[K]):
-    """What each of unboundedly many keys consumed, reads and writes (and throttles) apart, in bounded memory.
+    """What each key of any number of keys consumed, in bounded memory.
 
     Args:
-        capacity: how many are held apart, of readers, of writers, and of throttled ones.
+        capacity: how many keys are held by reads, how many by writes, and how many by throttles.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -44,7 +46,7 @@ class Ledger(Generic[K]):
             self.reads.add(key, read, estimated_read, requests, second)
 
     def add_other(self, units: Units, requests: int) -> None:
-        """Add what was consumed by nothing that has a key."""
+        """Add units of an unknown key."""
         self.reads.others.add(units.read, units.estimated_read, requests, 0)
         self.writes.others.add(units.write, units.estimated_write, 0, 0)
 
@@ -53,37 +55,37 @@ class Ledger(Generic[K]):
         self._throttled.add(key, 1.0)
 
     def __iter__(self) -> Iterator[K]:
-        """Give all that are held."""
+        """Iterate over the keys that are held."""
         return iter(dict.fromkeys((*self.reads.held, *self.writes.held, *self._throttled.held)))
 
     def usages(self) -> dict[K, Usage]:
-        """Give what is known of each that is held."""
+        """Return the usage of each key that is held."""
         return {key: self.usage(key) for key in self}
 
     def usage(self, key: K) -> Usage:
-        """Give what is known of one."""
+        """Return the usage of a key."""
         return _usage(*(sketch.held.get(key) for sketch in (self.reads, self.writes, self._throttled)))
 
     def peaks(self, key: K) -> tuple[float, float]:
-        """Give the read and the write units of its busiest seconds, estimates counted."""
+        """Return the read units and the write units of a key's busiest seconds, estimates included."""
         reads, writes = self.reads.held.get(key, _NONE), self.writes.held.get(key, _NONE)
         return reads.peak, writes.peak
 
     def before(self, key: K) -> tuple[float, float]:
-        """Give the read and the write units that it may have consumed before it was held."""
+        """Return the read units and the write units that a key may have consumed before it was held."""
         reads, writes = self.reads.held.get(key), self.writes.held.get(key)
-        # What is not held now may have been once.
+        # A key that is not held now may have been held before.
         return (self.reads.error if reads is None else reads.before), (
             self.writes.error if writes is None else writes.before
         )
 
     @property
     def others(self) -> Usage:
-        """All that is not under those that are held."""
+        """The usage of all keys that are not held."""
         return _usage(self.reads.others, self.writes.others, self._throttled.others)
 
     def hottest(self, n: int, by: str | None = None) -> list[tuple[K, Usage]]:
-        """Give the ``n`` that consumed most, estimates counted: by ``"read"``, by ``"write"``, or by their sum."""
+        """Return the ``n`` keys with the most units, estimates included: ``"read"`` or ``"write"`` units, or both."""
         units: dict[K, float] = dict.fromkeys(self, 0.0)
         for side, sketch in (("read", self.reads), ("write", self.writes)):
             if by in {None, side}:
@@ -108,22 +110,22 @@ _NONE = Held(0.0, 0)
 
 
 class Tally:
-    """The totals of a scope; not for several threads at once without a lock.
+    """The sums of a scope; several threads need a lock.
 
     Args:
-        max_keys: how many keys to hold apart, at least 1.
+        max_keys: how many keys to hold, at least 1.
         window: seconds that ``rates`` looks back, above 0.
 
     Raises:
-        ConfigurationError: ``max_keys`` is less than 1, or ``window`` not above 0.
+        ConfigurationError: ``max_keys`` is less than 1, or ``window`` is not above 0.
 
     Attributes:
-        keys: per (table, logical key). Here a batch's units are apportioned and stand under the estimates.
+        keys: per (table, logical key); units of batches are apportioned, as estimates.
         physical_keys: per (table, logical key, physical key), of sharded tables.
         tags: per (name, value).
         throttles: throttled attempts by reason.
-        retries: attempts that followed another one, by what that one met.
-        shardings: per table, of those that are sharded.
+        retries: retried attempts, by what the attempt before met.
+        shardings: per sharded table.
         by_vector_index_and_operation: bytes per (table, vector index, API operation).
     """
 
@@ -138,37 +140,36 @@ class Tally:
         self.throttles: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
         self.shardings: dict[str, Sharding] = {}
-        self.by_vector_index_and_operation: dict[tuple[str, str, str], VectorBytes] = {}
+        self.by_vector_index_and_operation: defaultdict[tuple[str, str, str], VectorBytes] = defaultdict(VectorBytes)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]] = ()) -> None:
-        """Add what an API call consumed, or several; ``now`` is in seconds on the caller's clock."""
-        second, requests = int(now), charge.requests
+        """Add what calls consumed; ``now`` is in seconds on the caller's clock."""
+        second, requests, operation, total = int(now), charge.requests, charge.operation, charge.total
         if charge.sharding is not None:
             self.shardings[table_name(charge.sharding.table)] = charge.sharding
-        self._window.account(now).add(charge.total, requests)
-        self._operations[charge.operation].add(charge.total, requests)
-        for table, units in charge.tables.items():
-            self._tables[table, charge.operation].add(units, requests)
-        for (table, index), units in charge.indexes.items():
-            self._indexes[table, index, charge.operation].add(units, requests)
-        vectors = self.by_vector_index_and_operation
+        self._window.account(now).add(total, requests)
+        self._operations[operation].add(total, requests)
+        for table, account in charge.tables.items():
+            self._tables[table, operation].add(account.units, account.requests)
+        for (table, index), account in charge.indexes.items():
+            self._indexes[table, index, operation].add(account.units, account.requests)
         for (table, index), taken in charge.vectors.items():
-            place = table, index, charge.operation
-            vectors[place] = vectors.get(place, VectorBytes()).plus(taken)
-        for table, logical, physical, units, actions in charge.keys:
+            place = table, index, operation
+            self.by_vector_index_and_operation[place] = self.by_vector_index_and_operation[place].plus(taken)
+        for table, logical, physical, units, accesses in charge.keys:
             if logical is None:
-                self.keys.add_other(units, actions)
+                self.keys.add_other(units, accesses)
             else:
-                self.keys.add((table, logical), units, actions, second)
+                self.keys.add((table, logical), units, accesses, second)
                 if physical is not None:
-                    self.physical_keys.add((table, logical, physical), units, actions, second)
+                    self.physical_keys.add((table, logical, physical), units, accesses, second)
         for tag in tags:
-            self.tags.add(tag, charge.total, requests, second)
+            self.tags.add(tag, total, requests, second)
 
     def throttled(
         self, reasons: Iterable[str], now: float, *, operation: str, tables: Iterable[str], key: KeyOfTable | None
     ) -> None:
-        """Add an attempt that was throttled; ``key`` where that was for the sake of one key's partition."""
+        """Add an attempt that was throttled; ``key`` if the partition of one key was too hot."""
         self.throttles.update(reasons)
         accounts = [self._tables[table, operation] for table in tables]
         for account in (self._window.account(now), self._operations[operation], *accounts):
@@ -177,12 +178,12 @@ class Tally:
             self.keys.throttled(key)
 
     def rates(self, now: float) -> Rates:
-        """Give the rates of the window that ends now."""
+        """Return the rates of the window that ends now."""
         return self._window.rates(now)
 
     @property
     def total(self) -> Usage:
-        """Everything."""
+        """The usage of all operations."""
         return sum(self.by_operation.values(), Usage())
 
     @property
@@ -193,20 +194,19 @@ class Tally:
     @property
     def by_table(self) -> dict[str, Usage]:
         """Per table, its indexes included."""
-        return _summed((table, usage) for (table, _), usage in self.by_table_and_operation.items())
+        return _summed(((table, usage) for (table, _), usage in self.by_table_and_operation.items()), add)
 
     @property
     def by_index(self) -> dict[tuple[str, str], Usage]:
         """Per (table, index)."""
-        return _summed(((table, index), usage) for (table, index, _), usage in self.by_index_and_operation.items())
+        usages = self.by_index_and_operation.items()
+        return _summed((((table, index), usage) for (table, index, _), usage in usages), add)
 
     @property
     def by_vector_index(self) -> dict[tuple[str, str], VectorBytes]:
         """Bytes per (table, vector index)."""
-        sums: dict[tuple[str, str], VectorBytes] = {}
-        for (table, index, _), taken in self.by_vector_index_and_operation.items():
-            sums[table, index] = sums.get((table, index), VectorBytes()).plus(taken)
-        return sums
+        taken = self.by_vector_index_and_operation.items()
+        return _summed((((table, index), part) for (table, index, _), part in taken), VectorBytes.plus)
 
     @property
     def by_table_and_operation(self) -> dict[tuple[str, str], Usage]:
@@ -219,8 +219,8 @@ class Tally:
         return {place: account.usage for place, account in self._indexes.items()}
 
 
-def _summed(usages: Iterable[tuple[K, Usage]]) -> dict[K, Usage]:
-    sums: dict[K, Usage] = {}
-    for key, usage in usages:
-        sums[key] = sums.get(key, Usage()) + usage
+def _summed(parts: Iterable[tuple[K, V]], plus: Callable[[V, V], V]) -> dict[K, V]:
+    sums: dict[K, V] = {}
+    for key, part in parts:
+        sums[key] = plus(sums[key], part) if key in sums else part
     return sums

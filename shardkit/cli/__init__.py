@@ -17,11 +17,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["build_app", "install_hint", "main"]
-
 
 def install_hint(missing: str | None, command: str | None) -> str:
-    """Return the message for a user without a package that a command needs."""
     extra = "demo" if command == "demo" else "load"
     return (
         f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
@@ -31,7 +28,6 @@ def install_hint(missing: str | None, command: str | None) -> str:
 
 
 def build_app() -> typer.Typer:
-    """Return the typer application with every command; needs typer and rich."""
     import typer
 
     from shardkit.cli.demo import demo
@@ -65,7 +61,6 @@ def build_app() -> typer.Typer:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the console script."""
     given = sys.argv[1:] if args is None else list(args)
     try:
         app = build_app()

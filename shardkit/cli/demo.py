@@ -51,7 +51,7 @@ Item = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Load:
+class Loaded:
     """The load of one table, and its busiest day."""
 
     seconds: float
@@ -74,7 +74,6 @@ class Check:
 
     @property
     def ok(self) -> bool:
-        """Whether all items are as in the source."""
         return self.equal == self.expected and not self.mismatches
 
 
@@ -106,8 +105,9 @@ def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
     return session.resource("dynamodb", endpoint_url=endpoint_url, config=config)
 
 
-def load(table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress: Callable[[BulkReport], None]) -> Load:
-    """Load the first rows of the flights."""
+def load(
+    table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress: Callable[[BulkReport], None]
+) -> Loaded:
     days: Counter[str] = Counter()
     began = time.perf_counter()
     with meter.attach(table), meter.scope("load") as used:
@@ -117,11 +117,10 @@ def load(table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress:
     # DynamoDB reports a batch's units per table; the meter apportions them to keys, as estimates.
     of_day = used.by_key[table.name, day]
     units = of_day.write_units + of_day.estimated_write_units
-    return Load(seconds, report.written, used.write_units, day, items, units)
+    return Loaded(seconds, report.written, used.write_units, day, items, units)
 
 
 def counted(items: Iterable[Item], days: Counter[str]) -> Iterator[Item]:
-    """Yield the items, and count them by day."""
     for item in items:
         days[item["Date"]] += 1
         yield item
@@ -139,7 +138,6 @@ def stream_day(table: ShardedTable, source: list[Item], meter: CapacityMeter) ->
 
 
 def get_flights(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> Check:
-    """Read single flights, one GetItem each."""
     with meter.attach(table), meter.scope("get") as used:
         began = time.perf_counter()
         items = [table.get_item(Key={name: item[name] for name in ("Date", "Flight")}).get("Item") for item in source]
@@ -158,7 +156,6 @@ def compare(source: list[Item], items: list[Any], seconds: float, read_units: fl
 
 
 def show_headline(console: Console, place: str, rows: int, shards: int) -> None:
-    """Print what the demo will do."""
     console.rule("shardkit demo")
     console.print(
         f"Loading {rows:,} flights that left New York in 2013 into {place}, twice: with the partition key Date "
@@ -175,7 +172,7 @@ def progress_bar(console: Console, title: str, rows: int) -> Iterator[Callable[[
         yield lambda report: progress.update(task, completed=report.written + report.failed)
 
 
-def show_keys(console: Console, keys: dict[str, int], sharded: Load, plain: Load, star: str) -> None:
+def show_keys(console: Console, keys: dict[str, int], sharded: Loaded, plain: Loaded, star: str) -> None:
     """Print a bar for every physical key of the busiest day, and one for the plain table's key, to one scale."""
     width = max(10, min(50, console.width - 44))
     grid = Grid(title=f"\nThe busiest day, {sharded.day}: what each partition key took", title_justify="left", box=None)
@@ -205,14 +202,13 @@ def show_check(console: Console, what: str, check: Check) -> None:
         console.print(f"  {mismatch}", markup=False)
 
 
-def show_totals(console: Console, parts: dict[str, Load | Check], star: str) -> None:
-    """Print each part's time and capacity units."""
+def show_totals(console: Console, parts: dict[str, Loaded | Check], star: str) -> None:
     grid = Grid(title="\nWhat it took", title_justify="left", box=None)
     grid.add_column("part")
     for heading in ("items", "seconds", f"write units{star}", f"read units{star}"):
         grid.add_column(heading, justify="right")
     for name, part in parts.items():
-        if isinstance(part, Load):
+        if isinstance(part, Loaded):
             grid.add_row(name, f"{part.written:,}", f"{part.seconds:.2f}", f"{part.write_units:,.1f}", "")
         else:
             grid.add_row(name, f"{part.equal:,}", f"{part.seconds:.2f}", "", f"{part.read_units:,.1f}")
@@ -245,7 +241,7 @@ def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: 
         show_check(console, f"query_items, {sharded.day} in order", streamed)
         got = get_flights(table, source[:: max(1, len(source) // 5)][:5], meter)
         show_check(console, "get_item, one GetItem each", got)
-    parts: dict[str, Load | Check] = {"load, sharded": sharded, "load, plain": plain}
+    parts: dict[str, Loaded | Check] = {"load, sharded": sharded, "load, plain": plain}
     parts |= {"query_items": streamed, "get_item": got}
     show_totals(console, parts, star)
     return streamed.ok and got.ok

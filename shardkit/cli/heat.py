@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -17,20 +17,11 @@ from rich.text import Text
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity
 from shardkit.analysis.verdict import KeyHeat, Verdict, check_rate, judge
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
+from shardkit.cli import options
 from shardkit.cli.options import (
     FAILED,
     OUTPUT,
-    STOPPED,
     WRONG_USE,
-    AbsentOption,
-    ColumnsOption,
-    DelimiterOption,
-    EmptyStringsOption,
-    FormatOption,
-    JsonOption,
-    ProgressOption,
-    SourceArgument,
-    TypesOption,
     calculated_suffix,
     check_attributes,
     out,
@@ -44,13 +35,12 @@ from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.strategies import CalculatedSuffix
 
 LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 
 
 def heat(
-    source: SourceArgument,
+    source: options.SourceArgument,
     key: Annotated[list[str], typer.Option(help="A candidate: an attribute, or several as A,B. Repeat it to compare.")],
     write_units: Annotated[
         float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second of the whole load.")
@@ -84,18 +74,18 @@ def heat(
             help="Attributes (A or A,B) of a CalculatedSuffix: measure its shards. Reads the source twice.",
         ),
     ] = None,
-    format: FormatOption = None,  # noqa: A002
-    types: TypesOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    absent: AbsentOption = None,
-    empty_strings: EmptyStringsOption = False,
+    format: options.FormatOption = None,  # noqa: A002
+    types: options.TypesOption = None,
+    columns: options.ColumnsOption = None,
+    delimiter: options.DelimiterOption = None,
+    absent: options.AbsentOption = None,
+    empty_strings: options.EmptyStringsOption = False,
     top: Annotated[int, typer.Option(rich_help_panel=OUTPUT, min=1, help="How many of the hottest keys.")] = 10,
     plot: Annotated[
         str | None, typer.Option(rich_help_panel=OUTPUT, help="Draw the hottest keys into a file: heat.svg, heat.png.")
     ] = None,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Judge candidates for a partition key by the items of a data file. Nothing is sent.
 
@@ -104,8 +94,8 @@ def heat(
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         candidates = _candidates(key, times, no_time=no_time)
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
@@ -118,17 +108,15 @@ def heat(
             check_attributes("--key", candidate.attributes, opened, rare=True)
         if suffix is not None:
             check_attributes("--by", suffix.by_attributes or (), opened)
-    items = Items(candidates)
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = read_all(opened, items.take, told if progress else None)
-    bad.show(told)
-    with refusing(told, WRONG_USE, "no verdict"):
+    items = ItemCounts(candidates)
+    bad = read_all(opened, items.take, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, "no verdict"):
         judged = [items.judged(one, top, write_units, read_units, shards) for one in candidates]
     if by is not None:
-        spreads = [Spreading(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
-        with refusing(told, STOPPED, "stopped before its end"):
-            read_all(opened, lambda item: [*map(Spreading.take, spreads, repeat(item))], told if progress else None)
-        judged = [replace(spread.judged, spread=spread.result()) for spread in spreads]
+        spreads = [Spread(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
+        read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], stderr, progress=progress)
+        judged = [replace(one, spread=spread) for one, spread in zip(judged, spreads, strict=True)]
     if as_json:
         keys = [to_json(one) for one in judged]
         print(
@@ -136,7 +124,7 @@ def heat(
         )
     else:
         show(out(), items.count, judged)
-    with refusing(told, WRONG_USE, "no picture"):
+    with refusing(stderr, WRONG_USE, "no picture"):
         draw(judged)
     raise typer.Exit(FAILED if bad.count else 0)
 
@@ -157,9 +145,7 @@ def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> lis
 _MOST_NAMES = 100
 
 
-class Items:
-    """Counts the items of a source for every candidate."""
-
+class ItemCounts:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.count = 0
         self._candidates = candidates
@@ -178,7 +164,6 @@ class Items:
     def judged(
         self, candidate: Candidate, top: int, write_units: float | None, read_units: float | None, shards: int | None
     ) -> Judged:
-        """Return the verdict on a candidate."""
         if candidate.uniformity.items == 0:
             raise ConfigurationError(self._no_items(candidate))
         found = candidate.uniformity.result(top)
@@ -198,7 +183,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate: what was found, the verdict, and the number of shards to assess."""
+    """A candidate with its verdict, for a number of shards."""
 
     found: Uniformity
     verdict: Verdict
@@ -207,15 +192,10 @@ class Judged:
     spread: Spread | None = None
 
     @property
-    def name(self) -> str:
-        """The candidate as given on the command line."""
-        return ",".join(self.found.attributes)
-
-    @property
     def title(self) -> str:
-        """The verdict, and the load that it holds for."""
         rates = " and ".join(f"{heat.rate:,.10g} {units}" for units, heat in self.heats)
-        return f"{self.name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
+        name = ",".join(self.found.attributes)
+        return f"{name}: {'good' if self.verdict.good else 'bad'} at {rates} a second"
 
     @property
     def heats(self) -> list[tuple[str, KeyHeat]]:
@@ -224,60 +204,46 @@ class Judged:
         return [(units, heat) for units, heat in both if heat is not None]
 
 
-@dataclass(frozen=True)
 class Spread:
-    """How a CalculatedSuffix spreads the items of the hottest key.
+    """Counts how a CalculatedSuffix spreads the items of a candidate's hottest key.
 
     Attributes:
-        strategy: the suffix.
-        used: how many of its shards have items.
-        share: the hottest shard's share of the key's write units.
+        units: the write units of each of its shards that has items.
         without: items of the key without the attributes that the shard is calculated from.
-        advice: what would spread them better.
     """
 
-    strategy: CalculatedSuffix
-    used: int
-    share: float
-    without: int
-    advice: tuple[str, ...]
-
-
-class Spreading:
-    """Counts how a CalculatedSuffix spreads the items of a candidate's hottest key."""
-
     def __init__(self, judged: Judged, candidate: Candidate, by: str) -> None:
-        self.judged = judged
+        self.strategy = calculated_suffix(by, judged.shards)
+        self.units: Counter[int | None] = Counter()
+        self.without = 0
         self._key = judged.found.hottest[0].key
         self._candidate = candidate
-        self._strategy = calculated_suffix(by, judged.shards)
+        self._shards = judged.shards
         self._items = 0
-        self._units: Counter[int | None] = Counter()
-        self._without = 0
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """Count an item if it has the key."""
         if self._candidate.key(item) != self._key:
             return
         try:
-            shard = self._strategy.shard_of("any", item)  # a CalculatedSuffix ignores the key
+            shard = self.strategy.shard_of("any", item)  # a CalculatedSuffix ignores the key
         except (InvalidKeyError, ShardUnknownError):
-            self._without += 1
+            self.without += 1
             return
         self._items += 1
-        self._units[shard] += int(write_units_of(sum(attribute_sizes(item).values())))
+        self.units[shard] += int(write_units_of(sum(attribute_sizes(item).values())))
 
-    def result(self) -> Spread:
-        """Return how the key's items are spread."""
-        total = self._units.total()
-        share = max(self._units.values()) / total if total else 1.0
-        return Spread(self._strategy, len(self._units), share, self._without, tuple(self._advice()))
+    @property
+    def share(self) -> float:
+        """The hottest shard's share of the key's write units."""
+        return max(self.units.values()) / self.units.total() if self.units else 1.0
 
-    def _advice(self) -> Iterator[str]:
-        shards = self.judged.shards
-        if len(self._units) == 1 < shards and self._items >= MANY_ITEMS:
-            (shard,) = self._units
-            yield one_shard_advice(self._strategy, clipped(key_text(self._key)), self._items, shard, shards=shards)
+    @property
+    def advice(self) -> list[str]:
+        if len(self.units) != 1 or self._shards == 1 or self._items < MANY_ITEMS:
+            return []
+        (shard,) = self.units
+        key = clipped(key_text(self._key))
+        return [one_shard_advice(self.strategy, key, self._items, shard, shards=self._shards)]
 
 
 def key_text(key: Key) -> str:
@@ -286,7 +252,6 @@ def key_text(key: Key) -> str:
 
 
 def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
-    """Print the verdicts."""
     line = partial(say, console)
     line(f"{items:,} items")
     for one in judged:
@@ -328,10 +293,11 @@ def _shards(one: Judged) -> list[str]:
     if one.spread is not None:
         spread, key = one.spread, clipped(key_text(one.found.hottest[0].key))
         over = any(heat.units * spread.share > heat.limit for _, heat in one.heats)
+        much = ", too much for a partition" if over else ""
         lack = f"; {spread.without:,} items of the key lack it" if spread.without else ""
         texts.append(
-            f"{spread.strategy!r} puts {key} on {spread.used:,} of them, the hottest with {percent(spread.share)} "
-            f"of it, {_units(one, spread.share)} a second{', too much for a partition' if over else ''}{lack}"
+            f"{spread.strategy!r} puts {key} on {len(spread.units):,} of them, the hottest with "
+            f"{percent(spread.share)} of it, {_units(one, spread.share)} a second{much}{lack}"
         )
         texts += [f"advice: {advice}" for advice in spread.advice]
     return texts
@@ -389,10 +355,10 @@ def to_json(one: Judged) -> dict[str, Any]:
         if spread is None
         else {
             "strategy": spread.strategy.to_dict(),
-            "shards_used": spread.used,
+            "shards_used": len(spread.units),
             "hottest_share": spread.share,
             "items_without": spread.without,
-            "advice": list(spread.advice),
+            "advice": spread.advice,
         },
     }
 

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Annotated, Any, Literal, Self, cast
 
@@ -28,6 +29,7 @@ from shardkit import ShardedTable, Strategy, Unsharded, bulk_load
 from shardkit.bulk.load_machine import WINDOW, InterruptedLoadError
 from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.cli import options
 from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.options import (
     FAILED,
@@ -35,24 +37,12 @@ from shardkit.cli.options import (
     SOURCE,
     STOPPED,
     WRONG_USE,
-    AbsentOption,
-    ColumnsOption,
-    DelimiterOption,
-    EmptyStringsOption,
-    EndpointOption,
-    FormatOption,
-    JsonOption,
-    ProfileOption,
-    ProgressOption,
-    RegionOption,
-    SourceArgument,
-    TypesOption,
     calculated_suffix,
     check_attributes,
     dynamodb,
     text_source,
 )
-from shardkit.cli.screen import LINE_SECONDS, LIVE_SECONDS, bar, duration, size
+from shardkit.cli.screen import CommandProgress, bar, duration, say, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
 
@@ -61,7 +51,7 @@ SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 
 
 def load(
-    source: SourceArgument,
+    source: options.SourceArgument,
     table: Annotated[str, typer.Option(help="Table to load into.")],
     shards: Annotated[
         int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
@@ -74,12 +64,12 @@ def load(
         str | None,
         typer.Option(rich_help_panel=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
     ] = None,
-    format: FormatOption = None,  # noqa: A002
-    types: TypesOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    absent: AbsentOption = None,
-    empty_strings: EmptyStringsOption = False,
+    format: options.FormatOption = None,  # noqa: A002
+    types: options.TypesOption = None,
+    columns: options.ColumnsOption = None,
+    delimiter: options.DelimiterOption = None,
+    absent: options.AbsentOption = None,
+    empty_strings: options.EmptyStringsOption = False,
     cursors: Annotated[
         str, typer.Option(rich_help_panel=SOURCE, help="At how many positions the source is read in turn.")
     ] = "auto",
@@ -110,41 +100,47 @@ def load(
     dead_letters: Annotated[
         str | None, typer.Option(rich_help_panel=SAFETY, help="A file for the items that fail.")
     ] = None,
-    region: RegionOption = None,
-    profile: ProfileOption = None,
-    endpoint_url: EndpointOption = None,
+    region: options.RegionOption = None,
+    profile: options.ProfileOption = None,
+    endpoint_url: options.EndpointOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Show what would be written; write nothing.")
     ] = False,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Load files into a table: every partition busy, no item lost or written twice.
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
-    told = Console(stderr=True, highlight=False)
+    stderr = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
             spread = _strategy(shards, by, strategy)
-            target = _table(stack, table, spread, connect)
+            resource = connect()
+            stack.callback(resource.meta.client.close)
+            target = ShardedTable(resource.Table(table), spread)
+            s3 = None
+            if source.startswith("s3://"):
+                s3 = Session(profile_name=profile, region_name=region).client("s3")
+                stack.callback(s3.close)
             opened = text_source(
                 source,
+                format,
+                types,
+                columns,
+                delimiter,
+                absent,
                 table=target,
-                format=format,
-                types=types,
-                columns=columns,
-                delimiter=delimiter,
-                absent=absent,
                 empty_strings=empty_strings,
                 cursors=_cursors(cursors),
-                s3=_s3(stack, region, profile) if source.startswith("s3://") else None,
+                s3=s3,
             )
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
-            show_plan(told, source, opened, target)
-            options = {
+            show_plan(stderr, source, opened, target)
+            how = {
                 "workers": workers,
                 "processes": processes,
                 "connect": connect if processes else None,
@@ -158,13 +154,13 @@ def load(
             done = (
                 estimate(opened, target, units)
                 if dry_run
-                else _load(target, opened, told if progress else None, **options)
+                else _load(target, opened, stderr if progress else None, **how)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            told.print(f"not begun: {error}", markup=False, soft_wrap=True)
+            say(stderr, f"not begun: {error}")
             raise typer.Exit(WRONG_USE) from None
         except KeyboardInterrupt:
-            told.print("stopped before the first write")
+            stderr.print("stopped before the first write")
             raise typer.Exit(STOPPED) from None
     if isinstance(done, Estimate):
         if as_json:
@@ -174,22 +170,22 @@ def load(
         raise typer.Exit(FAILED if done.failed else 0)
     code, report, problem = done
     if problem is not None:
-        told.print(str(problem), markup=False, soft_wrap=True)
+        say(stderr, str(problem))
     if as_json:
         print(json.dumps(to_json(report, code)))
     else:
         show_report(Console(highlight=False), report, dead_letters, complete=problem is None)
     if code == STOPPED:
         again = f"the same command resumes from {journal}" if journal else "with --journal it could be resumed"
-        told.print(f"stopped before its end: {again}", markup=False, soft_wrap=True)
+        say(stderr, f"stopped before its end: {again}")
     raise typer.Exit(code)
 
 
 def _load(
-    table: ShardedTable, source: SectionedSource, told: Console | None, **options: Any
+    table: ShardedTable, source: SectionedSource, stderr: Console | None, **options: Any
 ) -> tuple[int, BulkReport, Exception | None]:
     """Load until the end or Ctrl-C; return the exit code, the report, and the error that stopped it."""
-    with Progress(told, source) as shown, _interrupted(told):
+    with LoadProgress(stderr, source) as shown, _interrupted(stderr):
         try:
             report = bulk_load(table, source, on_error="collect", progress=shown.update, **options)
         except BulkLoadError as error:
@@ -206,15 +202,15 @@ def _load(
 
 
 @contextmanager
-def _interrupted(told: Console | None) -> Iterator[None]:
+def _interrupted(stderr: Console | None) -> Iterator[None]:
     """Print a message at the first Ctrl-C; the second one interrupts as usual."""
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, before)
-        if told is not None:
+        if stderr is not None:
             # The signal may arrive while another line is being written.
             with suppress(RuntimeError):
-                told.print("stopping: finishing what is in flight; press Ctrl-C again to stop now")
+                stderr.print("stopping: finishing what is in flight; press Ctrl-C again to stop now")
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, stop)
@@ -260,39 +256,21 @@ def _units(text: str | None) -> float | str | None:
         return text
 
 
-def _table(stack: ExitStack, name: str, strategy: Strategy, connect: Callable[[], Any]) -> ShardedTable:
-    resource = connect()
-    stack.callback(resource.meta.client.close)
-    return ShardedTable(resource.Table(name), strategy)
-
-
-def _s3(stack: ExitStack, region: str | None, profile: str | None) -> Any:
-    client = Session(profile_name=profile, region_name=region).client("s3")
-    stack.callback(client.close)
-    return client
-
-
 MOST_SHARDS = 20
 MOST_FAILURES = 10
 _SMOOTH_SECONDS = 5.0
 
 
-class Progress:
-    """Shows a load's progress: live on a terminal, else a line every ten seconds; nothing without a console.
-
-    ``report`` is the last report.
-    """
+class LoadProgress(CommandProgress):
+    """Shows a load's progress; ``report`` is the last report."""
 
     def __init__(
         self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        super().__init__(console, None, clock)
         self.report = BulkReport()
-        self._console = console
         self._source = source
-        self._clock = clock
-        self._began = self._shown = clock()
         self._before: list[tuple[float, int, float]] = []
-        self._opened = ExitStack()
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -301,16 +279,12 @@ class Progress:
             self._live = self._opened.enter_context(live)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
     def update(self, report: BulkReport) -> None:
         """Keep a report, and show it if the last one shown is old enough."""
         self.report = report
-        now = self._clock()
-        if self._console is None or now - self._shown < (LINE_SECONDS if self._live is None else LIVE_SECONDS):
+        if self._console is None or not self.due:
             return
-        self._shown = now
+        self._shown = now = self._clock()
         self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [
             (now - report.seconds, 0, 0.0)
         ]
@@ -323,9 +297,9 @@ class Progress:
             written += [f"{items / seconds:,.0f} items/s", f"{units / seconds:,.0f} units/s"]
         if self._live is None:
             parts = [*written, *_troubles(report), *self._left()]
-            self._console.print(", ".join(parts), markup=False, soft_wrap=True)
+            say(self._console, ", ".join(parts))
         else:
-            self._live.update(self._display(report, ", ".join(written), now), refresh=True)
+            self._live.update(self._display(report, ", ".join(written), self._console), refresh=True)
 
     def _share(self) -> float | None:
         """Return the share of the source that has results; items that wait do not count."""
@@ -345,15 +319,15 @@ class Progress:
         left = [f"about {duration(report.seconds * (1 - share) / here)} left"] if here and report.seconds else []
         return [f"{share:.0%}", *left]
 
-    def _display(self, report: BulkReport, written: str, now: float) -> RenderableType:
+    def _display(self, report: BulkReport, written: str, console: Console) -> RenderableType:
         share = self._share()
         top = Grid.grid(padding=(0, 1))
-        left = ", ".join(self._left()) or f"{duration(now - self._began)} so far"
+        left = ", ".join(self._left()) or f"{duration(self.seconds)} so far"
         top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
         lines: list[RenderableType] = [top, Text(written)]
         if troubles := _troubles(report):
             lines.append(Text(", ".join(troubles), style="yellow"))
-        lines.append(_heat(report.per_shard, self._console.encoding if self._console else "utf-8"))
+        lines.append(_heat(report.per_shard, console.encoding))
         return Group(*lines)
 
 
@@ -388,22 +362,14 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
     """Print what will be read, how, and where it is written."""
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
-    console.print(
-        f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}",
-        markup=False,
-        soft_wrap=True,
-    )
+    say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}")
     if source.types:
-        console.print(
-            "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()),
-            markup=False,
-            soft_wrap=True,
-        )
+        say(console, "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()))
 
 
 def show_report(console: Console, report: BulkReport, dead_letters: str | None, *, complete: bool = True) -> None:
     """Print a report; ``complete``: whether the dead letters have all failed items (the disk was not full)."""
-    console.print(str(report), markup=False, soft_wrap=True)
+    say(console, str(report))
     if report.per_shard:
         console.print(_heat(report.per_shard, console.encoding))
     if report.throttles_by_reason:
@@ -414,9 +380,9 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
             grid.add_row(Text(str(reason)), f"{count:,}")
         console.print(grid)
     for key, count in sorted(report.hot_keys.items(), key=lambda entry: -entry[1])[:MOST_FAILURES]:
-        console.print(f"hot key: {key}, throttled {count:,} times", markup=False, soft_wrap=True)
+        say(console, f"hot key: {key}, throttled {count:,} times")
     for advice in report.advice:
-        console.print(f"advice: {advice}", markup=False, soft_wrap=True)
+        say(console, f"advice: {advice}")
     # Items that failed because the load stopped are last; their reason is printed elsewhere.
     failed = report.failed - report.stopped
     shown = report.failures[: min(failed, MOST_FAILURES)]
@@ -424,14 +390,14 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
     if failed:
         which = "all of them" if complete else "those that could be written"
         kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are written to a file"
-        console.print(kept, markup=False, soft_wrap=True)
+        say(console, kept)
 
 
 def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int) -> None:
     for place, reason in failures:
-        console.print(f"failed: {place}: {reason}", markup=False, soft_wrap=True)
+        say(console, f"failed: {place}: {reason}")
     if count > len(failures):
-        console.print(f"and {count - len(failures):,} more failures", markup=False, soft_wrap=True)
+        say(console, f"and {count - len(failures):,} more failures")
 
 
 def show_estimate(console: Console, guess: Estimate) -> None:
@@ -441,53 +407,34 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     console.print(f"{size(guess.bytes)}, {guess.units.total:,.0f} write units: {guess.units.table:,.0f} of the table")
     for kind, indexes in (("local", guess.units.local_indexes), ("global", guess.units.global_indexes)):
         for name, units in indexes.items():
-            console.print(f"{units:,.0f} of the {kind} index {name}", markup=False, soft_wrap=True)
+            say(console, f"{units:,.0f} of the {kind} index {name}")
     if guess.seconds is not None:
         index = guess.slowest[0]
         slowest = f", for which index {index} takes longest" if index else ""
-        rate = f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}"
-        console.print(rate, markup=False, soft_wrap=True)
+        say(console, f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}")
     if guess.hottest is not None:
         key, units = guess.hottest
-        console.print(
+        say(
+            console,
             f"hottest key: {key}, {units:,} write units: at least {duration(units / PARTITION_WRITE_UNITS)}, because "
             f"one key accepts {PARTITION_WRITE_UNITS:,} per second",
-            markup=False,
-            soft_wrap=True,
         )
     if guess.per_shard:
         console.print(_heat(guess.per_shard, console.encoding))
-    for advice in guess.advice:
-        console.print(f"advice: {advice}", markup=False, soft_wrap=True)
+    for advice in guess.one_shard.advice():
+        say(console, f"advice: {advice}")
     _show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
 
 
 def to_json(report: BulkReport, code: int) -> dict[str, Any]:
     """Return a report as JSON, with at most 100 failures; the dead letters have all of them."""
-    plain = (
-        "items",
-        "written",
-        "failed",
-        "stopped",
-        "duplicates",
-        "resumed",
-        "failed_before",
-        "retried",
-        "requests",
-        "throttles",
-        "write_units",
-    )
+    figures = {field.name: getattr(report, field.name) for field in fields(report)}
     return {
         "exit_code": code,
-        **{name: getattr(report, name) for name in plain},
-        "seconds": report.seconds,
-        "keys_in_flight": report.keys_in_flight,
+        **{name: figure for name, figure in figures.items() if isinstance(figure, int | float)},
         "throttles_by_reason": {str(reason): count for reason, count in report.throttles_by_reason.items()},
         "hot_keys": [{"key": str(key), "throttles": count} for key, count in report.hot_keys.items()],
-        "per_shard": [
-            {"shard": shard, "items": tally.items, "write_units": tally.write_units}
-            for shard, tally in report.per_shard.items()
-        ],
+        "per_shard": [{"shard": shard, **asdict(tally)} for shard, tally in report.per_shard.items()],
         "advice": list(report.advice),
         "failures": [{"place": one.place, "reason": str(one.error)} for one in report.failures[:100]],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
@@ -30,7 +30,6 @@ class Estimate:
 
     Attributes:
         rate: Write units of the table per second; None for no limit.
-        one_shard: Counts the items of each partition key on one shard, for advice.
         worth: How many of the rate's units one unit of each global index counts as (``bulk.pacing``).
         units: Write units of the table and of each index.
     """
@@ -49,7 +48,6 @@ class Estimate:
 
     @property
     def per_shard(self) -> dict[int | None, ShardTally]:
-        """What would be written to each shard."""
         shards = sorted(self.shard_items, key=lambda shard: -1 if shard is None else shard)
         return {shard: ShardTally(self.shard_items[shard], self.shard_units[shard]) for shard in shards}
 
@@ -68,17 +66,11 @@ class Estimate:
         return None if self.rate is None else self.slowest[1] / self.rate
 
     @property
-    def advice(self) -> list[str]:
-        """What would improve the load."""
-        return list(self.one_shard.advice())
-
-    @property
     def hottest(self) -> tuple[Any, int] | None:
         """The stored partition key with the most write units, and these."""
         return next(iter(self.key_units.most_common(1)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
         hottest = self.hottest
         return {
             "items": self.items,
@@ -92,28 +84,24 @@ class Estimate:
             "slowest_index": self.slowest[0],
             "hottest_key": None if hottest is None else {"key": str(hottest[0]), "write_units": hottest[1]},
             "hottest_key_seconds": None if hottest is None else hottest[1] / PARTITION_WRITE_UNITS,
-            "per_shard": [
-                {"shard": shard, "items": tally.items, "write_units": tally.write_units}
-                for shard, tally in self.per_shard.items()
-            ],
-            "advice": self.advice,
+            "per_shard": [{"shard": shard, **asdict(tally)} for shard, tally in self.per_shard.items()],
+            "advice": list(self.one_shard.advice()),
             "failures": [{"place": place, "reason": reason} for place, reason in self.failures],
         }
 
 
 def estimate(source: Source, table: ShardedTable, write_units: float | str | None) -> Estimate:
-    """Read a source to its end and count; random suffixes differ from those of the load.
-
-    Raises:
-        ConfigurationError: ``write_units`` is invalid, or a share of a throughput that DescribeTable does not return.
-        ClientError: The table cannot be described.
-    """
+    """Read a source to its end and count; random suffixes differ from those of the load."""
     sharding = table.runner.run(table.runner.programs.known())
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
     writes = Writes(sharding, lambda _place: draw.random())
-    guess = _at(write_units, description, OneShard(sharding))
+    pace = TablePace(write_units, draw.random)
+    error = None if pace.share is None else pace.described(description, 0.0)
+    if error is not None:
+        raise error
+    guess = Estimate(None if pace.rate == inf else pace.rate, OneShard(sharding), pace.worth)
     index_keys = sharding.types.keys() - set(sharding.keys.names)
     for place, record in source.read():
         guess.items += 1
@@ -139,12 +127,3 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         if len(guess.key_units) > _MOST_KEYS:  # the hottest key is among those with most units so far
             guess.key_units = Counter(dict(guess.key_units.most_common(_MOST_KEYS // 2)))
     return guess
-
-
-def _at(write_units: float | str | None, description: Mapping[str, Any], one_shard: OneShard) -> Estimate:
-    """Return an empty estimate with the rate of the load."""
-    pace = TablePace(write_units, lambda: 0.0)
-    error = None if pace.share is None else pace.described(description, 0.0)
-    if error is not None:
-        raise error
-    return Estimate(None if pace.rate == inf else pace.rate, one_shard, pace.worth)

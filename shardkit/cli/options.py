@@ -23,36 +23,6 @@ from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.strategies import CalculatedSuffix
 
-__all__ = [
-    "FAILED",
-    "OUTPUT",
-    "SOURCE",
-    "STOPPED",
-    "WRONG_USE",
-    "AbsentOption",
-    "BadRecords",
-    "ColumnsOption",
-    "DelimiterOption",
-    "EmptyStringsOption",
-    "EndpointOption",
-    "FormatOption",
-    "JsonOption",
-    "ProfileOption",
-    "ProgressOption",
-    "ReadProgress",
-    "RegionOption",
-    "SourceArgument",
-    "TypesOption",
-    "calculated_suffix",
-    "check_attributes",
-    "dynamodb",
-    "out",
-    "read_all",
-    "refusing",
-    "text_source",
-]
-
-
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
 SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
@@ -115,18 +85,10 @@ def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:
 
 
 def check_attributes(option: str, names: Iterable[str], source: SectionedSource, *, rare: bool = False) -> None:
-    """Check, before a source is read, that its records have some attributes.
+    """Check, before a source is read, that its records have the attributes that an option names.
 
-    Without columns, a sample of at most 16,000 records is checked.
-
-    Args:
-        option: the option that names the attributes.
-        names: the attributes.
-        source: the source.
-        rare: few records need to have them: one that the sample lacks is refused only if it looks like a typo.
-
-    Raises:
-        ConfigurationError: an attribute is missing.
+    Without columns, a sample of at most 16,000 records is checked. If ``rare``, few records need to have the
+    attributes: one that the sample lacks is refused only if it looks like a typo.
     """
     known = source.attributes
     columns = source.format in _COLUMNS
@@ -140,11 +102,6 @@ def check_attributes(option: str, names: Iterable[str], source: SectionedSource,
 
 
 def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, connections: int = 10) -> Any:
-    """Return a DynamoDB resource for these options.
-
-    Raises:
-        ConfigurationError: the endpoint or the region is invalid.
-    """
     session = Session(profile_name=profile, region_name=region)
     try:
         _ = urlsplit(endpoint_url or "").port  # botocore checks it only when it sends
@@ -160,17 +117,17 @@ def out() -> Console:
 
 
 @contextmanager
-def refusing(told: Console, code: int, what: str) -> Iterator[None]:
+def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
     """Report an error as ``what``, and exit with a code; after Ctrl-C with that of a command that stopped."""
     try:
         yield
     except KeyboardInterrupt:
-        told.print("stopped before its end: interrupted")
+        stderr.print("stopped before its end: interrupted")
         raise typer.Exit(STOPPED) from None
     except BrokenPipeError:  # the reader of the output has closed it: end silently
         raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        say(told, f"{what}: {error}")
+        say(stderr, f"{what}: {error}")
         raise typer.Exit(code) from None
 
 
@@ -182,36 +139,30 @@ class BadRecords:
     first: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, place: str, error: Exception) -> None:
-        """Count one."""
         self.count += 1
         if len(self.first) < SHOWN:
             self.first.append((place, str(error)))
 
     def show(self, console: Console) -> None:
-        """Print the first ones, and how many there are."""
         for place, reason in self.first:
             say(console, f"bad record: {place}: {reason}")
         if self.count > len(self.first):
             console.print(f"and {self.count - len(self.first):,} more bad records")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them for ``--json``."""
         first = [{"place": place, "reason": reason} for place, reason in self.first]
         return {"bad_records": self.count, "first_bad_records": first}
 
 
 def read_all(
-    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], console: Console | None
+    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], stderr: Console, *, progress: bool
 ) -> BadRecords:
-    """Hand every item of a source to ``take``; collect records that are not items, and items that it refuses.
-
-    Raises:
-        ShardkitError: The source could not be read to its end.
-    """
+    """Hand every item of a source to ``take``; return the records that are not items, or that it refuses."""
     bad = BadRecords()
-    with ReadProgress(console, source) as progress:
+    stopping = refusing(stderr, STOPPED, "stopped before its end")
+    with stopping, ReadProgress(stderr if progress else None, source) as shown:
         for number, (place, record) in enumerate(_unbroken(source)):
-            progress.update(number)
+            shown.update(number)
             if isinstance(record, BadRecord):
                 bad.add(source.where(place), record.error)
                 continue
@@ -231,8 +182,6 @@ def _unbroken(source: SectionedSource) -> Iterator[tuple[Place, Record]]:
 
 
 class ReadProgress(CommandProgress):
-    """Show how much of a source has been read."""
-
     def __init__(
         self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
@@ -240,7 +189,6 @@ class ReadProgress(CommandProgress):
         self._source = source
 
     def update(self, items: int) -> None:
-        """Set the number of records read; show it from time to time."""
         if items % 256 or not self.due:
             return
         read, whole = self._source.bytes_read, self._source.bytes_total

@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Any, Protocol
+from contextlib import AbstractContextManager
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from shardkit.cli.options import (
-    OUTPUT,
-    WRONG_USE,
-    EndpointOption,
-    JsonOption,
-    ProfileOption,
-    RegionOption,
-    dynamodb,
-    refusing,
-)
+from shardkit.cli import options
+from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, refusing
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
@@ -48,10 +39,6 @@ LocalIndexOption = Annotated[
 ]
 
 
-class _Plan(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 @plan.command("load")
 def load(
     items: Annotated[int, typer.Option(rich_help_panel=LOAD, help="How many items.")],
@@ -67,7 +54,7 @@ def load(
     ] = None,
     index: IndexOption = None,
     local_index: LocalIndexOption = None,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
     with _planning():
@@ -113,7 +100,7 @@ def shards(
     probability: Annotated[
         float, typer.Option(rich_help_panel=OUTPUT, help="The probability that no partition gets more than it serves.")
     ] = 0.99,
-    as_json: JsonOption = False,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Plan the shards of a hot key: how many, what a Query then costs, and whether it is worth it."""
     with _planning():
@@ -135,10 +122,10 @@ def shards(
 @plan.command("table")
 def table(
     name: Annotated[str, typer.Argument(help="The table.")],
-    region: RegionOption = None,
-    profile: ProfileOption = None,
-    endpoint_url: EndpointOption = None,
-    as_json: JsonOption = False,
+    region: options.RegionOption = None,
+    profile: options.ProfileOption = None,
+    endpoint_url: options.EndpointOption = None,
+    as_json: options.JsonOption = False,
 ) -> None:
     """Estimate the partitions of a table and its global indexes. One DescribeTable is sent."""
     with _planning():
@@ -151,13 +138,11 @@ def table(
     _show(planned, as_json=as_json)
 
 
-@contextmanager
-def _planning() -> Iterator[None]:
-    with refusing(Console(stderr=True, highlight=False), WRONG_USE, "not planned"):
-        yield
+def _planning() -> AbstractContextManager[None]:
+    return refusing(Console(stderr=True, highlight=False), WRONG_USE, "not planned")
 
 
-def _show(planned: _Plan, *, as_json: bool) -> None:
+def _show(planned: Any, *, as_json: bool) -> None:
     print(json.dumps(planned.to_dict()) if as_json else str(planned))
 
 

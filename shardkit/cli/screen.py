@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _KILO = 1000
-
 _LARGE_SHARE = 0.1
 
 
@@ -64,10 +63,7 @@ def say(console: Console, text: str, style: str = "") -> None:
 
 
 def columns(console: Console, *headings: str) -> Table:
-    """Return an empty table: the first column and those without a heading hold text, the others figures.
-
-    Only a terminal gets lines around it.
-    """
+    """Return an empty table: the first column and those without a heading hold text, the others figures."""
     table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="right" if place and heading else "left", no_wrap=True)
@@ -86,18 +82,13 @@ def show_table(console: Console, table: Table) -> None:
         say(console, line.rstrip())
 
 
-LINE_SECONDS = 10.0
-
-LIVE_SECONDS = 0.25
+LINE_SECONDS, LIVE_SECONDS = 10.0, 0.25
 
 
 class CommandProgress:
-    """Show a command's progress: a bar on a terminal, else a line every ten seconds.
+    """Show a command's progress: live on a terminal, else a line every ten seconds; nothing without a console.
 
-    Args:
-        console: where to show it; None: nowhere.
-        total: the value of ``completed`` at the end; None: unknown.
-        clock: returns the time in seconds.
+    ``total`` is the value of ``completed`` at the end; None if unknown.
     """
 
     def __init__(
@@ -125,7 +116,6 @@ class CommandProgress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._began
 
     @property
@@ -133,7 +123,7 @@ class CommandProgress:
         """Whether enough time has passed to show it again."""
         if self._console is None:
             return False
-        return self._clock() - self._shown >= (LINE_SECONDS if self._bar is None else LIVE_SECONDS)
+        return self._clock() - self._shown >= (LIVE_SECONDS if self._console.is_terminal else LINE_SECONDS)
 
     def show(self, completed: float, text: str, more: str = "") -> None:
         """Show how much is completed, with a text; ``more`` is added where there is no bar."""
@@ -145,23 +135,12 @@ class CommandProgress:
 
 
 T = TypeVar("T")
-
-
 _WIDTH = 8.0  # inches
-
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "shardkit", "font.size": 9.0}
 
 
 def drawing(path: str | None, draw: Callable[[T, str], None]) -> Callable[[T], None]:
-    """Check a ``--plot`` before the work begins, and return the function that draws it.
-
-    Args:
-        path: the file; None: do not draw.
-        draw: draws into the file at a path, with :func:`picture`.
-
-    Raises:
-        ConfigurationError: matplotlib is not installed, or does not know the format; or the folder does not exist.
-    """
+    """Check the path of a ``--plot`` before the work begins; return the function that draws into it with ``draw``."""
     if path is None:
         return lambda _drawn: None
     try:

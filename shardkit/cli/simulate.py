@@ -16,19 +16,8 @@ from rich.text import Text
 
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
-from shardkit.cli.options import (
-    FAILED,
-    OUTPUT,
-    STOPPED,
-    WRONG_USE,
-    BadRecords,
-    JsonOption,
-    ProgressOption,
-    check_attributes,
-    out,
-    read_all,
-    refusing,
-)
+from shardkit.cli import options
+from shardkit.cli.options import FAILED, OUTPUT, WRONG_USE, BadRecords, check_attributes, out, read_all, refusing
 from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
@@ -51,15 +40,15 @@ def simulate(
         str | None,
         typer.Option(rich_help_panel=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png."),
     ] = None,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
 
     Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
         draw = drawing(plot, _draw)
         given = asked.items
@@ -69,19 +58,18 @@ def simulate(
             others = sorted(asked.attributes.difference(asked.keys.names))
             check_attributes("[sharding], [table.indexes]", others, source, rare=True)
         kept = Kept(asked.attributes, needed=asked.keys.names, number=given.number)
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = BadRecords() if source is None else read_all(source, kept.add, told if progress else None)
-    bad.show(told)
-    with refusing(told, WRONG_USE, "not simulated"):
+    bad = BadRecords() if source is None else read_all(source, kept.add, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, "not simulated"):
         items = generated(given, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
-        with CommandProgress(told if progress else None, total=1.0) as shown:
+        with CommandProgress(stderr if progress else None, total=1.0) as shown:
             outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
         ways = [outcome.to_dict() for outcome in outcomes]
         print(json.dumps({"scenario": scenario, "items": len(items), "ways": ways, **bad.to_dict()}))
     else:
         show(out(), outcomes)
-    with refusing(told, WRONG_USE, "no picture"):
+    with refusing(stderr, WRONG_USE, "no picture"):
         draw(outcomes)
     raise typer.Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 
@@ -124,8 +112,7 @@ def pictures(outcome: WayResult) -> list[tuple[str | None, Kind]]:
 def scales(outcomes: Sequence[WayResult], columns: int) -> dict[tuple[str | None, Kind], float]:
     """Return the units a second of the darkest shade, the same for all ways: the most that any partition took.
 
-    It is at most what a partition serves. A partition starts with one second's units, so it may serve more in its
-    first second.
+    It is at most what a partition serves; in its first second, which starts with saved units, that may be more.
     """
     most: dict[tuple[str | None, Kind], float] = {}
     for outcome in outcomes:
@@ -192,7 +179,8 @@ def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | No
     if outcome.way.reads is not None:
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
         line(f"  {outcome.reads:,} reads{failed}, {outcome.served('read'):,.0f} read units")
-    line(f"  throttled requests: {reasons(outcome)}")
+    reasons = [f"{count:,} {reason}" for reason, count in outcome.throttled.items()]
+    line(f"  throttled requests: {', '.join(reasons) or 'none'}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):
         line(
             f"  units/s and shares are over {duration(outcome.counted_seconds)}: partitions begin with a second's units"
@@ -259,16 +247,7 @@ def _draw_panel(figure: Any, axes: Any, outcome: WayResult, index: str | None, k
     bar = figure.colorbar(image, ax=axes, pad=0.01)
     bar.set_label(f"{kind} units\na second")
     bar.ax.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_title(_title(outcome), loc="left", fontsize=9)
-
-
-def _title(outcome: WayResult) -> str:
     ceiling = "" if outcome.ceiling is None else f", ceiling {percent(outcome.ceiling)}"
-    return (
-        f"{clipped(outcome.way.name)}: {duration(outcome.seconds)}, {percent(outcome.share)} of the throughput{ceiling}"
-    )
-
-
-def reasons(outcome: WayResult) -> str:
-    """Return how many requests were throttled, and why, as text."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in outcome.throttled.items()) or "none"
+    time, share = duration(outcome.seconds), percent(outcome.share)
+    title = f"{clipped(outcome.way.name)}: {time}, {share} of the throughput{ceiling}"
+    axes.set_title(title, loc="left", fontsize=9)

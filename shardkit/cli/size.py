@@ -12,24 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
-from shardkit.cli.options import (
-    FAILED,
-    STOPPED,
-    WRONG_USE,
-    AbsentOption,
-    ColumnsOption,
-    DelimiterOption,
-    EmptyStringsOption,
-    FormatOption,
-    JsonOption,
-    ProgressOption,
-    SourceArgument,
-    TypesOption,
-    out,
-    read_all,
-    refusing,
-    text_source,
-)
+from shardkit.cli import options
+from shardkit.cli.options import FAILED, WRONG_USE, out, read_all, refusing, text_source
 from shardkit.cli.screen import bar, clipped, columns, percent, show_table, size
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.units import read_units, write_units
@@ -39,8 +23,6 @@ if TYPE_CHECKING:
 
 _OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
 _MOST_ATTRIBUTES = 20
-
-
 # By their name in --json.
 _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
     "write_units": ("write units", write_units),
@@ -50,28 +32,27 @@ _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
 
 
 def measure(
-    source: SourceArgument,
-    format: FormatOption = None,  # noqa: A002
-    types: TypesOption = None,
-    columns: ColumnsOption = None,
-    delimiter: DelimiterOption = None,
-    absent: AbsentOption = None,
-    empty_strings: EmptyStringsOption = False,
-    as_json: JsonOption = False,
-    progress: ProgressOption = True,
+    source: options.SourceArgument,
+    format: options.FormatOption = None,  # noqa: A002
+    types: options.TypesOption = None,
+    columns: options.ColumnsOption = None,
+    delimiter: options.DelimiterOption = None,
+    absent: options.AbsentOption = None,
+    empty_strings: options.EmptyStringsOption = False,
+    as_json: options.JsonOption = False,
+    progress: options.ProgressOption = True,
 ) -> None:
     """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    told = Console(stderr=True, highlight=False)
-    with refusing(told, WRONG_USE, "not begun"):
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
         opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
     profile = SizeProfile()
-    with refusing(told, STOPPED, "stopped before its end"):
-        bad = read_all(opened, profile.add, told if progress else None)
-    bad.show(told)
-    with refusing(told, WRONG_USE, f"nothing to measure in {source}"):
+    bad = read_all(opened, profile.add, stderr, progress=progress)
+    bad.show(stderr)
+    with refusing(stderr, WRONG_USE, f"nothing to measure in {source}"):
         profile.sizes()
     if as_json:
         print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
@@ -105,7 +86,6 @@ def _figures(found: Distribution) -> dict[str, float]:
 
 
 def show(console: Console, profile: SizeProfile) -> None:
-    """Print a profile."""
     sizes = profile.sizes()
     console.print(
         f"{profile.items:,} items, {size(profile.bytes)}; {size(profile.storage_bytes)} of storage, "

@@ -134,8 +134,9 @@ def accesses_of(operation: str, params: Mapping[str, Any]) -> Iterator[Access]:
     elif "TransactItems" in params:
         for place, entry in enumerate(params["TransactItems"]):
             ((name, body),) = entry.items()
-            kind, options = _KINDS.get(name, name), _read_options(body)
-            yield Access(body["TableName"], place, kind, _attributes(body), *options, transactional=True)
+            consistent, projected = _read_options(body) if name == "Get" else (False, False)
+            kind, attributes = _KINDS.get(name, name), _attributes(body)
+            yield Access(body["TableName"], place, kind, attributes, consistent, projected, transactional=True)
 
 
 def _attributes(body: Mapping[str, Any]) -> _Item:

@@ -71,10 +71,10 @@ def _decimal_size(number: Decimal) -> int:
 
 def comparable_item(item: Mapping[str, WireValue]) -> Hashable:
     """Return a hashable form of an item or a key: numbers by value, binary by its bytes, sets in any order."""
-    return frozenset((name, _comparable(value)) for name, value in item.items())
+    return frozenset((name, comparable(value)) for name, value in item.items())
 
 
-def _comparable(value: WireValue) -> Hashable:
+def comparable(value: WireValue) -> Hashable:
     ((letter, content),) = value.items()
     return letter, _FORMS.get(letter, repr)(content)  # types that AWS adds later are compared as written
 
@@ -93,7 +93,7 @@ _FORMS: Mapping[str, Callable[[Any], Hashable]] = {
     "BOOL": bool,
     "NULL": bool,
     "M": comparable_item,
-    "L": lambda members: tuple(map(_comparable, members)),
+    "L": lambda members: tuple(map(comparable, members)),
     "SS": frozenset,
     "NS": lambda members: frozenset(map(Decimal, members)),
     "BS": lambda members: frozenset(map(_bytes, members)),

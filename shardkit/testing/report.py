@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.analysis.shards import shards_for
 from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.scopes import Grid, plain
+from shardkit.capacity.scopes import plain
 from shardkit.capacity.usage import figure
 from shardkit.partitions.partition import LIMITS
 from shardkit.testing.partitioned import Key, PartitionedTable
@@ -106,7 +106,7 @@ def text_of(table: PartitionedTable) -> str:
     figures = {name: attrgetter(name.replace(" ", "_")) for name in names}
     columns = [name for name in names if any(map(figures[name], hot))]
     rows = [[str(one), *(figure(figures[name](one)) for name in columns)] for one in hot]
-    return "\n".join([*lines, "", plain(Grid(["", *columns], rows))])
+    return "\n".join([*lines, "", plain([["", *columns], *rows])])
 
 
 def complaint_of(table: PartitionedTable) -> str:

@@ -87,7 +87,7 @@ def test_puts_and_deletes(orders: ShardedTable, table: Table) -> None:
 
 
 def test_an_empty_block(orders: ShardedTable, table: Table) -> None:
-    """It sends nothing, and is no error, as with boto3."""
+    """It sends nothing and raises nothing, as with boto3."""
     faults = Faults(table.meta.client)
     with orders.batch_writer():
         pass

@@ -164,7 +164,7 @@ def test_a_session(service: Service, budget: Any, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "no rate"),
+        ({}, "read_units, write_units: both are missing"),
         ({"write_units": 0}, "write_units: must be a number > 0 .write units a second., got 0"),
         ({"write_units": -1}, "write_units"),
         ({"read_units": "80%"}, "read_units"),
@@ -176,7 +176,7 @@ def test_a_session(service: Service, budget: Any, clock: Clock) -> None:
         ({"read_units": 1, "burst": -1}, "burst"),
         ({"read_units": 1, "timeout": float("inf")}, "timeout: must be a number >= 0 .seconds., got inf"),
         ({"read_units": 1, "timeout": None}, "timeout"),
-        ({"read_units": 1, "mode": "drop"}, 'mode is "wait" or "raise"'),
+        ({"read_units": 1, "mode": "drop"}, 'mode: must be "wait" or "raise"'),
     ],
 )
 def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:
@@ -191,7 +191,7 @@ def test_options_that_cannot_work(options: dict[str, Any], words: str) -> None:
         ({"key": True}, "key: must be a str, bytes or a number .a partition key's value., got True"),
         ({"key": {"S": "a"}}, "key: must be a str, bytes or a number"),
         ({"key": "a"}, 'give key_schema={"Orders": "Date"}'),
-        ({"key": "a", "key_schema": {"T": 1}}, "key_schema maps"),
+        ({"key": "a", "key_schema": {"T": 1}}, "key_schema: must map"),
     ],
 )
 def test_keys_that_cannot_work(client: Any, options: dict[str, Any], words: str) -> None:

@@ -398,5 +398,5 @@ def test_no_more_side_by_side_than_the_table_allows(table: Table) -> None:
 
 
 def test_both_have_the_same_options() -> None:
-    """The streaming form and the other differ in what they give back only."""
+    """The two functions differ only in what they return."""
     assert inspect.signature(bulk_load).parameters == inspect.signature(streaming_bulk).parameters

@@ -91,7 +91,7 @@ def test_while_all_wait(orders: ShardedTable, tmp_path: Path) -> None:
 
 
 def test_while_the_source_is_read(orders: ShardedTable, tmp_path: Path) -> None:
-    """A source that has nothing to give for a long time is not waited for."""
+    """An interrupted load does not wait for a source that yields nothing for a long time."""
 
     def source() -> Iterator[dict[str, Any]]:
         for number, item in enumerate(ITEMS):

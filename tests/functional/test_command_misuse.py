@@ -235,7 +235,7 @@ def test_files_that_are_no_scenario(path: str, says: str) -> None:
         (scenario("items", source='"a\\u0000b"').replace("size =", "#").replace("keys =", "#"), "a\\x00b"),
         (
             scenario("items", source='"empty.toml"').replace("size =", "#").replace("keys =", "#"),
-            "format: cannot be told from the names",
+            "format: cannot be inferred from the names",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_bulk_load(cut: Path, table: Table, orders: ShardedTable) -> None:
     assert written(table) == [order["OrderId"] for order in ORDERS[: report.written]]
     first, *_ = cut.with_name("journal").read_bytes().splitlines()
     header = {name: value for name, value in json.loads(first[9:]).items() if name not in {"load", "shardkit_journal"}}
-    journal = Journal.open(cut.with_name("journal"), header)
+    journal = Journal(cut.with_name("journal"), header)
     assert (journal.ended, journal.resumed) == (False, report.written)
     journal.close()
 
@@ -156,7 +156,7 @@ def test_an_object_that_was_stored_cut_off(method: str, s3: Any, table: Table, o
 
 @contextmanager
 def short_bodies(s3: Any, share: float) -> Iterator[None]:
-    """Something between S3 and here that gives a part of each object for all of it."""
+    """A proxy of S3 that returns a part of each object as the whole."""
 
     def shorten(parsed: dict[str, Any], **_: Any) -> None:
         body = parsed["Body"].read()

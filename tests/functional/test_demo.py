@@ -152,7 +152,7 @@ def test_piped_in_plain_ascii() -> None:
 @pytest.mark.parametrize("shards", [1, 10, 200])
 def test_bars_fit_and_are_to_one_scale(width: int, shards: int) -> None:
     keys = {f"2013-01-02.{shard}": 10 for shard in range(1, shards + 1)}
-    day = demo.Load(1.0, 9999, 9999.0, "2013-01-02", 10 * shards, 10.0 * shards)
+    day = demo.Loaded(1.0, 9999, 9999.0, "2013-01-02", 10 * shards, 10.0 * shards)
     out = io.StringIO()
     demo.show_keys(rich_console.Console(file=out, width=width), keys, day, day, "*")
     lines = out.getvalue().splitlines()

@@ -113,7 +113,7 @@ def test_before_anything_is_read(orders: ShardedTable, table: Table, tmp_path: P
 
 
 def test_at_the_very_end(orders: ShardedTable, table: Table, tmp_path: Path) -> None:
-    """All is written and recorded, and the journal cannot be closed: that is told, and the next load finds all done."""
+    """All is written and recorded, and the journal cannot be closed: it raises, and the next load finds all done."""
     good = [item for item in ITEMS if "OrderId" in item]
     with full_disk(None) as fill, pytest.raises(BulkLoadError, match=r"journal: '.*' cannot be written") as raised:
         bulk_load(

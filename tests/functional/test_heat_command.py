@@ -69,7 +69,10 @@ def test_json(orders: list[dict[str, Any]]) -> None:
     (status,) = found["keys"]
     assert status["attributes"] == ["Status"]
     assert (status["good"], status["distinct"], status["exact"], status["error"]) == (False, 3, True, 0)
-    assert status["reason"] == "it has too few different values, 3: evenly spread, each would take too much"
+    assert (
+        status["reason"]
+        == "it has too few different values (3): even if all were equally hot, each would take too much"
+    )
     assert status["entropy"] == pytest.approx(1.4855, abs=1e-4)
     assert status["effective_keys"] == pytest.approx(2.8, abs=0.001)
     assert [(one["key"], one["items"], one["write_units"]) for one in status["hottest"]] == [
@@ -93,13 +96,16 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     assert lines[0] == "100 items"
     rate = "40,000 write units and 40,000 read units a second"
     assert f"Date: bad at {rate}" in lines
-    assert "  Date says when: all of a time goes to one key" in lines
+    assert "  Date says when an item is written: all items of one time go to one key" in lines
     assert "  the hottest of a time takes 40,000 write units a second (100%), a partition serves 1,000" in lines
     assert any(line.startswith("  3,350 shards (needed), by RandomSuffix(3350)") for line in lines)
     assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none gets") for line in lines)
     assert f"OrderId: good at {rate}" in lines
     assert f"Date,Status: bad at {rate}" in lines
-    assert "  Date says when: all of a time goes to few keys, 50.0% of it to the hottest" in lines
+    assert (
+        "  Date says when an item is written: all items of one time go to few keys, 50.0% of them to the hottest"
+        in lines
+    )
     assert any(line.split()[:2] == ["2014-07-01#new", "5"] and line.endswith("█" * 30) for line in lines)
 
 
@@ -217,7 +223,7 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
         (("orders.jsonl", "--key", "Colour"), 2, "attributes are Coupon, Date, Gift, Lines, OrderId, Ratio, Status"),
         (("orders.jsonl", "--key", "Lines"), 2, "Lines is not a key in any of 100 items (Lines is L in 100;"),
         (("orders.jsonl", "--key", "Gift"), 2, "(Gift is BOOL in 100; a key is text, a number or binary)"),
-        (("orders.jsonl", "--key", "Date,,Status"), 2, "is no key"),
+        (("orders.jsonl", "--key", "Date,,Status"), 2, "is not a key"),
         (("orders.jsonl", "--key", "Date", "--time", "When"), 2, "--time: 'When' is not in any --key"),
         (
             ("orders.jsonl", "--key", "Date", "--time", "Date", "--no-time"),
@@ -328,7 +334,7 @@ def rows_of_the_page() -> dict[str, list[str]]:
 def test_all_flights() -> None:
     names = ("Date", "Date,origin", "carrier", "dest", "tailnum")
     candidates = [Candidate(name.split(",")) for name in names]
-    items = heat.Items(candidates)
+    items = heat.ItemCounts(candidates)
     exact: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in names}
     sketched = KeyUniformity(["tailnum"], max_keys=400)
     for item in flights.read_flights():

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import gzip
 import importlib
-import io
 import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
 
-from shardkit import BulkReport, CalculatedSuffix, ShardedTable, ShardTally
+from shardkit import BulkReport, CalculatedSuffix, ShardedTable
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import TablePace
-from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 from tests.support.tables import make_table
 
@@ -27,7 +24,6 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBServiceResource
     from mypy_boto3_dynamodb.service_resource import Table
 
-rich_console = pytest.importorskip("rich.console")
 typer_testing = pytest.importorskip("typer.testing")
 show: Any = importlib.import_module("shardkit.cli.load")
 
@@ -223,7 +219,7 @@ def test_a_typo_in_the_text_form_of_a_strategy_is_wrong_use(table: Table, folder
 
 
 def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
-    """An attribute that is there, but not in all, is no typo."""
+    """An attribute that only some items have is not a typo."""
     orders_jsonl(folder)
     result = invoke("orders.jsonl", "--table", "Orders", "--shards", "4", "--by", "Coupon", "--json")
     assert result.exit_code == 1
@@ -273,7 +269,7 @@ def test_wrong_use_exits_2_and_writes_nothing(
 @contextmanager
 def interrupted(again: int) -> Iterator[None]:
     """Ctrl-C comes after the first batch, and so many times again while what is in flight is finished."""
-    update, stop = show.Progress.update, Load.stop
+    update, stop = show.LoadProgress.update, Load.stop
 
     def first(self: Any, report: BulkReport) -> None:
         update(self, report)
@@ -285,7 +281,7 @@ def interrupted(again: int) -> Iterator[None]:
         for _ in range(again):
             signal.raise_signal(signal.SIGINT)
 
-    with patch.object(show.Progress, "update", first), patch.object(Load, "stop", later):
+    with patch.object(show.LoadProgress, "update", first), patch.object(Load, "stop", later):
         yield
 
 
@@ -456,100 +452,3 @@ def test_a_share_of_what_is_not_known(
         in result.stderr.replace("\n", " ")
     )
     assert table.scan()["Count"] == 0
-
-
-# -- what is shown meanwhile -------------------------------------------------------------------------------------------
-
-PER_SHARD: dict[int | None, ShardTally] = {shard: ShardTally(500, 1000.0 / shard) for shard in (1, 2)}
-REPORT = BulkReport(
-    items=1200,
-    written=1000,
-    failed=2,
-    throttles=5,
-    throttles_by_reason={"TableWriteKeyRangeThroughputExceeded": 5},
-    write_units=2000.0,
-    seconds=10.0,
-    per_shard=PER_SHARD,
-)
-
-
-@pytest.fixture
-def half_read(folder: Path) -> Any:
-    (folder / "orders.jsonl").write_text('{"n": 1}\n' * 9, encoding="utf-8")
-    source = open_source("orders.jsonl")
-    source.total = 2004
-    return source
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_progress(terminal: bool, half_read: Any) -> None:
-    file = io.StringIO()
-    console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
-    now = [0.0]
-    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
-        progress.update(REPORT)
-        assert "written" not in file.getvalue()
-        now[0] = 10.0
-        progress.update(REPORT)
-        shown = file.getvalue()
-    for text in (
-        "1,000 written",
-        "100 items/s, 200 units/s",
-        "5 throttles (TableWriteKeyRangeThroughputExceeded 5)",
-        "2 failed",
-        "50%, about 10.0 s left",
-    ):
-        assert text in shown
-    assert ("write units" in shown) is terminal
-    assert progress.report is REPORT
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-@pytest.mark.parametrize("by", ["total", "bytes"])
-def test_the_progress_of_a_resumed_load(by: str, terminal: bool, folder: Path) -> None:
-    """The rate and the time that is left are those of this run: 60 s of looking past what is done count for neither."""
-    (folder / "orders.jsonl").write_text('{"n": 1}\n' * 9, encoding="utf-8")
-    source: Any = open_source("orders.jsonl")
-    if by == "total":
-        source.total = 10_000
-    else:
-        # Nine tenths are read; a tenth of the records that were read waits.
-        source.bytes_total = 1_000_000
-        source.sections = [SimpleNamespace(bytes_read=900_000)]
-    file = io.StringIO()
-    console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
-    now = [0.0]
-    with show.Progress(console, source, clock=lambda: now[0]) as progress:
-        now[0] = 70.0
-        items = 200 if by == "total" else 1_100
-        progress.update(BulkReport(items=items, written=200, resumed=7_900, failed=0, write_units=400.0, seconds=10.0))
-    shown = file.getvalue()
-    assert "20 items/s, 40 units/s" in shown
-    # Of 10,000 items 8,100 are done, and 1,900 are left at 20 a second.
-    assert "81%, about 1:35 min left" in shown
-
-
-def test_progress_before_the_first_request(half_read: Any) -> None:
-    """Items that cannot be read have failed, and nothing is sent: there is no rate yet."""
-    file = io.StringIO()
-    console = rich_console.Console(file=file, width=80, color_system=None)
-    now = [0.0]
-    with show.Progress(console, half_read, clock=lambda: now[0]) as progress:
-        now[0] = 10.0
-        progress.update(BulkReport(items=4, failed=4))
-    assert "4 failed" in file.getvalue()
-    assert "left" not in file.getvalue()
-
-
-def test_no_progress_without_a_console(half_read: Any) -> None:
-    with show.Progress(None, half_read) as progress:
-        progress.update(REPORT)
-    assert progress.report is REPORT
-
-
-def test_many_shards_are_shown_by_the_hottest(capsys: pytest.CaptureFixture[str]) -> None:
-    shards: dict[int | None, ShardTally] = {shard: ShardTally(shard, float(shard)) for shard in range(1, 201)}
-    show.show_report(rich_console.Console(width=80), BulkReport(per_shard=shards), None)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if line.lstrip()[:1].isdigit()][1:] == [str(n) for n in range(181, 201)]
-    assert "and 180 cooler shards" in lines[-1]

@@ -287,7 +287,7 @@ def test_items_of_a_file_are_as_they_are(folder: Path) -> None:
         SMALL.replace("number = 2000", 'source = "orders.jsonl"').replace("size = 500", "").replace("keys =", "#")
     )
     (inner / "orders.toml").write_text(scenario, encoding="utf-8")
-    # It is found beside the scenario, and a record that is none is told.
+    # The file is found beside the scenario, and a record that is not an item is reported.
     result = invoke("inner/orders.toml", "--json")
     assert result.exit_code == 1
     found = json.loads(result.stdout)

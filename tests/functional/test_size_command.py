@@ -122,7 +122,7 @@ def test_standard_input_and_csv_options(folder: Path) -> None:
     ("arguments", "code", "says"),
     [
         (("missing.jsonl",), 2, "not begun: source: there is no file"),
-        (("notes.txt",), 2, "cannot be told from the names"),
+        (("notes.txt",), 2, "cannot be inferred from the names"),
         (("empty.jsonl",), 2, "nothing to measure in empty.jsonl: no item was counted"),
         (("broken.jsonl.gz",), 3, "stopped before its end"),
     ],

@@ -1,4 +1,4 @@
-"""A disk that is full, as far as a test can make one: no file of this process may become larger."""
+"""A simulated full disk: no file of this process may become larger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def full_disk(room: int | None = 0) -> Iterator[Callable[[int], None]]:
-    """Let no file become larger than ``room`` bytes; None: not yet. Gives what sets it."""
+    """Limit files to ``room`` bytes (None: no limit yet); yield the function that sets the limit."""
     resource = pytest.importorskip("resource", reason="the platform has no limits on files")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 

@@ -1,4 +1,4 @@
-"""A load that a test can run in a process of its own, kill and resume; and what must be in the table at its end."""
+"""A load that a test can run in another process, kill and resume; and the expected content of its table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Job:
         return sorted(int(found[1]) for line in lines if (found := _NUMBER.search(line)))
 
     def run(self, *, meter: CapacityMeter | None = None, **options: Any) -> BulkReport:
-        """Load, or go on where it was left."""
+        """Load, or resume."""
         resource = connected(self.endpoint)
         try:
             orders = ShardedTable(resource.Table(self.table), self.strategy)
@@ -73,14 +73,14 @@ class Job:
 
 
 def connected(endpoint: str) -> DynamoDBServiceResource:
-    """A resource whose client tries each request once: what comes of it is ours to decide."""
+    """Return a resource whose client sends each request once, without retries of botocore."""
     return boto3.resource(
         "dynamodb", region_name="us-east-1", endpoint_url=endpoint, config=Config(retries={"total_max_attempts": 1})
     )
 
 
 def make_orders(endpoint: str) -> str:
-    """Make a table of orders by day and number, and give its name."""
+    """Create a table of orders by day and number, and return its name."""
     resource = connected(endpoint)
     table = make_table(resource, ("Date", "S"), ("OrderId", "N"))
     resource.meta.client.close()
@@ -88,9 +88,10 @@ def make_orders(endpoint: str) -> str:
 
 
 def write_orders(path: Path, count: int, *, again: float = 0.0, bad: float = 0.01) -> tuple[list[str], list[int]]:
-    """Write so many lines of orders, sorted by day; some for a key that came before, and some that cannot be loaded.
+    """Write orders, sorted by day; the shares ``again`` and ``bad`` repeat an earlier key, or cannot be loaded.
 
-    Gives what the table must hold, as text, and the numbers of the bad lines, from 0.
+    Returns:
+        The expected content of the table, as text, and the numbers of the bad lines, from 0.
     """
     rng = Random(count)
     lines: list[str] = []
@@ -111,7 +112,7 @@ def write_orders(path: Path, count: int, *, again: float = 0.0, bad: float = 0.0
 
 
 def stored(endpoint: str, table: str, strategy: Strategy) -> list[str]:
-    """What the table holds, as ``write_orders`` gives it; an item that is there twice is there twice."""
+    """Return the content of the table, as ``write_orders`` does; an item in two shards is in it twice."""
     resource = connected(endpoint)
     pages = resource.meta.client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
     items = [item for page in pages for item in page["Items"]]
@@ -129,7 +130,7 @@ def some(count: int) -> list[dict[str, Any]]:
 
 
 def soon(holds: Callable[[], bool]) -> bool:
-    """Wait until something holds, which another process or thread brings about."""
+    """Wait until another process or thread makes a condition hold; return whether it does."""
     until = time.monotonic() + SECONDS
     while not (held := holds()) and time.monotonic() < until:
         threading.Event().wait(0.01)

@@ -1,4 +1,4 @@
-"""The machines of a merged Query as tests make them, and a driver with a clock of its own."""
+"""The machines of a merged Query, and a driver with a virtual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ throttled = partial(fakes.throttled, kind="Read")
 
 
 def page_machine(plan: Plan, *, sizes: ItemSizes | None = None, concurrency: int = 10, **fan_out: Any) -> PageOfShards:
-    """One page of a Query."""
     return PageOfShards(plan, sizes=sizes or ItemSizes(), draw=lambda: 0.5, fan_out=FanOut(concurrency, **fan_out))
 
 
@@ -34,7 +33,6 @@ def stream_machine(
     max_items: int | None = None,
     **fan_out: Any,
 ) -> StreamOfShards:
-    """A whole Query."""
     return StreamOfShards(
         plan,
         sizes=sizes or ItemSizes(),
@@ -46,9 +44,9 @@ def stream_machine(
 
 @dataclass
 class Timed:
-    """Runs a machine on a clock of its own: ``answers`` gives, for a request, how long it takes and its answer.
+    """Runs a machine on a virtual clock: ``answers`` returns the seconds that a request takes, and its answer.
 
-    ``sent`` takes the requests and their times; a ``deque(maxlen=0)`` keeps none.
+    ``sent`` collects the requests and their times; a ``deque(maxlen=0)`` keeps none.
     """
 
     answers: Callable[[Send], tuple[float, Answer]]

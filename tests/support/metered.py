@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +12,11 @@ import pytest
 from botocore.hooks import HierarchicalEmitter
 
 from shardkit.capacity import CapacityMeter
+from shardkit.capacity.charge import Charge, KeyUnits
+from shardkit.capacity.usage import Units
 from shardkit.runtime.hooks import own_call, prepare, visible
 
-__all__ = ["ARN", "FakeClient", "client", "consumed", "item", "key", "meter", "put"]
+__all__ = ["ARN", "FakeClient", "charge", "client", "consumed", "item", "key", "meter", "put"]
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
 
@@ -93,3 +95,20 @@ def key(name: str) -> dict[str, Any]:
 
 def put(name: str, size: int = 0) -> dict[str, Any]:
     return {"PutRequest": {"Item": item(name, size)}}
+
+
+def charge(
+    operation: str,
+    tables: Mapping[str, Units],
+    keys: Iterable[KeyUnits] = (),
+    indexes: Mapping[tuple[str, str], Units] | None = None,
+) -> Charge:
+    """Make the charge of one call."""
+    made = Charge(operation)
+    made.requests = 1
+    for table, units in tables.items():
+        made.tables[table].add(units)
+    for place, units in (indexes or {}).items():
+        made.indexes[place].add(units)
+    made.keys = list(keys)
+    return made

@@ -1,4 +1,4 @@
-"""A proxy in front of an engine that loses, delays, cuts and refuses, each request by its turn in a schedule."""
+"""A proxy in front of an engine that loses, delays, cuts and refuses requests by a schedule."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Fault = Literal[
     "none", "delay", "drop", "drop after", "reset", "reset after", "cut", "500", "500 after", "503", "throttle",
     "throttle key", "throttle table", "unprocessed", "unprocessed cut", "all unprocessed", "expired", "account",
 ]  # fmt: skip
-"""What becomes of a request; ``after``: it is carried out, and its answer does not arrive.
+"""What the proxy does with a request. With ``after``, the engine gets it, but the client gets no answer.
 
-``drop`` closes the connection in order and ``reset`` does not; ``cut`` sends the half of the answer. What is
-``unprocessed`` and an ``account`` are of BatchWriteItem only.
+``drop`` closes the connection normally, ``reset`` resets it, ``cut`` sends half of the answer. ``unprocessed`` and
+``account`` are for BatchWriteItem only.
 """
 PASSING: tuple[Fault, ...] = tuple(fault for fault in get_args(Fault) if fault not in {"expired", "account"})
-"""Those after which the same request may succeed."""
+"""The faults after which the same request may succeed."""
 Stage = Literal["came", "carried out", "answered"]
 
 DELAY_SECONDS = 0.02
 _ARN = "arn:aws:dynamodb:us-east-1:000000000000:table/"
-# Each refusal: the code, and the limit that its reason names.
+# For each refusal, the error code, and the limit that its reason names.
 _REFUSALS: Mapping[Fault, tuple[str, str | None]] = {
     "500": ("InternalServerError", None),
     "500 after": ("InternalServerError", None),
@@ -47,7 +47,7 @@ _REFUSALS: Mapping[Fault, tuple[str, str | None]] = {
 
 
 def some_faults(rng: Random, count: int, share: float = 0.5) -> list[Fault]:
-    """So many requests' faults: each of the passing ones in turn, drawn for this share of the requests."""
+    """Return a schedule of ``count`` requests, of which a share gets a fault: each passing fault in turn."""
     faults = [fault for fault in PASSING if fault != "none"]
     return [faults[number % len(faults)] if rng.random() < share else "none" for number in range(count)]
 
@@ -57,9 +57,9 @@ class Proxy:
 
     Args:
         upstream: The engine's URL.
-        schedule: What becomes of each request of the operation; those beyond it are passed on.
-        watch: Called with each such request's number, from 1, at each stage that it comes to; an OSError that it raises
-            ends the connection there.
+        schedule: The fault of each request of the operation; requests after its end are passed on.
+        watch: Called with each such request's number, from 1, at each of its stages; if it raises an OSError, the
+            connection ends there.
         operation: The operation's name; the requests of others are passed on.
 
     Attributes:
@@ -99,7 +99,7 @@ class Proxy:
         self._pool.close()
 
     def settle(self) -> None:
-        """Wait until all that came is carried out and answered, as far as it will be."""
+        """Wait until no request is in progress."""
         with self._idle:
             self._idle.wait_for(lambda: not self._under_way)
 
@@ -154,7 +154,7 @@ class Proxy:
 
 
 def _parted(body: bytes, keep: float) -> tuple[bytes, dict[str, Any]]:
-    """A request's first part (none: nothing of it), and what is to be left unprocessed."""
+    """Return the first part of a request (``keep`` of it), and the rest, which stays unprocessed."""
     params = json.loads(body)
     ((table, requests),) = params["RequestItems"].items()
     kept = int(len(requests) * keep)

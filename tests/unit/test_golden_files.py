@@ -40,7 +40,7 @@ DONE = {place for places, _ in RECORDS for place in places}
 
 def begun(path: Path) -> Journal:
     with patch("uuid.uuid4", return_value=LOAD):
-        journal = Journal.open(path, HEADER, clock=Clock())
+        journal = Journal(path, HEADER, clock=Clock())
     for places, failed in RECORDS:
         journal.record(places, failed=failed)
     return journal
@@ -53,7 +53,7 @@ def test_a_journal_is_written_as_ever(tmp_path: Path) -> None:
     assert path.read_bytes() == (VECTORS / "killed.journal").read_bytes()
     journal.close()
     assert path.read_bytes() == (VECTORS / "resumed.journal").read_bytes()
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     journal.close(ended=True)
     assert path.read_bytes() == (VECTORS / "ended.journal").read_bytes()
 
@@ -63,7 +63,7 @@ def test_a_journal_is_read_as_ever(name: str, tmp_path: Path) -> None:
     """Its load goes on under the same id (random suffixes hang on it), with the same places done."""
     path = tmp_path / "orders.journal"
     shutil.copyfile(VECTORS / f"{name}.journal", path)
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     assert {Place(cursor, number) for cursor in range(5) for number in range(12)} & DONE == {
         Place(cursor, number) for cursor in range(5) for number in range(12) if journal.done(Place(cursor, number))
     }
@@ -118,7 +118,7 @@ ITEM: dict[str, Any] = {
 
 
 def letters_of(path: Path) -> None:
-    letters = DeadLetters.open(path, load=LOAD.hex, where=lambda place: f"orders.csv, line {place.number + 1}")
+    letters = DeadLetters(path, load=LOAD.hex, where=lambda place: f"orders.csv, line {place.number + 1}")
     refused = client_error("ValidationException", "too bad")
     for number, (item, shard, error) in enumerate(
         [
@@ -148,7 +148,7 @@ def test_dead_letters_are_read_as_ever(tmp_path: Path) -> None:
     assert second == {"Date": "2014-07-09", "OrderId": 2}
     assert not isinstance(second, DeadLetter)
     assert [type(record) for record in bad] == [BadRecord, BadRecord]
-    letters = DeadLetters.open(path, load=LOAD.hex, where=str, done=lambda place: place.number != 1)
+    letters = DeadLetters(path, load=LOAD.hex, where=str, done=lambda place: place.number != 1)
     letters.close()
     lines = (VECTORS / "dead_letters.jsonl").read_bytes().splitlines(keepends=True)
     assert path.read_bytes().splitlines(keepends=True) == [lines[0], *lines[2:]]

@@ -59,12 +59,10 @@ class Frame:
         self.groups = [min(step, self.rows - start) for start in range(0, self.rows, step)]
 
     def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
-        """Yield the rows between two indexes, in record batches."""
         table = self._table.slice(start, end - start)
         yield from (table if columns is None else table.select(columns)).to_batches(max_chunksize=_ROWS)
 
     def identity(self) -> dict[str, Any]:
-        """Return its rows and columns: to resume, give the same frame again."""
         return {"name": self.name, "rows": self.rows, "columns": str(self.schema)}
 
 
@@ -82,7 +80,6 @@ class ParquetFile:
 
     @cached_property
     def metadata(self) -> Any:
-        """The metadata in its footer."""
         with self._opened() as stream:
             metadata = pq.read_metadata(stream)
             # The footer is located from the end of the file, the pages from its start. If bytes are missing in between,
@@ -111,17 +108,14 @@ class ParquetFile:
 
     @property
     def schema(self) -> Any:
-        """Its columns."""
         return self.metadata.schema.to_arrow_schema()
 
     @property
     def rows(self) -> int:
-        """Its number of rows."""
         return int(self.metadata.num_rows)
 
     @cached_property
     def groups(self) -> list[int]:
-        """The number of rows of each row group."""
         return [self.metadata.row_group(number).num_rows for number in range(self.metadata.num_row_groups)]
 
     def batches(self, start: int, end: int, columns: list[str] | None = None) -> Iterator[Any]:
@@ -142,7 +136,6 @@ class ParquetFile:
                 first += batch.num_rows
 
     def identity(self) -> dict[str, Any]:
-        """Return the file's identity."""
         return self.file.identity()
 
 
@@ -179,7 +172,6 @@ class RowSection:
             self.read = numbers.stop
 
     def where(self, number: int) -> str:
-        """Return the row, counted from 1."""
         return f"{self.rows.name}, row {self.start + number + 1}"
 
 
@@ -272,13 +264,15 @@ def _values(column: Any) -> list[Any]:
     if types.is_map(kind):
         pairs = list(zip(_values(column.keys), _values(column.items), strict=True))
         maps = [dict(pairs[start:end]) for start, end in pairwise(column.offsets.to_pylist())]
-        return [_entries(entries) if valid else None for entries, valid in zip(maps, _valid(column), strict=True)]
+        valid = column.is_valid().to_pylist()
+        return [_entries(entries) if known else None for entries, known in zip(maps, valid, strict=True)]
     if types.is_struct(kind):
         names = [field.name for field in kind]
         rows = zip(*map(_values, column.flatten()), strict=True) if names else [()] * len(column)
+        valid = column.is_valid().to_pylist()
         return [
-            _entries(dict(zip(names, row, strict=True))) if valid else None
-            for row, valid in zip(rows, _valid(column), strict=True)
+            _entries(dict(zip(names, row, strict=True))) if known else None
+            for row, known in zip(rows, valid, strict=True)
         ]
     values: list[Any] = column.to_pylist()
     if any(test(kind) for test in _AS_THEY_ARE):
@@ -303,11 +297,6 @@ _LISTS: tuple[Callable[[Any], bool], ...] = (
     pa.types.is_list_view,
     pa.types.is_large_list_view,
 )
-
-
-def _valid(column: Any) -> list[bool]:
-    valid: list[bool] = column.is_valid().to_pylist()
-    return valid
 
 
 def _time(text: str | None) -> Any:

@@ -68,16 +68,7 @@ class Source(Protocol):
 
 
 class IterableSource:
-    """An iterable of items as a source: one cursor, read once; a place is shown as the item's index from 0.
-
-    Example:
-        IterableSource([{"Date": "2014-07-09", "OrderId": "A17"}])
-
-    Args:
-        items: The items. To resume a load of them, they must come in the same order again.
-
-    Cost: nothing is read before ``read``.
-    """
+    """An iterable of items as a source; to resume a load of them, they must come in the same order again."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self.items = items
@@ -86,23 +77,19 @@ class IterableSource:
 
     @property
     def total(self) -> int | None:
-        """The number of items, if the iterable has a length."""
         try:
             return len(self.items)  # type: ignore[arg-type] # an iterator has no length
         except TypeError:
             return None
 
     def identity(self) -> dict[str, Any]:
-        """Return that it is an iterable, and its number of items if known."""
         return {"source": "iterable", "total": self.total}
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
-        """Read the items in order."""
         for number, item in enumerate(self.items):
             place = Place(0, number)
             if done is None or not done(place):
                 yield place, item
 
     def where(self, place: Place) -> int:
-        """Return the item's index, from 0."""
         return place.number

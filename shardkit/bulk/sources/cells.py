@@ -24,11 +24,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def parse_types(text: str) -> dict[str, str]:
-    """Parse ``Total:N,Gift:BOOL`` as one type per column.
-
-    Raises:
-        ConfigurationError: It does not have this form, or a type is not one of ``CELL_TYPES``.
-    """
+    """Parse ``Total:N,Gift:BOOL`` as one type per column."""
     types = {}
     for part in filter(None, text.split(",")):
         name, _, letter = part.rpartition(":")
@@ -37,7 +33,6 @@ def parse_types(text: str) -> dict[str, str]:
 
 
 def check_types(types: Mapping[str, str], given: object) -> dict[str, str]:
-    """Check that each type is one of ``CELL_TYPES``."""
     if not isinstance(types, Mapping):
         raise ConfigurationError(f"types: must be text or a mapping, got {brief(given)}; give 'Total:N,Gift:BOOL'")
     if wrong := {name: letter for name, letter in types.items() if not name or letter not in CELL_TYPES}:
@@ -67,13 +62,7 @@ def _kind(cells: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """How the cells of a row become an item.
-
-    Args:
-        types: The type of each column; other columns are text.
-        absent: Cells that mean "no value"; the attribute is omitted.
-        empty_strings: Keep empty cells of text columns as empty strings.
-    """
+    """How the cells of a row become an item; the options are those of :func:`shardkit.open_source`."""
 
     types: Mapping[str, str]
     absent: frozenset[str]
@@ -90,11 +79,6 @@ class Cells:
 
 
 def item_of(columns: list[tuple[str, Callable[[str], Any] | None, frozenset[str]]], row: list[str]) -> dict[str, Any]:
-    """Return the item of a row.
-
-    Raises:
-        InvalidValueError: A cell does not have its column's type, or there are too many or too few cells.
-    """
     if len(row) != len(columns):
         raise InvalidValueError(
             f"the row has {len(row)} cells, the header {len(columns)}; quote cells that hold the delimiter"
@@ -117,7 +101,7 @@ def _number(cell: str) -> int | Decimal:
     if cell.isdigit() and cell.isascii() and len(cell) <= _DIGITS:  # most cells, and faster
         return int(cell)
     if _NUMBER(cell) is None:
-        raise ValueError("which is no number; mend it, name it as absent, or make the column S")
+        raise ValueError("which is not a number; fix it, name it as absent, or make the column S")
     try:
         return DYNAMODB_CONTEXT.create_decimal(cell)
     except ArithmeticError:

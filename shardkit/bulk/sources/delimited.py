@@ -16,18 +16,7 @@ Row = list[str] | InvalidValueError
 
 
 class Delimited:
-    """Rows of cells.
-
-    Args:
-        header: The columns' names.
-        cells: How cells become values.
-        delimiter: The character between two cells.
-    """
-
-    quotes = b'"'
-
     def __init__(self, header: list[str], cells: Cells, delimiter: str) -> None:
-        self.name = "tsv" if delimiter == "\t" else "csv"
         self._columns = cells.converters(header)
         self._delimiter = delimiter
 
@@ -45,37 +34,25 @@ class Delimited:
             yield number, at, record
 
 
-class _Lines:
-    """Lines as text for csv; keeps the bytes of the current row, to show if it cannot be read."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-        self.row: list[bytes] = []
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        line = next(self._lines)
-        self.row.append(line)
-        self.taken += 1
-        return line.decode()
-
-    def text(self) -> str:
-        return b"".join(self.row).decode(errors="replace").rstrip("\r\n")
-
-
 def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable[[], str], Row]]:
     """Yield the number of lines before each row, a function that returns its text, and the row or its error."""
     if csv.field_size_limit() < _CELL_BYTES:
         csv.field_size_limit(_CELL_BYTES)
-    source = _Lines(lines)
+    taken: list[bytes] = []  # the lines of the current row
+
+    def decoded(line: bytes) -> str:
+        taken.append(line)
+        return line.decode()
+
+    def text() -> str:
+        return b"".join(taken).decode(errors="replace").rstrip("\r\n")
+
     # strict: bad quotes are an error, instead of other data.
-    reader = csv.reader(source, delimiter=delimiter, strict=True)
+    reader = csv.reader(map(decoded, lines), delimiter=delimiter, strict=True)
+    at = 0
     while True:
-        source.row.clear()
-        at = source.taken
+        at += len(taken)
+        taken.clear()
         row: Row
         try:
             row = next(reader)
@@ -84,15 +61,11 @@ def rows(lines: Iterator[bytes], delimiter: str) -> Iterator[tuple[int, Callable
         except (csv.Error, UnicodeDecodeError) as error:
             row = InvalidValueError(f"the row cannot be read ({error}); fix its quotes, or write it in UTF-8")
         if row != []:
-            yield at, source.text, row
+            yield at, text, row
 
 
 def read_row(lines: Iterator[bytes], delimiter: str, where: str) -> list[str]:
-    """Read a header; an empty file (jobs write them for parts without rows) has no columns.
-
-    Raises:
-        ConfigurationError: It cannot be read.
-    """
+    """Read a header; an empty file (jobs write them for parts without rows) has no columns."""
     header: Row
     _, _, header = next(rows(lines, delimiter), (0, str, []))
     if isinstance(header, Exception):

@@ -39,12 +39,11 @@ class File(Protocol):
     """A file: its name, its size, and its bytes from any offset."""
 
     @property
-    def name(self) -> str:
-        """The name that the user gave."""
+    def name(self) -> str: ...
 
     @property
     def size(self) -> int | None:
-        """Its size in bytes; None if it can be read only once, from the start."""
+        """Its bytes; None if it can be read only once, from the start."""
 
     def open(self, offset: int = 0) -> IO[bytes]:
         """Open it at an offset; the caller closes it."""
@@ -58,23 +57,18 @@ class File(Protocol):
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file on disk."""
-
     name: str
 
     @cached_property
     def size(self) -> int:
-        """Its size in bytes."""
         return Path(self.name).stat().st_size
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - the caller closes it
         stream.seek(offset)
         return stream
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         return self.open(offset)
 
     def identity(self) -> dict[str, Any]:
@@ -104,15 +98,12 @@ class S3File:
 
     @property
     def name(self) -> str:
-        """Its URL."""
         return f"s3://{self.bucket}/{self.key}"
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset."""
         return self._opened(offset, S3_BLOCK)
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset, with smaller requests."""
         return self._opened(offset, S3_LOOK)
 
     def _opened(self, offset: int, block: int) -> IO[bytes]:
@@ -137,7 +128,6 @@ class S3File:
         return cast("IO[bytes]", stream)
 
     def identity(self) -> dict[str, Any]:
-        """Return its name, size and ETag."""
         return {"name": self.name, "size": self.size, "etag": self.etag}
 
 
@@ -157,12 +147,10 @@ class StandardInput:
         return self._stream.read(_HEAD)
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        """Return all of it, once."""
         assert not offset
         return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
 
     def look(self, offset: int = 0) -> IO[bytes]:
-        """Return its first megabyte."""
         return io.BytesIO(self._head[offset:])
 
     def identity(self) -> dict[str, Any]:
@@ -229,13 +217,6 @@ def _zstd() -> Any:
 
 def find_files(where: str, s3: Any = None) -> list[File]:
     """List the files of a name, a folder (recursively), a pattern or an S3 prefix, sorted by name.
-
-    Args:
-        where: A path, a pattern (``*``, ``?``, ``**``), ``-`` for standard input, or ``s3://bucket/key-or-prefix``.
-        s3: A boto3 S3 client. By default one is created from the environment if needed.
-
-    Raises:
-        ConfigurationError: There is no such file.
 
     Cost: one listing; in S3, one ListObjectsV2 per 1,000 objects.
     """

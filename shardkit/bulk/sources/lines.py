@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from shardkit.bulk.sources.base import BadRecord, Record
 from shardkit.bulk.writes import DeadLetter
@@ -16,19 +16,12 @@ _DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
 _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"})
 
 
-class Skip(Protocol):
-    """Whether the n-th record of a section is done, and is not read again."""
-
-    def __call__(self, number: int, /) -> bool:
-        """Return whether to skip a record."""
+Skip: TypeAlias = Callable[[int], bool]
+"""Whether the n-th record of a section is done, and is not read again."""
 
 
 class Format(Protocol):
     """How lines become records."""
-
-    name: str
-    quotes: bytes
-    """The byte around cells that may contain newlines; empty if the format has none."""
 
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
         """Yield each record that is not skipped: its number, the lines before it, and the record.
@@ -40,11 +33,7 @@ class Format(Protocol):
 class JsonLines:
     """One JSON object per line; numbers stay exact, null becomes DynamoDB's NULL."""
 
-    name = "jsonl"
-    quotes = b""
-
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
-        """Read one object per line; blank lines are ignored."""
         number = 0
         for at, line in enumerate(lines):
             if line.isspace():
@@ -69,8 +58,6 @@ class JsonLines:
 class DynamoDBJson(JsonLines):
     """One item in wire values per line, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, dead letters."""
 
-    name = "dynamodb"
-
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
             raise InvalidValueError(
@@ -89,7 +76,6 @@ class DynamoDBJson(JsonLines):
 
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
-    """Return whether a JSON object is an item in wire values."""
     item = record["Item"] if _wraps(record) else record
     return bool(item) and all(map(_is_wire, item.values()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
 from typing import Any, Literal, get_args
@@ -61,7 +62,7 @@ def open_source(
             Arrow table, or anything with ``__arrow_c_stream__`` (pandas, polars).
         table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema defines which records cursors keep
             together, and the types of key columns. Without it there is one cursor.
-        format: The files' format. By default it is told from their names and first records.
+        format: The files' format. By default it is inferred from their names and first records.
         types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
         columns: The column names of CSV or TSV files without a header.
         delimiter: The character between two cells. Defaults to ``","`` for CSV and a tab for TSV.
@@ -118,7 +119,7 @@ def open_source(
     opening = _Text(files, name, guessed=format is None, keys=keys)
     if name in {"csv", "tsv"}:
         given = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
-        opening.delimited(given, columns, delimiter, frozenset({"", *absent}), empty_strings)
+        opening.delimited(Cells(given, frozenset({"", *absent}), empty_strings), columns, delimiter)
     else:
         _refuse_options(types, columns, delimiter, name)
     return opening.source(cursors)
@@ -152,7 +153,7 @@ def _format_of(files: Sequence[File]) -> FormatName:
     names = {_SUFFIXES.get(suffix) for suffix in suffixes}
     if len(names) != 1 or None in names:
         raise ConfigurationError(
-            f"format: cannot be told from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "
+            f"format: cannot be inferred from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "
             f"({', '.join(sorted(suffixes))}); give one of {', '.join(get_args(FormatName))}"
         )
     return next(name for name in names if name is not None)
@@ -164,19 +165,17 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
     for source in sources:
         _check_columns(keys, source.schema.names, source.name)
     total = sum(source.rows for source in sources)
+    size = sum(source.size for source in sources)
     if cursors == "auto":
-        small = sum(source.size for source in sources) < _SMALL and total <= 50_000  # noqa: PLR2004
-        partition_key = next(iter(keys), None)
-        mixed = partition_key is None or small or not is_clustered(keys_apart(sources, partition_key))
+        large = keys and (size >= _SMALL or total > 50_000)  # noqa: PLR2004
         held: int = max((source.cursor_bytes for source in sources), default=0)
         most: int = max(2, min(CURSORS, _HELD // max(1, held)))
-        cursors = 1 if mixed else most
+        cursors = most if large and is_clustered(keys_apart(sources, next(iter(keys)))) else 1
     sections = divided(sources, cursors, list(keys))
     identity = {
         "files": [source.identity() for source in sources],
         "sections": [[section.start, section.end] for section in sections],
     }
-    size = sum(source.size for source in sources)
     return SectionedSource(
         sections,
         format=name,
@@ -201,8 +200,6 @@ def _check_columns(keys: Mapping[str, Any], names: Sequence[str], where: str) ->
 
 
 class _Text:
-    """Builds the source of files of lines."""
-
     def __init__(self, files: Sequence[File], name: FormatName, *, guessed: bool, keys: Keys) -> None:
         self._files = files
         self._keys = keys
@@ -216,14 +213,7 @@ class _Text:
     def _sample(self) -> Any:
         return sample([TextFile(file, self._layout) for file in self._files])
 
-    def delimited(
-        self,
-        types: Mapping[str, str],
-        columns: Sequence[str] | None,
-        delimiter: str | None,
-        absent: frozenset[str],
-        empty_strings: bool,  # noqa: FBT001 - internal
-    ) -> None:
+    def delimited(self, given: Cells, columns: Sequence[str] | None, delimiter: str | None) -> None:
         """Read cells as CSV or TSV; infer the types of columns that have none."""
         between = delimiter or ("\t" if self._name == "tsv" else ",")
         if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
@@ -243,30 +233,31 @@ class _Text:
         # Sample all cells as text.
         self._layout = layout(Cells({}, frozenset()))
         first = [record for records in self._sample for record in records if isinstance(record, dict)]
-        inferred = infer_types(first, absent)
-        if unknown := [name for name in types if inferred and name not in inferred]:
+        inferred = infer_types(first, given.absent)
+        if unknown := [name for name in given.types if inferred and name not in inferred]:
             near = did_you_mean(unknown[0], inferred)
             raise ConfigurationError(
                 f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
             )
         known = {name: letter for name, letter in self._keys.items() if letter}
-        self._types = {**inferred, **known, **types}
-        self._options = {"absent": sorted(absent), "empty_strings": empty_strings, "delimiter": between}
-        self._layout = layout(Cells(self._types, absent, empty_strings))
+        self._types = {**inferred, **known, **given.types}
+        absent, empty_strings = sorted(given.absent), given.empty_strings
+        self._options = {"absent": absent, "empty_strings": empty_strings, "delimiter": between}
+        self._layout = layout(replace(given, types=self._types))
 
     def source(self, cursors: Cursors) -> SectionedSource:
-        """Choose the format and the cursors if not given, and divide into sections."""
         if self._name == "jsonl" and self._guessed:
             record = next((one for records in self._sample for one in records if isinstance(one, dict)), {})
             self._name = "dynamodb" if is_dynamodb_json(record) else "jsonl"
         if self._name == "dynamodb":
             self._layout = Layout(lambda _lines, _name: DynamoDBJson())
             self.__dict__.pop("_sample", None)
-        if cursors == "auto":
-            cursors = CURSORS if self._clustered() else 1
         files = [TextFile(file, self._layout) for file in self._files]
         sizes = [file.size or 0 for file in self._files]
         total = sum(sizes)
+        if cursors == "auto":
+            large = self._keys and total >= _SMALL
+            cursors = CURSORS if large and is_clustered(keys_apart(self._sample, next(iter(self._keys)))) else 1
         sections = [
             section
             for text, size in zip(files, sizes, strict=True)
@@ -291,13 +282,6 @@ class _Text:
         if self._types:
             return self._types
         return sorted({name for records in self._sample for one in records if isinstance(one, Mapping) for name in one})
-
-    def _clustered(self) -> bool:
-        size = sum(file.size or 0 for file in self._files)
-        partition_key = next(iter(self._keys), None)
-        if partition_key is None or size < _SMALL:
-            return False
-        return is_clustered(keys_apart(self._sample, partition_key))
 
 
 def as_source(items: Source | Iterable[Item]) -> Source:

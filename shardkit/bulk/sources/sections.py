@@ -20,14 +20,12 @@ class Section(Protocol):
     """A part of a source, read by one cursor from start to end."""
 
     @property
-    def bytes_read(self) -> int:
-        """The number of its bytes read so far."""
+    def bytes_read(self) -> int: ...
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
         """Read its records with their numbers from 0; skipped records are counted."""
 
-    def where(self, number: int) -> str:
-        """Return the position of its n-th record."""
+    def where(self, number: int) -> str: ...
 
 
 class SectionedSource:
@@ -65,7 +63,6 @@ class SectionedSource:
 
     @property
     def bytes_read(self) -> int:
-        """The number of bytes read so far."""
         return sum(section.bytes_read for section in self.sections)
 
     @cached_property
@@ -74,7 +71,6 @@ class SectionedSource:
         return tuple(dict.fromkeys(self._attributes()))
 
     def identity(self) -> dict[str, Any]:
-        """Return the files, how they are read, and where each section starts."""
         return {**self._identity, "format": self.format, "types": self.types, "cursors": self.cursors}
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
@@ -101,7 +97,6 @@ class SectionedSource:
                 yield Place(cursor, pair[0]), pair[1]
 
     def where(self, place: Place) -> str:
-        """Return a record's file, and its position there."""
         return self.sections[place.cursor].where(place.number)
 
 
@@ -114,10 +109,8 @@ def _skip(done: Done | None, cursor: int) -> Skip | None:
 def is_clustered(pairs: Sequence[tuple[Any, Any]]) -> bool:
     """Return whether records some hundred apart share their key far more often than any two records.
 
-    Only then does a window hold few of the keys, and reading at several positions helps.
-
-    Args:
-        pairs: The keys of two such records, at several positions spread over the source.
+    Only then does a window hold few of the keys, and reading at several positions helps. ``pairs`` are the keys of two
+    such records, at several positions spread over the source.
     """
     if len(pairs) < 2:  # noqa: PLR2004 - nothing to compare
         return False

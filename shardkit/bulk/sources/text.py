@@ -24,16 +24,12 @@ _APART = 500
 _SPOTS = 32
 
 Begin = Callable[[Iterator[bytes], str], Format]
+"""Reads a header from the lines of a file with this name; returns the format of the other lines."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files of a source are read.
-
-    Attributes:
-        begin: Reads a header from a file's lines (and takes its name); returns the format of the other lines.
-        quotes: Whether quoted cells can contain newlines.
-    """
+    """How the files of a source are read; ``quotes``: quoted cells can contain newlines."""
 
     begin: Begin
     quotes: bool = False
@@ -88,12 +84,10 @@ class TextFile:
 
     @cached_property
     def compression(self) -> str | None:
-        """Its compression."""
         return compression(self.file)
 
     @property
     def divisible(self) -> bool:
-        """Whether it can be read from any byte."""
         return self.file.size is not None and self.compression is None
 
     def sections(self, count: int, keys: Sequence[str]) -> list[TextSection]:
@@ -216,7 +210,6 @@ class TextSection:
         return self._read if self._open is None else self._open.tell() - self.start
 
     def records(self, skip: Skip | None = None) -> Iterator[tuple[int, Record]]:
-        """Read its records; a header does not count."""
         file = self._text.file
         with file.open(self.start) as raw, self._text.unpacked(raw) as stream:
             self._open = raw
@@ -235,7 +228,6 @@ class TextSection:
                 self._read, self._open = raw.tell() - self.start, None
 
     def where(self, number: int) -> str:
-        """Return file and line; if the lines before the section are unknown, the line after its first byte."""
         name = self._text.file.name
         if len(self._shifts) == _SHIFTS and number < self._shifts[0][0]:
             return f"{name}, record {number + 1} after byte {self.start:,}"
@@ -247,10 +239,7 @@ class TextSection:
 
 
 def sample(files: Sequence[TextFile]) -> list[list[Record]]:
-    """Read consecutive records at positions spread evenly over the files.
-
-    Returns:
-        At most 32 lists of at most 500 records.
+    """Read at most 500 consecutive records at each of 32 positions, spread evenly over the files.
 
     Cost: one open and some hundred KB per position.
     """

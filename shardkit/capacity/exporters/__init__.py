@@ -1,1 +1,1 @@
-"""What a meter counted, handed on: to Prometheus, to OpenTelemetry, to CloudWatch, to a log. One file an exporter."""
+"""Exporters of a meter's figures: to Prometheus, OpenTelemetry, CloudWatch and a log."""

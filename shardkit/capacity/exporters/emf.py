@@ -36,10 +36,10 @@ _DIMENSIONS: Mapping[str, str] = {
     "operation": "Operation",
     "reason": "Reason",
 }
-# ConsumedReadCapacityUnits and the like: CloudWatch's own names for DynamoDB's metrics, as far as it has one.
+# CloudWatch's own names for DynamoDB's metrics, as far as it has them: ConsumedReadCapacityUnits and so on.
 _NAMES = {metric: "".join(map(str.capitalize, metric.name.split("_"))) for metric in METRICS}
 _UNITS = {_NAMES[metric]: "Bytes" for metric in METRICS if metric.unit == "byte"}
-_MOST_DIMENSIONS = 30 - 3  # of the set with a table, an index and an operation
+_MOST_DIMENSIONS = 30 - 3  # CloudWatch's limit, less the table, the index and the operation
 _NAME_LENGTH = 255
 _VALUE_LENGTH = 1024
 _log = logging.getLogger("shardkit")
@@ -54,36 +54,36 @@ class _Stream(Protocol):
 
 
 class EmbeddedMetrics(ContextDecorator):
-    """Log lines that CloudWatch turns into metrics: each has what the meter counted since the last flush.
+    """Write log lines that CloudWatch turns into metrics, with what the meter counted since the last flush.
 
     Example:
         >>> meter = CapacityMeter()
         >>> @EmbeddedMetrics(meter, namespace="Shop")  # doctest: +SKIP
         ... def handler(event, context): ...
 
-    As a decorator of a function, or in a ``with``, it flushes at the end, also when there was an exception; should
-    writing fail, that goes to the log ``shardkit``, and the figures to the next flush.
+    As a decorator or in a ``with``, it flushes at the end, even after an exception. If writing fails, the error goes to
+    the log ``shardkit``, and the figures to the next flush.
 
-    Lines are a table's, an index's, and an operation's each; their units sum to the meter's, so ``TableName`` alone is
-    the table without its indexes, as among CloudWatch's own metrics of DynamoDB. Throttles and retries by reason are
-    lines of their own. What did not grow is not written. Keys never are.
+    There is a line per table, index and operation. The units of all lines sum to the meter's: as in CloudWatch's own
+    metrics of DynamoDB, ``TableName`` alone is the table without its indexes. Throttles and retries have a line per
+    reason. Figures that did not grow are not written. Keys are never written.
 
     Args:
         totals: a :class:`shardkit.CapacityMeter`, or one of its scopes.
         namespace: the metrics' namespace in CloudWatch.
-        dimensions: more dimensions, the same on every line: ``{"Service": "checkout"}``.
+        dimensions: additional dimensions of every line: ``{"Service": "checkout"}``.
         by_operation: whether to make metrics of each operation too. CloudWatch bills every metric of every combination
-            of dimensions; without, ``Operation`` is in the lines, for Logs Insights.
-        stream: what to write to; None for ``sys.stdout``, which Lambda sends to CloudWatch.
-        clock: gives the time in seconds since 1970; for tests.
+            of dimensions. Otherwise ``Operation`` is only in the lines, for Logs Insights.
+        stream: where to write; None for ``sys.stdout``, which Lambda sends to CloudWatch.
+        clock: returns the time in seconds since 1970; for tests.
 
     Raises:
-        ConfigurationError: ``totals`` is something else; a name or a value is longer than CloudWatch takes, or has
-            other characters, or is one that the lines have already; there are too many dimensions; or what is decorated
-            is async, or a generator.
+        ConfigurationError: ``totals`` is invalid; CloudWatch does not allow a name or a value, or the lines already
+            have a dimension of this name; there are too many dimensions; or the decorated function is async or a
+            generator.
 
     Cost:
-        No request. About 400 bytes a line.
+        No request. About 400 bytes per line.
 
     Source:
         CloudWatch User Guide, "Specification: Embedded metric format"; CloudWatch API reference, ``MetricDatum`` and
@@ -102,8 +102,10 @@ class EmbeddedMetrics(ContextDecorator):
     ) -> None:
         check(totals)
         self._totals = totals
-        self._namespace = _checked_namespace(namespace)
-        self._dimensions = _checked_dimensions(dimensions or {})
+        _check_namespace(namespace)
+        _check_dimensions(dimensions or {})
+        self._namespace = namespace
+        self._dimensions = dict(dimensions or {})
         self._by_operation = by_operation
         self._stream = stream
         self._clock = clock
@@ -111,19 +113,19 @@ class EmbeddedMetrics(ContextDecorator):
         self._written: Measurements = {}
 
     def __call__(self, function: Function) -> Function:
-        """Give the function with a flush at its end; see the class."""
+        """Decorate a function: flush at its end."""
         if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
             raise ConfigurationError(
-                f"{function.__name__} ends before its work does (it is async, or a generator); put its body in a with "
-                "of these metrics instead"
+                f"function: {function.__name__} is async or a generator, which ends before its work does; put its body "
+                "in a with of these metrics instead"
             )
         return super().__call__(function)
 
     def flush(self) -> None:
-        """Write what was counted since the last flush; nothing, if that is nothing.
+        """Write what was counted since the last flush, if anything.
 
         Raises:
-            OSError: the stream's own; then the next flush has these figures too.
+            OSError: by the stream; the next flush then includes these figures.
         """
         with self._lock:
             now = measure(self._totals)
@@ -163,47 +165,43 @@ class EmbeddedMetrics(ContextDecorator):
             }
 
     def __enter__(self) -> Self:
-        """Do nothing yet."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Flush; the caller's result, or the exception, stays what it is."""
         try:
             self.flush()
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("the metrics could not be written; they go with the next flush")
 
 
-def _checked_namespace(namespace: str) -> str:
+def _check_namespace(namespace: str) -> None:
     _check_text("namespace", namespace, _NAME_LENGTH)
     if namespace.startswith((":", "AWS/")):
         raise ConfigurationError(
-            f"namespace is {namespace!r:.100}; it must not begin with a colon, nor with AWS/, which is CloudWatch's own"
+            f"namespace: {namespace!r:.100} must not begin with a colon, nor with AWS/, which is CloudWatch's own"
         )
-    return namespace
 
 
-def _checked_dimensions(dimensions: Mapping[str, str]) -> dict[str, str]:
+def _check_dimensions(dimensions: Mapping[str, str]) -> None:
     if not isinstance(dimensions, Mapping):
         raise ConfigurationError(
-            f'dimensions are a mapping of names to values, got {dimensions!r:.100}; give {{"Service": "checkout"}}, say'
+            f"dimensions: must be a mapping of names to values, got {dimensions!r:.100}; "
+            'for example {"Service": "checkout"}'
         )
     if len(dimensions) > _MOST_DIMENSIONS:
         raise ConfigurationError(
-            f"got {len(dimensions)} dimensions; CloudWatch takes 30 of a metric, three of which are the table, the "
-            f"index and the operation: give at most {_MOST_DIMENSIONS}"
+            f"dimensions: got {len(dimensions)} dimensions; give at most {_MOST_DIMENSIONS}: CloudWatch allows 30, "
+            "three of which are the table, the index and the operation"
         )
     for name, value in dimensions.items():
-        _check_text("a dimension's name", name, _NAME_LENGTH)
+        _check_text("dimensions: a name", name, _NAME_LENGTH)
         if name.startswith(":") or name in {"_aws", *_DIMENSIONS.values(), *_NAMES.values()}:
             raise ConfigurationError(
-                f"a dimension's name is {name!r:.100}, which begins with a colon, or which the lines have already; "
-                "give it another one"
+                f"dimensions: the name {name!r:.100} begins with a colon, or the lines already have it; rename it"
             )
-        _check_text(f"the dimension {name!r:.100}", value, _VALUE_LENGTH)
-    return dict(dimensions)
+        _check_text(f"dimensions: the value of {name!r:.100}", value, _VALUE_LENGTH)
 
 
 def _check_text(what: str, text: object, longest: int) -> None:
@@ -214,6 +212,5 @@ def _check_text(what: str, text: object, longest: int) -> None:
         or not (text.isascii() and text.isprintable())
     ):
         raise ConfigurationError(
-            f"{what} is {text!r:.100}; CloudWatch takes text of 1 to {longest} printable ASCII characters, not all of "
-            "them spaces"
+            f"{what}: must be a str of 1 to {longest} printable ASCII characters, not only spaces, got {text!r:.100}"
         )

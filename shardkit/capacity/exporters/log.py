@@ -26,7 +26,7 @@ def log_capacity(
     level: int = logging.INFO,
     logger: logging.Logger | logging.LoggerAdapter[Any] = _log,
 ) -> None:
-    """Write one record with all that a meter, or a scope, has counted so far.
+    """Log one record with all figures of a meter or a scope so far.
 
     Example:
         >>> with meter.attach(orders), meter.scope("import") as used:  # doctest: +SKIP
@@ -34,21 +34,21 @@ def log_capacity(
         >>> log_capacity(used)  # doctest: +SKIP
         INFO shardkit.capacity capacity name=import read_units=0.5 write_units=12.0 ... hottest_keys=[...]
 
-    The message is ``name=value`` pairs: the figures of ``total``, throttles and retries by reason, and the hottest keys
-    as JSON. The record has all of :meth:`~shardkit.CapacityMeter.to_dict` as its attribute ``capacity``, for formatters
+    The message consists of ``name=value`` pairs: the figures of ``total``, throttles and retries by reason, and the
+    hottest keys as JSON. The record's attribute ``capacity`` is :meth:`~shardkit.CapacityMeter.to_dict`, for formatters
     that write JSON.
 
     Args:
         totals: a :class:`shardkit.CapacityMeter`, or one of its scopes.
-        top: how many of the hottest keys to write; 0 for none.
-        level: the record's.
-        logger: where it goes, if not to ``shardkit.capacity``.
+        top: how many of the hottest keys to log; 0 for none.
+        level: the record's level.
+        logger: the logger to use instead of ``shardkit.capacity``.
 
     Raises:
-        ConfigurationError: ``totals`` is no meter and no scope, or ``top`` no whole number of at least 0.
+        ConfigurationError: ``totals`` is not a meter or a scope, or ``top`` is not an integer >= 0.
 
     Cost:
-        No request; a pass over the keys that the meter holds. Nothing where the level is off.
+        No request; one pass over the keys that the meter holds. Nothing if the level is disabled.
     """
     check(totals, top)
     if logger.isEnabledFor(level):

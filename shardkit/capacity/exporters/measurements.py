@@ -1,4 +1,4 @@
-"""What a meter exports: a few metrics, each a number per table, index and operation, or per reason."""
+"""The metrics that a meter exports, each with numbers per table, index and operation, or per reason."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ from shardkit.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that is counted.
-
-    Args:
-        name: in lower case with underscores, the unit at its end where it has one of its own.
-        unit: what is counted, of one.
-        description: what it counts, and what not.
-        labels: what it is divided by.
-    """
+    """Something that is counted; ``unit`` is in the singular, ``labels`` are what the numbers are divided by."""
 
     name: str
     unit: str
@@ -33,7 +26,7 @@ class Metric:
 
 
 Measurements = Mapping[Metric, Mapping[tuple[str, ...], float]]
-"""Of each metric its numbers, by the values of its labels, in their order. An empty value: the label does not apply."""
+"""The numbers of each metric, by the values of its labels, in their order; a label that does not apply is empty."""
 
 
 class Measured(Protocol):
@@ -41,15 +34,15 @@ class Measured(Protocol):
 
     @property
     def recorder(self) -> AbstractContextManager[Tally]:
-        """Its figures, and the lock on them."""
+        """Its figures, locked while they are read."""
 
 
-# A figure of Usage, its name, and what to say of it.
+# A field of Usage, its name in metrics, and its description.
 _FIGURES = (
     ("read_units", "consumed_read", "Read capacity units that the service reported"),
     ("write_units", "consumed_write", "Write capacity units that the service reported"),
-    ("estimated_read_units", "estimated_read", "Estimates of read capacity units that no response said"),
-    ("estimated_write_units", "estimated_write", "Estimates of write capacity units that no response said"),
+    ("estimated_read_units", "estimated_read", "Estimates of read capacity units that no response reported"),
+    ("estimated_write_units", "estimated_write", "Estimates of write capacity units that no response reported"),
 )
 _PLACE = ("table", "index", "operation")
 _UNITS = {
@@ -76,7 +69,7 @@ _BYTES = {
     f"vector_{side}_request_bytes": Metric(
         f"vector_{side}_request_bytes",
         "byte",
-        f"Bytes of vector indexes that {what} consumed, as the service reported; they are no capacity units.",
+        f"Bytes of vector indexes that {what} consumed, as the service reported; not capacity units.",
         _PLACE,
     )
     for side, what in (("search", "searches"), ("write", "writes"))
@@ -89,7 +82,7 @@ _THROTTLES = Metric(
 )
 _RETRIES = Metric("retries", "attempt", "botocore's retries, by what the attempt before met.", ("reason",))
 METRICS = (*_UNITS.values(), *_BYTES.values(), *_CALLS.values(), _THROTTLES, _RETRIES)
-"""What only grows."""
+"""Metrics that only grow."""
 
 _HOT = {
     figure: Metric(
@@ -98,28 +91,27 @@ _HOT = {
     for figure, name, text in _FIGURES
 }
 HOT_KEYS = tuple(_HOT.values())
-"""What may shrink, because a key may leave the hottest."""
+"""Metrics that may shrink, because other keys may become the hottest."""
 
 
 def check(totals: Measured, top: int = 0) -> None:
-    """Refuse what an exporter cannot export: when it is made, because nobody sees an error of a scrape.
+    """Check an exporter's arguments when it is made, because an error during a scrape is easily missed.
 
     Raises:
-        ConfigurationError: ``totals`` is no meter and no scope, or ``top`` no whole number of at least 0.
+        ConfigurationError: ``totals`` is not a meter or a scope, or ``top`` is not an integer >= 0.
     """
     if not hasattr(totals, "recorder"):
         raise ConfigurationError(
-            f"an exporter reads a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "
-            "it, and give the meter"
+            f"totals: must be a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "
+            "it, and pass the meter"
         )
     check_count("top", top, "keys", least=0)
 
 
 def measure(totals: Measured, *, top: int = 0) -> Measurements:
-    """Give the numbers of all :data:`METRICS`, and those of :data:`HOT_KEYS` for ``top`` keys, as of one moment.
+    """Return the numbers of all :data:`METRICS`, and of :data:`HOT_KEYS` for the ``top`` keys, at one moment.
 
-    The units of a metric sum to the meter's: what a table's indexes consumed is taken out of the table's own. The
-    hottest keys are those with the most units, estimates counted.
+    The units of a metric sum to the meter's, because a table's numbers do not include those of its indexes.
     """
     with totals.recorder as tally:
         tables, indexes = tally.by_table_and_operation, tally.by_index_and_operation
@@ -153,7 +145,7 @@ def _apart(
     }
     for (table, index, operation), usage in indexes.items():
         units[table, index, operation] = getattr(usage, figure)
-        # Should a server report more for an index than in all: a counter is not below 0.
+        # A server may report more for an index than in total; a counter cannot be below 0.
         units[table, "", operation] = max(units[table, "", operation] - getattr(usage, figure), 0.0)
     return units
 
@@ -163,7 +155,7 @@ def _text(key: KeyValue) -> str:
 
 
 def differences(now: Measurements, before: Measurements) -> Measurements:
-    """Give what was added since: what did not grow is left out."""
+    """Return by how much the numbers grew; those that did not grow are left out."""
     return {
         metric: {
             place: grown
@@ -175,5 +167,5 @@ def differences(now: Measurements, before: Measurements) -> Measurements:
 
 
 def present(metric: Metric, values: tuple[str, ...], names: Mapping[str, str]) -> dict[str, str]:
-    """Give the labels that apply, by an exporter's names for them."""
+    """Return the labels that apply, under an exporter's names for them."""
     return {names[label]: value for label, value in zip(metric.labels, values, strict=True) if value}

@@ -17,24 +17,23 @@ __all__ = ["CapacityCollector"]
 
 
 class CapacityCollector:
-    """A collector of ``prometheus_client``: it reads the meter whenever Prometheus asks.
+    """A collector of ``prometheus_client`` that reads the meter at each scrape.
 
     Example:
         >>> from prometheus_client import REGISTRY
         >>> REGISTRY.register(CapacityCollector(meter))  # doctest: +SKIP
 
     Args:
-        totals: a :class:`shardkit.CapacityMeter`, or one of its scopes; one for each registry.
-        top: how many of the hottest keys to export, as gauges; 0 for none. A key becomes a label's value: whoever
-            reads the metrics reads the keys, and Prometheus keeps a series of each key that ever was among them.
+        totals: a :class:`shardkit.CapacityMeter`, or one of its scopes; only one per registry.
+        top: how many of the hottest keys to export, as gauges; 0 for none. Keys become label values: everyone who
+            reads the metrics can read them, and Prometheus keeps a series of each key that was ever exported.
 
     Raises:
-        ConfigurationError: ``prometheus_client`` is not installed; or ``totals`` or ``top`` is something else.
+        ConfigurationError: ``prometheus_client`` is not installed, or ``totals`` or ``top`` is invalid.
 
     Cost:
-        No request. A scrape: four series for each table, index and operation, two for each vector index and operation,
-        two for each table and operation, one for each reason, four for each of the ``top`` keys (a pass over all keys
-        that the meter holds).
+        No request. A scrape has four series per table, index and operation, two per vector index and operation, two per
+        table and operation, one per reason, and four per key of ``top`` (one pass over all keys that the meter holds).
 
     Source:
         Prometheus, "Writing exporters" and "Metric and label naming".
@@ -45,7 +44,7 @@ class CapacityCollector:
             from prometheus_client import core  # noqa: PLC0415 - of the prometheus extra
         except ModuleNotFoundError as error:
             raise ConfigurationError(
-                'exporting to Prometheus needs the package prometheus_client: pip install "shardkit[prometheus]"'
+                'prometheus_client: the package is not installed; run pip install "shardkit[prometheus]"'
             ) from error
         check(totals, top)
         self._totals = totals
@@ -53,11 +52,11 @@ class CapacityCollector:
         self._counter, self._gauge = core.CounterMetricFamily, core.GaugeMetricFamily
 
     def describe(self) -> Iterator[Family]:
-        """Name the metrics: what the registry checks for duplicates."""
+        """Return the metrics without figures; the registry checks them for duplicates."""
         return self._families({metric: {} for metric in (*METRICS, *(HOT_KEYS if self._top else ()))})
 
     def collect(self) -> Iterator[Family]:
-        """Give the figures as they are now."""
+        """Return the current figures."""
         return self._families(measure(self._totals, top=self._top))
 
     def _families(self, measurements: Measurements) -> Iterator[Family]:
@@ -68,7 +67,7 @@ class CapacityCollector:
                 name,
                 metric.description,
                 labels=metric.labels,
-                # Prometheus wants it at the end of the name, and would put it there.
+                # Prometheus would append a unit with which the name does not end.
                 unit=unit if name.endswith(f"_{unit}") else "",
             )
             for values, number in numbers.items():

@@ -118,7 +118,7 @@ def _strategy(given: Entries | None) -> Strategy:
     try:
         return Strategy.from_dict(form)
     except ConfigurationError as error:
-        given.note("type", str(error))
+        given.note("type", str(error).removeprefix("form: "))
         return Unsharded()
 
 

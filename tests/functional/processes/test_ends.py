@@ -79,7 +79,7 @@ def _in_a_group_of_its_own(job: Job) -> None:
 
 
 def _alive(group: int) -> list[int]:
-    """The processes of a group that have not ended; one that nobody has asked for its exit code has."""
+    """The processes of a group that have not ended; zombies have ended."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:

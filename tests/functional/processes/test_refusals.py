@@ -98,7 +98,7 @@ def test_a_table_of_the_same_name_elsewhere_is_another_table(job: Job) -> None:
 
 
 def test_the_users_handlers_in_a_process(job: Job) -> None:
-    """A client that connect= makes has the handlers that it registers; what they raise is told, whatever it is."""
+    """The client that connect= creates has its own handlers; whatever they raise is reported."""
     table = connected(job.endpoint).Table(job.table)
     with pytest.raises(BulkLoadError, match="HomemadeError: not on Sundays"):
         bulk_load(table, some(10), processes=1, connect=partial(homemade, job.endpoint))

@@ -250,5 +250,5 @@ def test_keys_of_every_type() -> None:
 
 @pytest.mark.parametrize("names", [[], [""], ["a", ""], ["a", "a"]])
 def test_what_is_no_candidate(names: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match="is no key"):
+    with pytest.raises(ConfigurationError, match="is not a key"):
         Candidate(names)

@@ -33,7 +33,9 @@ def test_user_id_where_the_application_has_many_users_is_good() -> None:
 def test_status_code_where_there_are_only_a_few_is_bad() -> None:
     verdict = judge(found_in("Status", {"200": 900, "301": 50, "404": 40, "500": 10}))
     assert not verdict.good
-    assert verdict.reason == "it has too few different values, 4: evenly spread, each would take too much"
+    assert (
+        verdict.reason == "it has too few different values (4): even if all were equally hot, each would take too much"
+    )
     assert verdict.needed == shards_for(read_units=36_000, write_units=36_000)  # 90% of 40,000
 
 
@@ -49,7 +51,7 @@ def test_creation_date_rounded_to_day_hour_or_minute_is_bad(values: list[str]) -
     assert found.evenness == pytest.approx(1.0)
     verdict = judge(found)
     assert not verdict.good
-    assert verdict.reason == "Created says when: all of a time goes to one key"
+    assert verdict.reason == "Created says when an item is written: all items of one time go to one key"
     assert verdict.needed == shards_for(read_units=40_000, write_units=40_000)
 
 
@@ -69,7 +71,7 @@ def test_what_fits_into_a_single_partition_is_good() -> None:
     days = found_in("Date", {"2014-07-09": 10})
     verdict = judge(days, write_units=800, read_units=2400)  # 20% is left free
     assert verdict.good
-    assert verdict.reason == "it has one value only, but one partition can serve that at this rate"
+    assert verdict.reason == "it has only one value, but one partition can serve it at this rate"
     assert not judge(days, write_units=800.5).good
     assert not judge(days, read_units=2401).good
 
@@ -113,7 +115,10 @@ def test_a_composite_key_with_a_date_is_judged_by_its_keys_of_a_date() -> None:
             for _ in range(count):
                 uniformity.add((f"2013-02-{day:02}", origin), 350, 1.0, 0.5)
     verdict = judge(uniformity.result(), write_units=4000)
-    assert verdict.reason == "Date says when: all of a time goes to few keys, 50.0% of it to the hottest"
+    assert (
+        verdict.reason
+        == "Date says when an item is written: all items of one time go to few keys, 50.0% of them to the hottest"
+    )
     assert verdict.shards == shards_for(write_units=2000).shards
 
 

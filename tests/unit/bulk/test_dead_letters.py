@@ -47,7 +47,7 @@ def failed(number: int, item: Any = ITEM, error: Exception | None = None) -> tup
 
 
 def opened(path: Path, **options: Any) -> DeadLetters:
-    return DeadLetters.open(path, **{"load": LOAD, "where": where, **options})
+    return DeadLetters(path, **{"load": LOAD, "where": where, **options})
 
 
 def written(path: Path) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def places(path: Path) -> list[tuple[str, int]]:
 
 
 def test_an_item_that_failed(path: Path) -> None:
-    """It stands there as DynamoDB JSON, with its place and reason, at once: nobody has closed the file."""
+    """It is in the file as DynamoDB JSON, with its place and reason, before the file is closed."""
     letters = opened(path)
     letters.add([failed(17)])
     (letter,) = written(path)

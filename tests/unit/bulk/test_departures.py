@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.queue import BATCH_ITEMS, Departures, Window
+from shardkit.bulk.queue import BATCH_ITEMS, Departures, LoadWindow
 from shardkit.bulk.writes import Write
 
 
@@ -13,11 +13,11 @@ def write(key: str, number: int) -> Write:
     return Write(b"", number, None, (key, number), (key, number), 1)
 
 
-def held(*, cold: int, hot: int) -> tuple[Window, KeyPace]:
-    """Give a window with so many keys of one item, and with one key that rests."""
+def held(*, cold: int, hot: int) -> tuple[LoadWindow, KeyPace]:
+    """Return a window with ``cold`` keys of one item, and ``hot`` items of a key that rests; and the pace."""
     keys = KeyPace(lambda: 0.5)
     keys.throttled("hot", 0.0)
-    window = Window(keys)
+    window = LoadWindow(keys)
     for number in range(cold):
         window.add(write(f"cold{number}", number))
     for number in range(hot):
@@ -26,7 +26,7 @@ def held(*, cold: int, hot: int) -> tuple[Window, KeyPace]:
 
 
 def departures(*, cold: int, hot: int) -> tuple[Departures, KeyPace]:
-    """Give what goes of such a window."""
+    """Return the departures from such a window, and the pace."""
     window, keys = held(cold=cold, hot=hot)
     return Departures(window, 4), keys
 

@@ -37,14 +37,14 @@ def path(tmp_path: Path) -> Path:
 
 def journal(path: Path) -> None:
     """Begin or go on with a journal; it is rewritten at once, after each record, and at its end."""
-    opened = Journal.open(path, {"table": "Orders"}, appended_bytes=1)
+    opened = Journal(path, {"table": "Orders"}, appended_bytes=1)
     opened.record([Place(0, 0)])
     opened.close()
 
 
 def dead_letters(path: Path) -> None:
     """Begin a file of dead letters, or rewrite it without those of this load."""
-    letters = DeadLetters.open(path, load="4f0c", where=str, done=lambda _: False)
+    letters = DeadLetters(path, load="4f0c", where=str, done=lambda _: False)
     letters.add([(Place(0, 0), RESULT)])
     letters.close()
 
@@ -116,7 +116,7 @@ def test_a_user_s_file_beside_it_is_left_alone(use: Use, path: Path, tmp_path: P
 
 
 def stray_names(monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], None]) -> list[Path]:
-    """Put something where each rewrite begins its new file, just before it does; give where."""
+    """Call ``put`` with the path of each rewrite's new file, just before it is created; return the paths."""
     names: list[Path] = []
     opened = os.open
 

@@ -63,7 +63,7 @@ def all_of(some: Sequence[Sequence[Place]]) -> set[Place]:
 def reopened(path: Path, copy: Path) -> set[Place]:
     """What a journal opened on the file as it is now holds: as after kill -9."""
     shutil.copy(path, copy)
-    journal = Journal.open(copy, HEADER)
+    journal = Journal(copy, HEADER)
     journal.close()
     assert journal.resumed == len(done(journal))
     return done(journal)
@@ -73,7 +73,7 @@ def reopened(path: Path, copy: Path) -> set[Place]:
 def test_what_was_recorded_is_done_and_nothing_else(some: Batches, killed: int, appended_bytes: int) -> None:
     """At every moment, for the journal at work and for one that is opened after a kill."""
     with folder() as work:
-        journal = Journal.open(work / "a", HEADER, appended_bytes=appended_bytes)
+        journal = Journal(work / "a", HEADER, appended_bytes=appended_bytes)
         for count, batch in enumerate(some):
             assert done(journal) == all_of(some[:count])
             if count == killed:
@@ -97,7 +97,7 @@ def test_lost_power(some: Batches, seconds: list[float], appended_bytes: int, ke
     """
     clock = Clock()
     with folder() as work, synced_bytes(work / "a") as synced:
-        journal = Journal.open(work / "a", HEADER, clock=clock, appended_bytes=appended_bytes)
+        journal = Journal(work / "a", HEADER, clock=clock, appended_bytes=appended_bytes)
         times = []
         for batch, pause in zip(some, seconds, strict=False):
             clock.now += pause
@@ -108,7 +108,7 @@ def test_lost_power(some: Batches, seconds: list[float], appended_bytes: int, ke
         (work / "b").write_bytes(whole[: safe + int(kept * (len(whole) - safe))] + garbage)
         journal.close()
 
-        journal = Journal.open(work / "b", HEADER)
+        journal = Journal(work / "b", HEADER)
         left = done(journal)
         held = next(count for count in range(len(some) + 1) if all_of(some[:count]) == left)
         assert all(at > clock.now - 1 for at, batch in zip(times, some, strict=False) if not left.issuperset(batch))
@@ -136,20 +136,20 @@ def synced_bytes(path: Path) -> Iterator[Callable[[], int]]:
 @pytest.mark.parametrize("order", [[0, 1, 3, 4], [0, 1, 1, 2, 3, 4]])
 def test_a_line_out_of_its_place_ends_the_journal(path: Path, order: list[int]) -> None:
     """Each line is whole; one is missing, or is there twice."""
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     for number in range(4):
         journal.record([Place(0, number)])
     lines = path.read_bytes().splitlines(keepends=True)
     journal.close()
     path.write_bytes(b"".join(lines[line] for line in order))
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     assert done(journal) == {Place(0, 0)}
     journal.close()
 
 
 def test_the_file_stays_small(path: Path) -> None:
     """A load of 64 cursors whose items are done in any order of a window; at its end it is ranges."""
-    journal = Journal.open(path, HEADER, appended_bytes=10_000)
+    journal = Journal(path, HEADER, appended_bytes=10_000)
     most = 0
     for start in range(0, 100_000, 1000):
         window = [Place(number % 64, number // 64) for number in range(start, start + 1000)]
@@ -163,19 +163,19 @@ def test_the_file_stays_small(path: Path) -> None:
 
 
 def test_a_load_that_has_ended(path: Path) -> None:
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     assert (journal.resumed, journal.ended) == (0, False)
     journal.record(PLACES)
     journal.close(ended=True)
     journal.close()
     for _ in range(2):
-        again = Journal.open(path, HEADER)
+        again = Journal(path, HEADER)
         assert (again.resumed, again.ended, again.load) == (len(PLACES), True, journal.load)
         again.close()
 
 
 def test_each_load_has_its_id(tmp_path: Path) -> None:
-    one, other = Journal.open(tmp_path / "a", HEADER), Journal.open(tmp_path / "b", HEADER)
+    one, other = Journal(tmp_path / "a", HEADER), Journal(tmp_path / "b", HEADER)
     assert one.load != other.load
     one.close()
     other.close()
@@ -196,34 +196,34 @@ def test_each_load_has_its_id(tmp_path: Path) -> None:
 )
 def test_what_was_changed_is_named(path: Path, changed: dict[str, Any], said: str) -> None:
     """The journal is left as it is, and can be opened with what it was begun with."""
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     journal.record(PLACES)
     journal.close()
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match=said):
-        Journal.open(path, {**HEADER, **changed})
+        Journal(path, {**HEADER, **changed})
     assert path.read_bytes() == before
     assert reopened(path, path.with_name("copy")) == set(PLACES)
 
 
 def test_what_json_reads_back_differently_is_no_change(path: Path) -> None:
     """A tuple comes back as a list."""
-    Journal.open(path, {"keys": ("Date", "OrderId")}).close()
-    Journal.open(path, {"keys": ("Date", "OrderId")}).close()
+    Journal(path, {"keys": ("Date", "OrderId")}).close()
+    Journal(path, {"keys": ("Date", "OrderId")}).close()
 
 
 @pytest.mark.parametrize("content", [b"Date,OrderId\n", b"{}", b"\n", b'{"Item": {}}\n'])
 def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match="is not a journal"):
-        Journal.open(path, HEADER)
+        Journal(path, HEADER)
     assert path.read_bytes() == content
 
 
 def test_an_empty_file_is_begun(path: Path) -> None:
     """What mktemp makes."""
     path.touch()
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     assert journal.resumed == 0
     journal.close()
 
@@ -231,7 +231,7 @@ def test_an_empty_file_is_begun(path: Path) -> None:
 def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
-    journal = Journal.open(link, HEADER)
+    journal = Journal(link, HEADER)
     journal.record(PLACES)
     journal.close()
     assert link.is_symlink()
@@ -240,30 +240,30 @@ def test_a_link_stays_a_link(path: Path, tmp_path: Path) -> None:
 
 def test_one_load_at_a_time(path: Path) -> None:
     """Before and after a rewrite, which puts another file in its place."""
-    journal = Journal.open(path, HEADER, appended_bytes=1)
+    journal = Journal(path, HEADER, appended_bytes=1)
     for place in PLACES[:2]:
         with pytest.raises(ConfigurationError, match="in use by another load"):
-            Journal.open(path, HEADER)
+            Journal(path, HEADER)
         journal.record([place])
     journal.close()
-    Journal.open(path, HEADER).close()
+    Journal(path, HEADER).close()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be opened: .*No such file"):
-        Journal.open(tmp_path / "nowhere" / "orders.journal", HEADER)
+        Journal(tmp_path / "nowhere" / "orders.journal", HEADER)
 
 
 @pytest.mark.parametrize("path", [os.devnull, os.curdir])
 def test_what_is_no_file(path: str) -> None:
     with pytest.raises(ConfigurationError, match="is a folder, a device or a pipe"):
-        Journal.open(path, HEADER)
+        Journal(path, HEADER)
 
 
 @pytest.mark.parametrize("appended_bytes", [1, 1_000_000])
 def test_a_full_disk(path: Path, appended_bytes: int) -> None:
     """The record that does not fit is an error, and the journal holds what was recorded before it, and no more."""
-    journal = Journal.open(path, HEADER, appended_bytes=appended_bytes)
+    journal = Journal(path, HEADER, appended_bytes=appended_bytes)
     journal.record(PLACES[:5])
     with (
         full_disk(path.stat().st_size + 30),
@@ -272,7 +272,7 @@ def test_a_full_disk(path: Path, appended_bytes: int) -> None:
         journal.record(PLACES[5:])
     assert isinstance(raised.value.__cause__, OSError)
     journal.close()
-    kept = Journal.open(path, HEADER)
+    kept = Journal(path, HEADER)
     assert done(kept) <= set(PLACES)
     assert done(kept) >= set(PLACES[:5])
     assert len(done(kept)) in {5, len(PLACES)}
@@ -281,7 +281,7 @@ def test_a_full_disk(path: Path, appended_bytes: int) -> None:
 
 def test_what_failed_is_counted_once(path: Path) -> None:
     """Through kills and rewriting, and where a place is recorded again."""
-    journal = Journal.open(path, HEADER)
+    journal = Journal(path, HEADER)
     journal.record([Place(0, 0), Place(0, 2)])
     journal.record([Place(0, 1), Place(7, 0)], failed=True)
     assert journal.failed == 2
@@ -291,7 +291,7 @@ def test_what_failed_is_counted_once(path: Path) -> None:
         killed = path.with_name(f"killed.{number}")
         shutil.copy(path, killed)
         journal.close()
-        path, journal = killed, Journal.open(killed, HEADER)
+        path, journal = killed, Journal(killed, HEADER)
         assert (journal.failed, journal.resumed) == (2, 4)
         journal.record([Place(7, 0)], failed=True)
         assert journal.failed == 2

@@ -60,7 +60,7 @@ def changing(before: Mapping[str, Any], at: float, after: Mapping[str, Any]) -> 
 
 @pytest.mark.parametrize(("units", "kilobytes"), [(1000, 5), (1000, 10), (2000, 10), (2000, 30)])
 def test_a_throttle_of_the_first_batches_is_not_what_the_table_takes(units: int, kilobytes: int) -> None:
-    """What was written before it, in some hundredths of a second, is no measure."""
+    """The rate is not measured by what was written in the few hundredths of a second before."""
     count = units * 60 // kilobytes
     report = Simulator(simulated(described(units))).load(items(count, kilobytes * 1024 - 200), window=count // 4)
     assert report.written == count
@@ -92,7 +92,7 @@ def test_an_outage_is_over_when_it_is_over(seconds: int, write_units: str | None
 
 
 def test_an_index_that_has_less_than_it_had() -> None:
-    """Slowed to what the index takes, then told that it has so little: the rate is not divided by it once more."""
+    """A load that is slowed to the rate of an index, and then learns that rate, is not slowed again."""
     table = changing(described(2000, 2000), 10.0, described(2000, 20))
     # 10 s at 1,600; at 20 until the next DescribeTable; then 16, which takes 100 s.
     report = Simulator(table).load(items(10 * 1600 + 50 * 20 + 100 * 16), window=1000, write_units="80%")

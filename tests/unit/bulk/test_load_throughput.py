@@ -19,7 +19,7 @@ CAPPED = {**ON_DEMAND, "OnDemandThroughput": {"MaxReadRequestUnits": 1, "MaxWrit
 
 
 def items(keys: int) -> Iterator[dict[str, str]]:
-    """Give items sorted by partition key, as many of each."""
+    """Return items sorted by partition key, equally many for each."""
     return ({"pk": f"U{number * keys // ITEMS:06}", "sk": str(number)} for number in range(ITEMS))
 
 

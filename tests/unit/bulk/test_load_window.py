@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.queue import Window
+from shardkit.bulk.queue import LoadWindow
 from shardkit.bulk.writes import Write
 
 
@@ -16,7 +16,7 @@ def write(number: int, key: str = "U1") -> Write:
 @pytest.mark.parametrize("end", ["written", "failed"])
 def test_a_write_that_is_done_is_forgotten(end: str) -> None:
     """Another write of its key is a new one, and is not taken for a duplicate."""
-    window = Window(KeyPace(lambda: 0.5))
+    window = LoadWindow(KeyPace(lambda: 0.5))
     first, second = write(1), write(2)
     assert window.offer(first) is None
     assert window.offer(second) is first
@@ -28,7 +28,7 @@ def test_a_write_that_is_done_is_forgotten(end: str) -> None:
 
 
 def test_a_newer_write_stays_when_the_older_one_is_done() -> None:
-    window = Window(KeyPace(lambda: 0.5))
+    window = LoadWindow(KeyPace(lambda: 0.5))
     older, newer = write(1), write(2)
     window.add(older)
     assert window.take(5, 0.0) == [older]
@@ -40,7 +40,7 @@ def test_a_newer_write_stays_when_the_older_one_is_done() -> None:
 
 
 def test_a_write_that_is_put_back_is_the_next_of_its_key_unless_a_newer_one_waits() -> None:
-    window = Window(KeyPace(lambda: 0.5))
+    window = LoadWindow(KeyPace(lambda: 0.5))
     first, other, second = write(1), Write(b"", 2, None, ("U1", "2"), ("U1", "2"), 1), write(3)
     window.add(first)
     window.add(other)

@@ -98,7 +98,7 @@ def test_write_units(given: Any, rate: float | None) -> None:
 
 @pytest.mark.parametrize("given", [0, -1, True, "80", "x%", "0%", inf, [5], "nan%"])
 def test_write_units_that_cannot_work(given: Any) -> None:
-    """They are refused with what to give instead."""
+    """They are refused, and the message says what to use instead."""
     with pytest.raises(ConfigurationError, match=r'500 or "80%"'):
         write_rate(given)
 
@@ -127,7 +127,7 @@ def test_a_share_of_the_table(table: Any, rate: float) -> None:
 
 
 def test_a_table_that_says_no_throughput() -> None:
-    """A share of nothing is an error that says what to give."""
+    """A share of an unknown throughput is an error, and the message says what to use instead."""
     error = TablePace("50%", lambda: 0.5).described({"TableName": "Orders"}, 0.0)
     assert isinstance(error, ConfigurationError)
     assert "50%" in str(error)
@@ -291,9 +291,9 @@ def test_a_share_waits_for_the_table_s_throughput() -> None:
 
 
 def refusing(pace: LearntPace, takes: float, *, seconds: float, begin: float = 0.0, whole: float = 0.0) -> float:
-    """Send batches of 25 units for so long to what takes so many units a second; give the units sent a second.
+    """Send batches of 25 units to a service of ``takes`` units a second; return the units sent per second.
 
-    ``whole``: the share of the batches that are refused as they are, however few come.
+    ``whole`` is the share of batches that are refused completely, however few are sent.
     """
     service = TokenBucket(takes, burst=takes)
     now, sent, refused = begin, 0, 0.0

@@ -144,7 +144,7 @@ def test_shards_that_are_even_are_not_skewed(metered: Metered) -> None:
 
 def test_skew_of_what_has_no_shards_or_was_not_seen(metered: Metered) -> None:
     client, meter = metered
-    with pytest.raises(ConfigurationError, match="table="):
+    with pytest.raises(ConfigurationError, match=r"^table: required unless exactly one table was used; "):
         meter.skew("a")
     write(client, "a", 3)
     assert (meter.skew("a").hottest, meter.skew("a").times_fair) == ("a", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import pickle
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CapacityBudgetError
+from shardkit.capacity.budget import Paces
 from shardkit.capacity.rate_queue import Pace, Turn
-from shardkit.core.machine import Done, Send, Wait
+from tests.support.fakes import Clock
 
 RATE = 10.0
 FOREVER = 1e9
@@ -64,12 +66,10 @@ def simulated(pace: Pace, calls: Sequence[Given]) -> Seen:
             seen.refused[number] = (now, error)
             turns[number].settle(0.0, now)
             continue
-        if isinstance(step, Wait):
-            assert step.until is not None
-            assert step.until > now
-            heapq.heappush(events, (step.until + call.oversleeps, next(order), number, "wakes"))
+        if step is not None:
+            assert step > now
+            heapq.heappush(events, (step + call.oversleeps, next(order), number, "wakes"))
         else:
-            assert step == Done(None)
             seen.went[number] = now
             seen.charged.append((now, expected[number], True))
             heapq.heappush(events, (now + call.lasts, next(order), number, "ends"))
@@ -128,9 +128,8 @@ def test_calls_one_after_another_begin_no_more_units_than_that(
     now, took = 0.0, []
     for size, taken, pause in calls:
         turn = Turn(pace, "PutItem", size, now, FOREVER)
-        while isinstance(step := turn.next(now), Wait):
-            assert step.until is not None
-            now = step.until
+        while (step := turn.next(now)) is not None:
+            now = step
         turn.settle(taken, now)
         took.append((now, taken))
         now += pause
@@ -172,10 +171,10 @@ def test_one_that_comes_later_does_not_overtake_one_that_waits() -> None:
     pace = Pace("read", RATE, burst=0.0, now=0.0)
     pace.take(10.0, 0.0)
     first = Turn(pace, "Query", 5.0, 0.0, FOREVER)
-    assert first.next(0.0) == Wait(1.0)
+    assert first.next(0.0) == 1.0
     late = Turn(pace, "Query", 5.0, 1.0, FOREVER)
-    assert late.next(1.0) == Wait(1.5)
-    assert first.next(1.0) == Done(None)
+    assert late.next(1.0) == 1.5
+    assert first.next(1.0) is None
 
 
 def test_what_a_call_took_more_delays_those_that_wait() -> None:
@@ -188,12 +187,12 @@ def test_a_call_that_is_given_up_makes_room() -> None:
     pace = Pace("read", RATE, burst=0.0, now=0.0)
     pace.take(10.0, 0.0)
     first, second = (Turn(pace, "Query", 10.0, 0.0, FOREVER) for _ in range(2))
-    assert (first.next(0.0), second.next(0.0)) == (Wait(1.0), Wait(2.0))
+    assert (first.next(0.0), second.next(0.0)) == (1.0, 2.0)
     first.settle(0.0, 0.5)
-    assert second.next(2.0) == Done(None)
+    assert second.next(2.0) is None
     assert pace.waiting == 0
     third = Turn(pace, "Query", 1.0, 2.0, FOREVER)
-    assert third.next(2.0) == Wait(3.0)
+    assert third.next(2.0) == 3.0
 
 
 def test_what_sums_leave_over_makes_nobody_wait() -> None:
@@ -201,7 +200,7 @@ def test_what_sums_leave_over_makes_nobody_wait() -> None:
     pace = Pace("read", RATE, burst=0.0, now=0.0)
     for turn in reversed([Turn(pace, "Query", size, 0.0, FOREVER) for size in (0.1, 0.2, 0.3)]):
         turn.settle(0.0, 0.0)
-    assert Turn(pace, "Query", 1.0, 0.0, FOREVER).next(0.0) == Done(None)
+    assert Turn(pace, "Query", 1.0, 0.0, FOREVER).next(0.0) is None
 
 
 def test_what_calls_of_an_operation_took_is_expected_of_the_next() -> None:
@@ -209,7 +208,7 @@ def test_what_calls_of_an_operation_took_is_expected_of_the_next() -> None:
     assert pace.expected("Query", 0.5) == 0.5
     for number in range(40):
         turn = Turn(pace, "Query", 0.5, 100.0 * number, FOREVER)
-        assert turn.next(100.0 * number) == Done(None)
+        assert turn.next(100.0 * number) is None
         turn.settle(8.0, 100.0 * number)
     assert pace.expected("Query", 0.5) == pytest.approx(8.0, rel=0.01)
     assert pace.expected("Query", 1.0) == pytest.approx(16.0, rel=0.01)
@@ -219,7 +218,7 @@ def test_what_calls_of_an_operation_took_is_expected_of_the_next() -> None:
 def test_a_call_that_failed_teaches_nothing_and_costs_nothing() -> None:
     pace = Pace("read", RATE, burst=0.0, now=0.0)
     turn = Turn(pace, "Query", 20.0, 0.0, FOREVER)
-    assert turn.next(0.0) == Done(None)
+    assert turn.next(0.0) is None
     assert pace.debt(0.0) == 20.0
     turn.settle(0.0, 0.0)
     assert pace.debt(0.0) == 0.0
@@ -239,7 +238,7 @@ def test_the_error_says_the_rate_the_debt_and_when() -> None:
         Turn(pace, "PutItem", 1.0, 0.0, 2.0).next(0.0)
     error = raised.value
     assert (error.rate, error.debt, error.seconds) == (10.0, 25.0, 2.5)
-    for words in ("PutItem was not sent", "10 write units", "25.0", "2.50 seconds", "2 at the most", "write_units="):
+    for words in ("PutItem was not sent", "10 write units", "25.0", "2.50 seconds", "2 at most", "write_units="):
         assert words in str(error)
     with pytest.raises(CapacityBudgetError, match=r'it does not wait; .* or mode="wait" and a timeout='):
         Turn(pace, "PutItem", 1.0, 0.0, 0.0).next(0.0)
@@ -249,6 +248,13 @@ def test_the_error_says_the_rate_the_debt_and_when() -> None:
     )  # fmt: skip
 
 
-def test_a_turn_sends_nothing() -> None:
-    with pytest.raises(AssertionError, match="sends nothing"):
-        Turn(Pace("read", RATE, burst=0.0, now=0.0), "Query", 1.0, 0.0, 0.0).receive(Send("Query", {}), {}, 0.0)
+def test_a_long_wait_is_cut_into_days() -> None:
+    """Python's waits have an upper bound."""
+    clock, day = Clock(), 86_400.0
+    pace = Pace("write", RATE, burst=0.0, now=clock())
+    pace.take(2.5 * day * RATE, clock())
+    paces = Paces(paces={"write": pace}, timeout=FOREVER, clock=clock, sleep=clock.sleep, async_sleep=asyncio.sleep)
+    turn = paces.turn("PutItem", "write", 1.0)
+    assert turn is not None
+    paces.wait(turn)
+    assert clock.sleeps == [day, day, 0.5 * day]

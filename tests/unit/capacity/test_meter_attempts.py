@@ -111,7 +111,7 @@ def test_a_fault_of_the_meter_does_not_reach_the_call(
         "before": lambda: monkeypatch.setattr("shardkit.capacity.meter.scopes_of", fault),
         "failed": lambda: monkeypatch.setattr("shardkit.capacity.meter.is_throttle_code", fault),
         "after": lambda: monkeypatch.setattr("shardkit.capacity.meter.whole_of", fault),
-        "added up": lambda: monkeypatch.setattr("shardkit.capacity.recorder.reported", fault),
+        "added up": lambda: monkeypatch.setattr("shardkit.capacity.recorder.report_of", fault),
     }
     where[event]()
     seen = client.call("PutItem", retried(1, WRITTEN), attempts=[throttle(HOT)], TableName="T", Item=item("a"))

@@ -152,9 +152,9 @@ def test_key_columns_have_the_types_of_the_table(tmp_path: Path, orders: Sharded
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("d,many", "'Total' holds 'many', which is no number"),
-        ("d,1_000", "no number"),
-        ("d,NaN", "no number"),
+        ("d,many", "'Total' holds 'many', which is not a number"),
+        ("d,1_000", "not a number"),
+        ("d,NaN", "not a number"),
         (f"d,{'9' * 39}", "which DynamoDB cannot hold: numbers have up to 38 digits"),
         ("d,1e127", "are below 1E+126"),
         ("d", "1 cells, the header 2"),
@@ -295,7 +295,7 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", "Date\nd\n", {"cursors": 2}, "cursors: 2 needs table="),
         ("a.csv", "Date\nd\n", {"format": "xml"}, "format: must be one of .*, got 'xml'"),
         ("a.jsonl", "{}\n", {"types": "a:N"}, "only supported for CSV and TSV"),
-        ("a.txt", "x", {}, "format: cannot be told from the names"),
+        ("a.txt", "x", {}, "format: cannot be inferred from the names"),
     ],
 )
 def test_refused(name: str, content: str | bytes, options: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_auto_uses_many_cursors_only_where_keys_stand_together(
     for name, made, expected in (("sorted", sorted_rows, 64), ("mixed", mixed, 1)):
         path = wrote(tmp_path, f"{name}.csv", as_csv(made))
         assert open_source(path, table=orders).cursors == expected
-        assert open_source(path).cursors == 1  # without a table nobody knows the key
+        assert open_source(path).cursors == 1  # without a table the key is unknown
     source = open_source(tmp_path / "sorted.csv", table=orders)
     first = [record["Date"] for record, _ in zip(items_of(source), range(1000), strict=False)]
     assert len(set(first)) == 20
@@ -252,7 +252,7 @@ def test_another_file_of_the_same_name_size_and_time_is_another_source(
     assert other != one
     digests = [of["files"][0].pop("content") for of in (one, other)]
     assert digests[0] != digests[1]
-    assert other == one  # by nothing else could they be told apart
+    assert other == one  # nothing else distinguishes them
 
 
 def test_what_is_piped_in_is_told_apart_by_its_first_megabyte() -> None:

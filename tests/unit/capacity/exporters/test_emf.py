@@ -242,7 +242,9 @@ def test_functions_that_end_before_their_work(busy: Busy) -> None:
         yield 1
 
     for function in (coroutine, generator, stream):
-        with pytest.raises(ConfigurationError, match=f"{function.__name__} ends before its work does"):
+        with pytest.raises(
+            ConfigurationError, match=f"function: {function.__name__} is async or a generator, which ends before"
+        ):
             EmbeddedMetrics(busy.meter)(function)
 
 
@@ -313,21 +315,21 @@ def test_the_most_dimensions(busy: Busy) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"namespace": ""}, "namespace is ''"),
+        ({"namespace": ""}, "namespace: must be a str of .* got ''"),
         ({"namespace": "n" * 256}, "1 to 255"),
-        ({"namespace": ":n"}, "':n'; it must not begin"),
+        ({"namespace": ":n"}, "':n' must not begin"),
         ({"namespace": "Bestände"}, "ASCII"),
-        ({"namespace": "AWS/DynamoDB"}, "'AWS/DynamoDB'; it must not begin"),
+        ({"namespace": "AWS/DynamoDB"}, "'AWS/DynamoDB' must not begin"),
         ({"dimensions": {f"d{number}": "v" for number in range(28)}}, "28 dimensions"),
-        ({"dimensions": "Service"}, "dimensions are a mapping of names to values, got 'Service'"),
-        ({"dimensions": {"d": " "}}, "the dimension 'd'"),
+        ({"dimensions": "Service"}, "dimensions: must be a mapping of names to values, got 'Service'"),
+        ({"dimensions": {"d": " "}}, "dimensions: the value of 'd'"),
         ({"dimensions": {"d": "v" * 1025}}, "1 to 1024"),
-        ({"dimensions": {"d": 5}}, "the dimension 'd' is 5"),
-        ({"dimensions": {"d\n": "v"}}, "a dimension's name"),
-        ({"dimensions": {":d": "v"}}, "name is ':d', which"),
-        ({"dimensions": {"TableName": "v"}}, "name is 'TableName', which"),
-        ({"dimensions": {"Requests": "v"}}, "name is 'Requests', which"),
-        ({"dimensions": {"_aws": "v"}}, "name is '_aws', which"),
+        ({"dimensions": {"d": 5}}, "dimensions: the value of 'd': .* got 5"),
+        ({"dimensions": {"d\n": "v"}}, "dimensions: a name"),
+        ({"dimensions": {":d": "v"}}, "the name ':d' begins"),
+        ({"dimensions": {"TableName": "v"}}, "the name 'TableName' begins"),
+        ({"dimensions": {"Requests": "v"}}, "the name 'Requests' begins"),
+        ({"dimensions": {"_aws": "v"}}, "the name '_aws' begins"),
     ],
 )
 def test_what_cloudwatch_does_not_take(busy: Busy, options: dict[str, Any], message: str) -> None:

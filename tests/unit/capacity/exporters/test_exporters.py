@@ -34,7 +34,7 @@ from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Units
 from shardkit.errors import ConfigurationError
 from tests.support.exported import ROWS, Busy, hot_rows, rows
-from tests.support.metered import FakeClient, consumed, item
+from tests.support.metered import FakeClient, charge, consumed, item
 
 # The figure of Usage that a metric is.
 FIGURES = {
@@ -58,9 +58,8 @@ def charges(draw: st.DrawFn) -> Charge:
     tables = dict(own)
     for (table, _), units in indexes.items():
         tables[table] = tables[table].plus(units)
-    total = Units(*map(sum, zip(*tables.values(), strict=True)))
     keys = [KeyUnits(table, "k", None, units) for table, units in tables.items()]
-    return Charge(draw(OPERATIONS), total, tables, indexes, keys)
+    return charge(draw(OPERATIONS), tables, keys, indexes)
 
 
 def tally_of(calls: Sequence[Charge]) -> Tally:

@@ -68,7 +68,7 @@ def test_names_of_any_characters(name: str, written: str, caplog: pytest.LogCapt
 def test_what_cannot_be_written(level: int, caplog: pytest.LogCaptureFixture) -> None:
     """Nor is it only said once somebody turns the level on."""
     not_a_meter: Any = "checkout"
-    with caplog.at_level(logging.INFO), pytest.raises(ConfigurationError, match="reads a CapacityMeter"):
+    with caplog.at_level(logging.INFO), pytest.raises(ConfigurationError, match="totals: must be a CapacityMeter"):
         log_capacity(not_a_meter, level=level)
     with (
         caplog.at_level(logging.INFO),

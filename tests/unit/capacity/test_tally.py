@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from shardkit.capacity.charge import Charge, KeyUnits
 from shardkit.capacity.tally import Ledger, Tally
 from shardkit.capacity.usage import Units, Usage
+from tests.support.metered import charge
 
 HALVES = st.integers(0, 1000).map(lambda n: n / 2)
 UNITS = st.builds(Units, HALVES, HALVES, HALVES, HALVES)
@@ -16,15 +17,12 @@ def tally(max_keys: int = 100) -> Tally:
     return Tally(max_keys=max_keys, window=60)
 
 
-def charge(*keys: tuple[str, object, Units], operation: str = "BatchWriteItem") -> Charge:
+def of_keys(*keys: tuple[str, object, Units], operation: str = "BatchWriteItem") -> Charge:
     """A charge of what its keys consumed."""
     tables: dict[str, Units] = {}
     for table, _, units in keys:
         tables[table] = tables.get(table, Units()).plus(units)
-    total = Units()
-    for units in tables.values():
-        total = total.plus(units)
-    return Charge(operation, total, tables, {}, [KeyUnits(table, key, None, units) for table, key, units in keys])
+    return charge(operation, tables, [KeyUnits(table, key, None, units) for table, key, units in keys])
 
 
 def units_of(usage: Usage) -> Units:
@@ -33,10 +31,10 @@ def units_of(usage: Usage) -> Units:
 
 def test_totals() -> None:
     totals = tally()
-    totals.add(charge(("A", "x", Units(write=2)), ("A", "y", Units(write=1)), ("B", "x", Units(write=1))), 0.0)
-    totals.add(charge(("A", "x", Units(read=0.5)), operation="GetItem"), 1.0, [("tenant", "acme")])
-    totals.add(charge(("A", None, Units(estimated_write=1)), operation="PutItem"), 2.0)
-    totals.add(Charge("Query", Units(2), {"A": Units(2)}, {("A", "G"): Units(2)}, ()), 3.0)
+    totals.add(of_keys(("A", "x", Units(write=2)), ("A", "y", Units(write=1)), ("B", "x", Units(write=1))), 0.0)
+    totals.add(of_keys(("A", "x", Units(read=0.5)), operation="GetItem"), 1.0, [("tenant", "acme")])
+    totals.add(of_keys(("A", None, Units(estimated_write=1)), operation="PutItem"), 2.0)
+    totals.add(charge("Query", {"A": Units(2)}, indexes={("A", "G"): Units(2)}), 3.0)
     assert totals.total == Usage(2.5, 4, 0, 1, requests=4)
     assert totals.by_table == {"A": Usage(2.5, 3, 0, 1, 4), "B": Usage(0, 1, 0, 0, 1)}
     assert totals.by_index == {("A", "G"): Usage(2, requests=1)}
@@ -58,7 +56,7 @@ def test_all_parts_sum_to_the_total(calls: list[list[tuple[str, int | None, Unit
     totals = tally(max_keys)
     whole = Units()
     for number, keys in enumerate(calls):
-        totals.add(charge(*keys), number / 10)
+        totals.add(of_keys(*keys), number / 10)
         for _, _, units in keys:
             whole = whole.plus(units)
     assert units_of(totals.total) == whole
