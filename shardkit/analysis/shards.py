@@ -1,4 +1,4 @@
-"""How many shards a key needs: how many of the hashed keys the fullest partition gets, as balls in bins."""
+"""How many shards a key needs: the probability that no partition gets too many of them, calculated exactly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from shardkit.errors import ConfigurationError
 def probability_within(keys: int, partitions: int, most: int) -> float:
     """Return the probability that no partition gets more than ``most`` of the keys.
 
-    Each key falls on each partition with the same probability, independently. The counts are then multinomial: the same
-    as independent Poisson counts, given that their sum is the number of keys (Levin, "A Representation for Multinomial
-    Cumulative Distribution Functions", 1981). The distribution of the sum of the truncated Poisson counts is computed
-    from its characteristic function, at as many points as it has values, so the only error is that of floats.
+    A hash assigns each key to a partition; all partitions are equally probable.
 
     Example:
-        >>> round(probability_within(5, 5, 1), 4)  # each of five keys on a partition of its own: 5! / 5**5
+        >>> round(probability_within(5, 5, 1), 4)  # five keys, each on another partition: 5! / 5**5
         0.0384
 
     Args:
-        keys: how many equally hot keys, at least 1.
-        partitions: how many partitions, of equal parts of the hash space, at least 1.
-        most: how many keys one partition may get, at least 0.
+        keys: the number of keys, at least 1.
+        partitions: the number of partitions, at least 1.
+        most: the most keys of one partition, at least 0.
 
     Returns:
         A probability, exact to about 12 decimals.
@@ -37,6 +34,9 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
     Cost:
         No request; time in proportion to ``partitions`` times the square of ``most``.
     """
+    # The counts are multinomial: independent Poisson counts, given that their sum is the number of keys (Levin, "A
+    # Representation for Multinomial Cumulative Distribution Functions", 1981). The distribution of the sum of the
+    # truncated counts comes from its characteristic function, at as many points as the sum has values.
     _check(keys, partitions, most)
     if most * partitions < keys:
         return 0.0
@@ -51,17 +51,17 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
         characteristic = 0j
         for weight in weights:
             characteristic = characteristic * turn + weight
-        # The other half of the circle has the same real parts; the number of points may be odd or even.
+        # The other half of the circle has the same real parts.
         times = 1 if place == 0 or 2 * place == values else 2
         total += times * (characteristic**partitions * turn**-keys).real
     return min(1.0, max(0.0, total / values / _poisson(keys, keys)))
 
 
 def probability_bound(keys: int, partitions: int, most: int) -> float:
-    """Return an upper bound of :func:`probability_within`, at almost no cost; near 1, the two are nearly the same.
+    """Return an upper bound of :func:`probability_within`, at nearly no cost; close to it if it is high.
 
-    Multinomial counts are negatively associated (Joag-Dev and Proschan, 1983), so the probability is at most the
-    product of the probabilities of each partition by itself.
+    The counts of a multinomial are negatively associated (Joag-Dev and Proschan, 1983), so the probability is at most
+    the product of each partition's own.
     """
     _check(keys, partitions, most)
     if most * partitions < keys or most >= keys:
@@ -91,23 +91,23 @@ def _check(keys: int, partitions: int, most: int) -> None:
 HEADROOM = 0.2
 """The part of a partition's throughput that is left free."""
 PROBABILITY = 0.99
-"""The probability that no partition is asked for more."""
+"""The probability that no partition gets more than that."""
 MOST_SHARDS = 10_000
-"""The end of the search for a number of shards: a Query of so many takes at least 5,000 read units."""
+"""The most shards that are tried: a Query of so many takes at least 5,000 read units."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How the shards of a key fall on the partitions of a table, or of an index that has the table's partition key.
+    """How the shards of a key fit on the partitions of a table, or of an index that has the table's partition key.
 
     Args:
         index: the index's name; None: the table.
-        read_units: read units a second that all shards take.
-        write_units: write units a second that all shards take.
-        partitions: how many partitions there are.
-        assumed: whether that is unknown, and twice as many as the load takes are assumed.
-        most: how many shards a partition can serve, with the headroom left free.
-        probability: that no partition gets more.
+        read_units: read units a second of all shards.
+        write_units: write units a second of all shards.
+        partitions: the number of partitions.
+        assumed: whether that number is unknown, so that twice what the load takes is assumed.
+        most: the most shards that a partition serves, with the headroom left free.
+        probability: the probability that no partition gets more.
     """
 
     index: str | None
@@ -130,10 +130,7 @@ class Fit:
         index: str | None = None,
         times: int = 1,
     ) -> Fit:
-        """Return how so many shards fit, without the probability, which takes time to compute.
-
-        ``partitions`` is None if unknown; ``times`` multiplies it.
-        """
+        """Return the fit without its probability, which takes time; ``times`` multiplies the partitions."""
         taken = partitions_taken(read_units, write_units)
         most = math.floor(min(shards, round(shards * (1 - headroom) / taken, 9))) if taken else shards
         has = times * (partitions or max(1, rounded_up(2 * taken)))
@@ -145,11 +142,11 @@ class ShardsNeeded:
     """How many shards a key needs, and why.
 
     Args:
-        shards: the least number that is enough; 1: no sharding is needed. None: no number is enough.
-        least_shards: how many would be enough if each had its own partition; None: no number.
-        fits: how ``shards`` (or ``least_shards``) fall on the table's partitions, and on those of sharded indexes.
+        shards: the least number that is enough; 1: no sharding. None: no number is enough.
+        least_shards: the number that is enough if no two shards share a partition; None: no number is.
+        fits: how ``shards`` (or ``least_shards``) fit on the table's partitions, and on those of sharded indexes.
         headroom: the part of a partition's throughput that is left free.
-        probability: the required probability that no partition is asked for more.
+        probability: the required probability that no partition gets more.
     """
 
     shards: int | None
@@ -160,48 +157,43 @@ class ShardsNeeded:
 
     @property
     def reason(self) -> str:
-        """Why so many, or why no number is enough, and what is assumed of the partitions."""
+        """Why so many shards, or why no number is enough."""
         worst = min(self.fits, key=lambda fit: fit.probability)
-        serves = f"{1 - self.headroom:.4g} of what a partition serves ({self.headroom:.0%} is left free)"
+        serves = f"{100 * (1 - self.headroom):.4g}% of what a partition serves ({self.headroom:.0%} is left free)"
         if self.shards == 1:
-            return f"the key takes no more than {serves}"
+            return f"the key takes at most {serves}"
         if self.least_shards is None:
-            return f"with up to {MOST_SHARDS:,} shards each of them is asked for more than {serves}"
+            return f"even with {MOST_SHARDS:,} shards, each takes more than {serves}"
         assumed = " (assumed: twice what the load takes)" if worst.assumed else ""
         where = "" if worst.index is None else f" of index {worst.index}"
         on = f"{worst.partitions:,} partition{'' if worst.partitions == 1 else 's'}{where}{assumed}"
         if self.shards is not None:
-            return (
-                f"on {on}, none is asked for more than {serves}, with a probability of at least "
-                f"{100 * self.probability:.6g}%"
-            )
-        taken = partitions_taken(worst.read_units, worst.write_units)
-        if taken > worst.partitions * (1 - self.headroom):
+            likely = f"with a probability of at least {100 * self.probability:.6g}%"
+            return f"on {on}, none gets more than {serves}, {likely}"
+        if partitions_taken(worst.read_units, worst.write_units) > worst.partitions * (1 - self.headroom):
             serve = "serves" if worst.partitions == 1 else "serve"
-            return f"with {self.headroom:.0%} left free {on} {serve} less than the load: more partitions are needed"
+            return f"with {self.headroom:.0%} left free, {on} {serve} less than the load; more partitions are needed"
         return (
-            f"on {on}, one is asked for more than {serves} with a probability above "
-            f"{100 - 100 * self.probability:.6g}%, with any number of shards up to {MOST_SHARDS:,}: more partitions "
-            "are needed"
+            f"on {on}, one gets more than {serves}, with a probability above {100 - 100 * self.probability:.6g}%, for "
+            f"any number of shards up to {MOST_SHARDS:,}; more partitions are needed"
         )
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What is assumed of the partitions, as sentences."""
+        """What is assumed of the partitions, each in a sentence."""
         return (*([_ASSUMED] if any(fit.assumed for fit in self.fits) else ()), _EVEN, _ADAPTIVE)
 
 
 _ASSUMED = (
-    "the number of partitions is not known, and assumed to serve twice the load, as those of an on-demand table that "
-    "has served it before"
+    "the number of partitions is unknown: enough for twice the load are assumed, as of an on-demand table that served "
+    "this load before"
 )
 _EVEN = (
-    "each shard is on any partition with the same probability, all partitions have equal parts of the keys, and all "
-    "shards are equally hot"
+    "partitions have equal parts of the hash space, a hash assigns each shard to one, and all shards are equally hot"
 )
 _ADAPTIVE = (
-    "a hot partition takes up to what a partition serves, also where its part of the provisioned throughput is less, "
-    "as long as the table has units left: by adaptive capacity, which the guide calls best effort"
+    "by adaptive capacity, which the guide calls best effort, a hot partition may use more than its share of the "
+    "provisioned throughput, up to what a partition serves, while the table has units left"
 )
 
 
@@ -213,20 +205,15 @@ def shards_for(
     headroom: float = HEADROOM,
     more_than: int = 0,
 ) -> ShardsNeeded:
-    """Return how many shards a key needs.
+    """Return how many shards a key needs for its units a second; ``more_than`` is known not to be enough.
+
+    ``partitions`` are the table's; None: unknown, twice what the load takes is assumed.
 
     Example:
         >>> shards_for(write_units=4000).shards, shards_for(write_units=4000, partitions=16).shards
         (190, 45)
         >>> print(shards_for(write_units=4000, partitions=4).reason)
-        with 20% left free 4 partitions serve less than the load: more partitions are needed
-
-    Args:
-        read_units: read units a second of the whole key, at its peak.
-        write_units: write units a second of the whole key, at its peak.
-        partitions: how many the table has; None: unknown, twice as many as the load takes are assumed.
-        headroom: the part of a partition's throughput to leave free, from 0 to below 1.
-        more_than: a number of shards that is known not to be enough.
+        with 20% left free, 4 partitions serve less than the load; more partitions are needed
     """
     return shards_needed(
         lambda shards: (Fit.of(shards, read_units, write_units, partitions=partitions, headroom=headroom),),
@@ -238,16 +225,10 @@ def shards_for(
 def shards_needed(
     fits: Callable[[int], Iterable[Fit]], *, headroom: float, probability: float = PROBABILITY, more_than: int = 0
 ) -> ShardsNeeded:
-    """Return the least number of shards with which, at this probability, no partition gets too many.
+    """Return the least number of shards with which, at the given probability, no partition gets too many.
 
-    Args:
-        fits: returns how a number of shards fits the table, and each index that is sharded with it.
-        headroom: the part of a partition's throughput that ``fits`` leaves free.
-        probability: above 0 and below 1.
-        more_than: a number of shards that is known not to be enough.
-
-    Cost:
-        No request; up to some seconds of CPU for tens of thousands of writes a second.
+    ``fits`` returns how a number of shards fits on the table, and on each index that is sharded with it; each of them
+    must have the probability. Takes up to some seconds of CPU for tens of thousands of writes a second.
     """
     least: int | None = None
     found: int | None = None
@@ -258,7 +239,7 @@ def shards_needed(
         if least is None and all(fit.most for fit in tries):
             least = shards
         tried = [(fit.most, fit.partitions) for fit in tries]
-        # With one shard more and the same number allowed on a partition, it is less probable than what has failed.
+        # More shards than the number that failed, and a partition still serves as many: less probable.
         if tried == failed:
             continue
         if all(probability_bound(shards, fit.partitions, fit.most) >= probability for fit in tries):

@@ -22,11 +22,10 @@ from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, dura
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
-from shardkit.partitions.scenarios.items import Items, Kept, generated
-from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
+from shardkit.partitions.scenarios.items import Kept, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
-from shardkit.partitions.scenarios.scenario import Scenario, SourceSettings
+from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
@@ -52,16 +51,17 @@ def simulate(
     with refusing(stderr, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
         draw = drawing(plot, _draw)
-        source = None if asked.items.source is None else _opened(scenario, asked.items.source)
+        given = asked.items
+        source = None if given.source is None else _opened(scenario, given.source, given.source_options)
         if source is not None:
             check_attributes("[table]", asked.keys.names, source)
             others = sorted(asked.attributes.difference(asked.keys.names))
             check_attributes("[sharding], [table.indexes]", others, source, rare=True)
-        kept = Kept(asked.attributes, needed=asked.keys.names, number=asked.items.number)
+        kept = Kept(asked.attributes, needed=asked.keys.names, number=given.number)
     bad = BadRecords() if source is None else read_all(source, kept.add, stderr, progress=progress)
     bad.show(stderr)
     with refusing(stderr, WRONG_USE, "not simulated"):
-        items = _generated(asked) if source is None else kept.items()
+        items = generated(given, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
         with CommandProgress(stderr if progress else None, total=1.0) as shown:
             outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
     if as_json:
@@ -85,21 +85,10 @@ def _parsed(path: str) -> dict[str, Any]:
     return parsed
 
 
-def _opened(scenario: str, source: SourceSettings) -> SectionedSource:
+def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSource:
     """Open the data file; a relative path starts at the scenario's folder."""
-    where = source.path if "://" in source.path else str(Path(scenario).parent / source.path)
-    return open_source(where, **source.options)
-
-
-def _generated(asked: Scenario) -> Items:
-    return generated(
-        asked.items.attributes,
-        partition_key=asked.keys.partition_key,
-        sort_key=next(iter(asked.keys.sort), None),
-        number=asked.items.number,
-        size=asked.items.size,
-        draw=draws(f"items {asked.seed}"),
-    )
+    where = path if "://" in path else str(Path(scenario).parent / path)
+    return open_source(where, **options)
 
 
 def _update(shown: CommandProgress, way: str, share: float) -> None:
@@ -110,7 +99,7 @@ def _update(shown: CommandProgress, way: str, share: float) -> None:
 _KINDS: tuple[Kind, ...] = ("write", "read")
 
 
-def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
+def pictures(outcome: WayResult) -> list[tuple[str | None, Kind]]:
     """Return which heat maps to show: of the table (None) and each index, for the kinds of units that they took."""
     return [
         (index, kind)
@@ -120,7 +109,7 @@ def pictures(outcome: Outcome) -> list[tuple[str | None, Kind]]:
     ]
 
 
-def scales(outcomes: Sequence[Outcome], columns: int) -> dict[tuple[str | None, Kind], float]:
+def scales(outcomes: Sequence[WayResult], columns: int) -> dict[tuple[str | None, Kind], float]:
     """Return the units a second of the darkest shade, the same for all ways: the most that any partition took.
 
     It is at most what a partition serves; in its first second, which starts with saved units, that may be more.
@@ -138,7 +127,7 @@ _LONGEST_NAME, _WIDE = 40, 1000
 _SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
-def show(console: Console, outcomes: Sequence[Outcome]) -> None:
+def show(console: Console, outcomes: Sequence[WayResult]) -> None:
     """Print the comparison of all ways, then the heat map of each."""
     rows = [_row(outcome) for outcome in outcomes]
     way, *others = rows[0]
@@ -154,7 +143,7 @@ def show(console: Console, outcomes: Sequence[Outcome]) -> None:
         _show_one(console, outcome, most)
 
 
-def _row(outcome: Outcome) -> dict[str, str]:
+def _row(outcome: WayResult) -> dict[str, str]:
     partition, rate = outcome.busiest
     return {
         "way": clipped(outcome.way.name, _LONGEST_NAME),
@@ -180,16 +169,16 @@ def _grid(console: Console, rows: Sequence[Mapping[str, str]], names: Sequence[s
     return grid
 
 
-def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None, Kind], float]) -> None:
+def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | None, Kind], float]) -> None:
     line = partial(say, console)
     console.print()
     line(clipped(outcome.way.name, _WIDE), "bold")
     if outcome.way.load is not None:
         whole = "" if outcome.written == outcome.items else f" of {outcome.items:,}"
-        line(f"  {outcome.written:,}{whole} items written, {outcome.write_units:,.0f} write units")
+        line(f"  {outcome.written:,}{whole} items written, {outcome.served('write'):,.0f} write units")
     if outcome.way.reads is not None:
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
-        line(f"  {outcome.reads:,} reads{failed}, {outcome.read_units:,.0f} read units")
+        line(f"  {outcome.reads:,} reads{failed}, {outcome.served('read'):,.0f} read units")
     reasons = [f"{count:,} {reason}" for reason, count in outcome.throttled.items()]
     line(f"  throttled requests: {', '.join(reasons) or 'none'}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):
@@ -203,7 +192,7 @@ def _show_one(console: Console, outcome: Outcome, most: Mapping[tuple[str | None
             console.print(text, soft_wrap=True)
 
 
-def _heat(console: Console, outcome: Outcome, index: str | None, kind: Kind, most: float) -> list[Text]:
+def _heat(console: Console, outcome: WayResult, index: str | None, kind: Kind, most: float) -> list[Text]:
     """Return the lines of a heat map, partitions × time; red where a partition throttled."""
     shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
     taken = HeatMap.of(outcome.heat[index], kind, _COLUMNS)
@@ -233,7 +222,7 @@ _MOST_ROWS, _PLOT_COLUMNS = 60, 400
 _MINUTES = 300.0  # a longer axis is in minutes; in seconds
 
 
-def _draw(outcomes: Sequence[Outcome], path: str) -> None:
+def _draw(outcomes: Sequence[WayResult], path: str) -> None:
     """Draw a heat map for the table and each index of each way, and each kind of units."""
     panels = [(outcome, *one) for outcome in outcomes for one in pictures(outcome)]
     heights = [_PANEL + _ROW * min(_MOST_ROWS, max(4, len(one.heat[index].partitions))) for one, index, _ in panels]
@@ -244,7 +233,7 @@ def _draw(outcomes: Sequence[Outcome], path: str) -> None:
             _draw_panel(figure, axes, *panel, most[panel[1:]])
 
 
-def _draw_panel(figure: Any, axes: Any, outcome: Outcome, index: str | None, kind: Kind, most: float) -> None:
+def _draw_panel(figure: Any, axes: Any, outcome: WayResult, index: str | None, kind: Kind, most: float) -> None:
     taken = HeatMap.of(outcome.heat[index], kind, _PLOT_COLUMNS)
     rows = taken.rows
     unit, seconds = ("minutes", 60.0) if taken.seconds * len(rows[0]) >= _MINUTES else ("seconds", 1.0)

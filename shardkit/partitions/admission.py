@@ -28,29 +28,28 @@ class Demand(NamedTuple):
 
 
 class Admission:
-    """Admits requests to the partitions of a table and of its global indexes (by name). Local indexes use the table's.
+    """Admits requests to the partitions of a table (None) and of its global indexes (by name).
+
+    Local indexes are stored in the table's partitions.
 
     Raises:
         ConfigurationError: the description is invalid, or a global index has no partitions.
     """
 
-    def __init__(
-        self, description: Mapping[str, Any], partitions: Partitions, indexes: Mapping[str, Partitions] | None = None
-    ) -> None:
+    def __init__(self, description: Mapping[str, Any], partitions: Mapping[str | None, Partitions]) -> None:
         self.estimator = CapacityEstimator(description)
         self.keys = KeySchema.of(description["KeySchema"], f"table {description.get('TableName')!r}")
         self.partitions = partitions
-        self.index_partitions = dict(indexes or {})
         self.indexes = {index.name: index for index in indexes_of(description, self.keys)}
-        global_indexes = {index.name for index in self.indexes.values() if not index.local}
-        if global_indexes != self.index_partitions.keys():
+        given = sorted(name for name in partitions if name is not None)
+        expected = sorted(index.name for index in self.indexes.values() if not index.local)
+        if given != expected:
             raise ConfigurationError(
-                f"indexes: got partitions for {sorted(self.index_partitions)}; the table's global indexes are "
-                f"{sorted(global_indexes)}; give partitions for each of them"
+                f"indexes: got partitions for {given}; the table's global indexes are {expected}; give partitions for "
+                "each of them"
             )
 
     def units_of(self, change: ItemChange, *, transactional: bool = False) -> TableUnits:
-        """Return the units that a write takes."""
         estimate = self.estimator.transact_write_items if transactional else self.estimator.batch_write_item
         return estimate([change])
 
@@ -61,9 +60,9 @@ class Admission:
         """
         before, after = (None if image is None else sized(image) for image in change)
         table = units.table + sum(units.local_indexes.values())
-        yield Demand(self.partitions, self.hash_of(key), "write", table)
+        yield Demand(self.partitions[None], self.hash_of(key), "write", table)
         for name, taken in units.global_indexes.items():
-            index, partitions = self.indexes[name], self.index_partitions[name]
+            index, partitions = self.indexes[name], self.partitions[name]
             entries = {_hash_of(index, entry): entry for entry in map(index.entry, (before, after)) if entry}
             # If the write changes an entry's key, it deletes one entry and puts another.
             for hashed, entry in entries.items():
@@ -75,26 +74,26 @@ class Admission:
         ``key`` has the partition key. ``units`` are 0 if unknown until the read is answered.
         """
         if index is None or self.indexes[index].local:
-            return Demand(self.partitions, self.hash_of(key), "read", units)
+            return Demand(self.partitions[None], self.hash_of(key), "read", units)
         names = self.indexes[index].keys.partition
-        return Demand(self.index_partitions[index], hash_of(*[key[name] for name in names]), "read", units)
+        return Demand(self.partitions[index], hash_of(*[key[name] for name in names]), "read", units)
 
     def hash_of(self, key: Mapping[str, WireValue]) -> int:
-        """Return the hash of the table's partition key in an item or a key."""
         return hash_of(key[self.keys.partition_key])
 
     def store(self, change: ItemChange, now: float) -> None:
         """Add what a write stores to the data of the table and its indexes."""
-        images = [None if image is None else sized(image) for image in change]
-        for image, sign in zip(images, (-1, 1), strict=True):
-            if image is None:
+        for attributes, sign in zip(change, (-1, 1), strict=True):
+            if attributes is None:
                 continue
-            self.partitions.store(self.hash_of(image.item), sign * (image.size + STORAGE_OVERHEAD), now)
+            image = sized(attributes)
+            key = self.hash_of(image.item)
+            self.partitions[None].store(key, sign * (image.size + STORAGE_OVERHEAD), now)
             for index in self.indexes.values():
                 entry = index.entry(image)
                 if entry is not None:
-                    owner = self.partitions if index.local else self.index_partitions[index.name]
-                    hashed = self.hash_of(image.item) if index.local else _hash_of(index, entry)
+                    owner = self.partitions[None if index.local else index.name]
+                    hashed = key if index.local else _hash_of(index, entry)
                     owner.store(hashed, sign * (entry.size + STORAGE_OVERHEAD), now)
 
     @staticmethod

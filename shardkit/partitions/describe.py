@@ -12,9 +12,8 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions.rules import (
     BURST_SECONDS,
     PARTITION_BYTES,
-    initial_partitions,
+    initial_partitions_stated,
     partitions_for_size,
-    partitions_stated,
 )
 from shardkit.partitions.statements import Statement, counted, model, number, rule, show
 
@@ -60,7 +59,6 @@ class ThroughputEstimate:
         return None if self.write_units is None else self.write_units / self.partitions
 
     def __str__(self) -> str:
-        """Return the figures and the reasoning, as text."""
         name = "table" if self.index is None else f"index {self.index}"
         figures = [f"{self.items:,} items, {number(self.size / 1000**3)} GB"]
         read, write = self.read_units, self.write_units
@@ -102,7 +100,6 @@ class TableEstimate:
     indexes: tuple[ThroughputEstimate, ...]
 
     def __str__(self) -> str:
-        """Return all estimates as text."""
         return "\n\n".join([self.table_name, *map(str, (self.table, *self.indexes))])
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,12 +189,12 @@ def _bounds(provisioned: UnitsPerSecond | None, warm: UnitsPerSecond, size: int)
     yield partitions, rule(f"partitions for the data: {data}, rounded up: {partitions:,}", _SPLITS)
     if provisioned is not None:
         read, write = (units or 0.0 for units in provisioned)
-        yield initial_partitions(read_units=read, write_units=write), partitions_stated(read, write)
+        yield initial_partitions_stated(read, write)
     read, write = (units or 0.0 for units in warm)
     if read or write:
         partitions = max(1, rounded_up(partitions_taken(read, write)))
-        text = (
+        said = model(
             f"partitions that serve the warm throughput of {number(read)} read units and {number(write)} write units "
             f"at once, {PARTITION_READ_UNITS:,} and {PARTITION_WRITE_UNITS:,} each: at least {partitions:,}"
         )
-        yield partitions, model(text)
+        yield partitions, said

@@ -32,7 +32,7 @@ from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.service_errors import Kind, Limit, Throttle
 from shardkit.dynamodb.units import partitions_taken, rounded_up
 from shardkit.dynamodb.values import WireValue
-from shardkit.partitions.partition import LIMITS, Adaptation, Heat, Partition, PartitionHeat, Served, kept
+from shardkit.partitions.partition import LIMITS, Heat, Partition, PartitionHeat, Served, kept
 from shardkit.partitions.rules import BURST_SECONDS, PARTITION_BYTES, initial_partitions
 
 HASHES = 2**64
@@ -41,7 +41,6 @@ MOST_PARTITIONS = 1_000_000
 """The most partitions of a modelled table: each takes memory."""
 _ON_DEMAND_PARTITIONS = rounded_up(partitions_taken(12_000, 4_000))
 """The partitions of a new on-demand table (Developer Guide, "DynamoDB on-demand capacity mode", Initial throughput)."""
-_UNITS_NAMES: dict[Kind, str] = {"read": "read units a second", "write": "write units a second"}
 
 
 @lru_cache(2**16)
@@ -63,12 +62,8 @@ def hash_of(*values: WireValue) -> int:
     Returns:
         An int from 0 to 2**64 - 1. AWS does not document which hash the service uses; this is :func:`stable_hash`.
     """
-    plain = [*map(_plain, values)]
+    plain: list[Any] = [value["S"] if "S" in value else from_wire(value) for value in values]
     return hash_of_plain(*plain) if len(plain) == 1 else hash_of_plain(tuple(plain))
-
-
-def _plain(value: WireValue) -> Any:
-    return value["S"] if "S" in value else from_wire(value)
 
 
 class Partitions:
@@ -132,12 +127,11 @@ class Partitions:
         self._units: dict[Kind, float | None] = {"read": read_units, "write": write_units}
         for kind, units in self._units.items():
             if units is not None:
-                check_number(f"{kind}_units", units, _UNITS_NAMES[kind])
+                check_number(f"{kind}_units", units, f"{kind} units a second")
         check_number("burst_seconds", burst_seconds, "seconds")
-        if now is not None:
-            check_number("now", now, "seconds")
         check_number("split_bytes", split_bytes, "bytes", above=True)
-        for name, seconds in (("adaptive_seconds", adaptive_seconds), ("split_for_heat", split_for_heat)):
+        optional = {"now": now, "adaptive_seconds": adaptive_seconds, "split_for_heat": split_for_heat}
+        for name, seconds in optional.items():
             if seconds is not None:
                 check_number(name, seconds, "seconds")
         if count is None:
@@ -292,7 +286,7 @@ class Partitions:
             shared = units is not None and not self._on_demand and self._adaptive_seconds != 0
             own = self._bucket(units * float(share)) if shared and units is not None else None
             bucket = TokenBucket(limit, burst=kept(limit), balance=kept(limit), now=self._now)
-            served[kind] = Served(bucket, own, Adaptation(self._adaptive_seconds))
+            served[kind] = Served(bucket, own, self._adaptive_seconds)
         return Partition(start, share, served, heat)
 
     def _split(self, place: int, at: int, now: float) -> None:

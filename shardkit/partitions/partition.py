@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ _SECOND = 1.0  # rates are units a second: units not used early in a second can 
 _COOL_SECONDS = 10.0  # after this long without a throttle, a partition is no longer full
 _SAMPLED = 1000  # hashes that are sampled to find where to split a full partition
 COLUMNS = 1024
-"""The most columns of a heat map: when they are full, each column comes to stand for twice as many seconds."""
+"""The most columns of a heat map: when they are full, each column is made to cover twice the seconds."""
 
 
 def kept(rate: float, burst_seconds: float = 0.0) -> float:
@@ -28,12 +28,8 @@ def kept(rate: float, burst_seconds: float = 0.0) -> float:
 class Partition:
     """A partition, and what it saw since it became full.
 
-    Attributes:
-        start: the start of its range of the hash space; the range ends at the next partition's start.
-        share: its share of the table's throughput; a split halves it.
-        stored: bytes.
-        served: what it can serve, by kind of units.
-        heat: the units that it served and throttled.
+    Its range of the hash space goes from ``start`` to the next partition's. ``share`` is its share of the table's
+    throughput; ``stored``, the bytes that it holds.
     """
 
     __slots__ = ("_full_since", "_seen", "_throttled", "heat", "served", "share", "start", "stored")
@@ -62,7 +58,6 @@ class Partition:
             self._seen[hashed] += units  # type: ignore[assignment]  # a Counter counts any number
 
     def cooled(self) -> None:
-        """Forget that it was full, after a split."""
         self._full_since = None
         self._seen.clear()
 
@@ -88,13 +83,23 @@ class Partition:
 class Served:
     """What a partition can serve of one kind of units.
 
-    ``limit`` is the limit of any partition. ``share`` is the partition's share of the table's throughput; None if there
-    are no shares, or the partition has adapted.
+    Args:
+        limit: the limit of any partition.
+        share: the partition's share of the table's throughput; None if there are no shares, or the partition adapted.
+        adaptive_seconds: how long after its first throttle the partition may use more than its share, and from then on
+            always may (the guide does not say when that ends); None: never.
+        throttled: the time of the first throttle because the share was used up.
+
+    Source:
+        Developer Guide, "Best Practices for Tables", Avoid Depending on DynamoDB Adaptive Capacity: "there is typically
+        a 5- to 30-minute interval between the time a table experiences throttling and the time that adaptive capacity
+        becomes active".
     """
 
     limit: TokenBucket
     share: TokenBucket | None
-    adaptation: Adaptation
+    adaptive_seconds: float | None
+    throttled: float | None = None
 
     def holds(self, units: float, now: float) -> bool:
         """Return whether the partition can serve units now; start or finish adapting if its share is used up."""
@@ -102,11 +107,12 @@ class Served:
             return False
         if self.share is None or self.share.holds(units, now):
             return True
-        if self.adaptation.active(now):
-            self.share = None
-            return True
-        self.adaptation.refused(now)
-        return False
+        if self.throttled is None:
+            self.throttled = now
+        if self.adaptive_seconds is None or now - self.throttled < self.adaptive_seconds:
+            return False
+        self.share = None
+        return True
 
     def pays(self, units: float, now: float) -> bool:
         """Serve units if both limits hold them, without adapting; return whether it did."""
@@ -118,7 +124,6 @@ class Served:
         return True
 
     def take(self, units: float, now: float) -> None:
-        """Take units."""
         self.limit.take(units, now)
         if self.share is not None:
             self.share.take(units, now)
@@ -126,60 +131,22 @@ class Served:
     def halve(self, now: float) -> Served:
         """Keep half of the share, and return the other half of a split partition; both keep the full limit."""
         share = None if self.share is None else self.share.halve(now)
-        return Served(self.limit.copy(now), share, self.adaptation.copy())
+        return Served(self.limit.copy(now), share, self.adaptive_seconds, self.throttled)
 
 
-class Adaptation:
-    """Adaptive capacity of one partition's reads or writes: it starts some time after the first throttle, and stays.
-
-    That it stays is an assumption: the guide does not say when it ends.
-
-    Args:
-        seconds: how long after the first throttle; None: never.
-
-    Source:
-        Developer Guide, "Best Practices for Tables", Avoid Depending on DynamoDB Adaptive Capacity: "there is typically
-        a 5- to 30-minute interval between the time a table experiences throttling and the time that adaptive capacity
-        becomes active".
-    """
-
-    __slots__ = ("_seconds", "_since")
-
-    def __init__(self, seconds: float | None, since: float | None = None) -> None:
-        self._seconds = seconds
-        self._since = since
-
-    def refused(self, now: float) -> None:
-        """Record a throttle because the partition's share is used up."""
-        if self._since is None:
-            self._since = now
-
-    def active(self, now: float) -> bool:
-        """Return whether the partition may use more than its share."""
-        if self._seconds is None:
-            return False
-        return self._seconds == 0 or (self._since is not None and now - self._since >= self._seconds)
-
-    def copy(self) -> Adaptation:
-        """Return the state for the other half of a split partition."""
-        return Adaptation(self._seconds, self._since)
-
-
+@dataclass(slots=True)
 class PartitionHeat:
     """One partition's units over time, in columns of :attr:`Heat.seconds`.
 
-    Attributes:
+    Args:
         start: the start of its range of the hash space.
         taken: read and write units that it served, by column; trailing columns may be missing.
         throttled: read and write units that it throttled, likewise.
     """
 
-    __slots__ = ("start", "taken", "throttled")
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.taken: dict[Kind, list[float]] = {"read": [], "write": []}
-        self.throttled: dict[Kind, list[float]] = {"read": [], "write": []}
+    start: int
+    taken: dict[Kind, list[float]] = field(default_factory=lambda: {"read": [], "write": []})
+    throttled: dict[Kind, list[float]] = field(default_factory=lambda: {"read": [], "write": []})
 
 
 class Heat:

@@ -128,7 +128,6 @@ class BulkLoadPlan:
     slower: BulkLoadPlan | None = None
 
     def __str__(self) -> str:
-        """Return the plan, the slower one, the warnings and the reasoning, as text."""
         size = number(self.size / 1000**3)
         figures = [
             f"consumes {counted(self.total_write_units, 'write unit')}, {number(self.item_write_units)} an item",
@@ -141,8 +140,7 @@ class BulkLoadPlan:
                 f"{number(self.steady_partition_write_units)} a partition"
             )
         if self.slower is not None:
-            figures.append("or slower:")
-            figures += [f"  {line}" for line in self.slower._set()]  # noqa: SLF001 - its own class
+            figures += ["or slower:", *(f"  {line}" for line in self.slower._set())]  # noqa: SLF001 - its own class
             left = self.slower.steady_partition_write_units
             if left is not None:
                 figures.append(f"  afterwards: {counted(left, 'write unit')} a second a partition")
@@ -151,8 +149,9 @@ class BulkLoadPlan:
 
     def _set(self) -> list[str]:
         each = counted(self.partition_write_units, "write unit")
+        takes = timedelta(seconds=round(self.seconds))
         return [
-            f"set {counted(self.write_units, 'write unit')} a second: it takes {_duration(self.seconds)} (h:mm:ss)",
+            f"set {counted(self.write_units, 'write unit')} a second: it takes {takes} (h:mm:ss)",
             f"that makes {counted(self.partitions, 'partition')} of {each} a second",
             *(
                 f"set {counted(index.write_units, 'write unit')} a second for index {index.name}: "
@@ -248,6 +247,13 @@ class _TableLoad:
         seconds = self.units / rate
         created = TablePartitions.created(read_units=0, write_units=rate)
         loaded = created.grown_to(self.size)
+        indexes = []
+        for index in self.indexes:
+            if not index.local:
+                total = self.items * index.write_units()
+                units = total / seconds  # a second: the index and the table end together
+                needed = initial_partitions(read_units=0, write_units=units)
+                indexes.append(IndexLoad(index.name, total, units, needed))
         return BulkLoadPlan(
             items=self.items,
             item_size=self.item_size,
@@ -261,16 +267,10 @@ class _TableLoad:
             partitions_when_loaded=loaded.partitions,
             steady_write_units=self.steady,
             steady_partition_write_units=None if self.steady is None else self.steady / loaded.partitions,
-            indexes=tuple(self._index(index, seconds) for index in self.indexes if not index.local),
+            indexes=tuple(indexes),
             reasoning=tuple(self._reasoning(loaded, seconds)),
             warnings=tuple(self._warnings(rate, loaded.partitions)),
         )
-
-    def _index(self, index: IndexWrites, seconds: float) -> IndexLoad:
-        total = self.items * index.write_units()
-        # At this rate, the index and the table end together.
-        rate = total / seconds
-        return IndexLoad(index.name, total, rate, initial_partitions(read_units=0, write_units=rate))
 
     def _reasoning(self, loaded: TablePartitions, seconds: float) -> Iterator[Statement]:
         yield rule(
@@ -323,7 +323,3 @@ class _TableLoad:
                     "provisioned throughput considerations",
                     "Global Secondary Indexes",
                 )
-
-
-def _duration(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))

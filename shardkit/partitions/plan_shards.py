@@ -111,7 +111,6 @@ class ShardPlan:
         return min(fit.probability for fit in self.fits)
 
     def __str__(self) -> str:
-        """Return the plan, its alternatives, the warnings and the reasoning, as text."""
         table = self.table
         units = f"{counted(table.write_units, 'write unit')} and {counted(table.read_units, 'read unit')} a second"
         figures = [f"the key takes {units}, {counted(self.item_write_units, 'write unit')} a write"]
@@ -128,11 +127,10 @@ class ShardPlan:
             figures.append(line)
         figures += [str(query) for query in (self.empty_query, self.query) if query is not None]
         for other in self.alternatives:
-            shards = "no number of shards is enough" if other.shards is None else counted(other.shards, "shard")
-            cost = ""
-            if other.query_read_units is not None:
-                cost = f", an empty Query {number(other.query_read_units)} read units"
-            figures.append(f"or with {counted(other.partitions, 'partition')}: {shards}{cost}")
+            needed = "no number of shards is enough"
+            if other.shards is not None and other.query_read_units is not None:
+                needed = f"{counted(other.shards, 'shard')}, an empty Query {number(other.query_read_units)} read units"
+            figures.append(f"or with {counted(other.partitions, 'partition')}: {needed}")
         if self.shards is None:
             title = "No number of shards serves this load"
         else:
@@ -256,7 +254,6 @@ class _KeyLoad:
 
     @property
     def limit(self) -> float:
-        """The part of a partition's throughput that may be used."""
         return 1 - self.headroom
 
     def suffix_bytes(self, shards: int) -> int:
@@ -275,21 +272,17 @@ class _KeyLoad:
         local = sum(index.write_units(suffix) for index in self.indexes if index.local)
         return write_units(self.stored_size(shards)) + local
 
-    def query_read_units(self, shards: int, items: int) -> float:
-        """Read units of a Query of ``items`` items, evenly spread over the shards."""
-        return shards * read_units(math.ceil(self.stored_size(shards) * items / shards), consistent=self.consistent)
+    def query(self, shards: int, items: int) -> tuple[int, float]:
+        """Requests and read units of a Query of ``items`` items, evenly spread over the shards."""
+        size = self.stored_size(shards) * items / shards
+        units = read_units(math.ceil(size), consistent=self.consistent)
+        return shards * max(1, math.ceil(size / PAGE_BYTES)), shards * units
 
-    def query_requests(self, shards: int, items: int) -> int:
-        return shards * max(1, math.ceil(self.stored_size(shards) * items / shards / PAGE_BYTES))
+    def query_read_units(self, shards: int, items: int) -> float:
+        return self.query(shards, items)[1]
 
     def fan_out(self, shards: int, items: int) -> FanOut:
-        return FanOut(
-            items,
-            self.query_requests(shards, items),
-            self.query_read_units(shards, items),
-            self.query_requests(1, items),
-            self.query_read_units(1, items),
-        )
+        return FanOut(items, *self.query(shards, items), *self.query(1, items))
 
     def read_units(self, shards: int) -> float:
         """Read units a second."""

@@ -92,13 +92,13 @@ def partitions_by_older_rule(*, size: float, read_units: float, write_units: flo
     return max(partitions_for_size(size), initial_partitions(read_units=read_units, write_units=write_units))
 
 
-def partitions_stated(read_units: float, write_units: float) -> Statement:
-    """Return the rule of the initial partitions, with its figures."""
-    needed = _needed(read_units, write_units)
+def initial_partitions_stated(read_units: float, write_units: float) -> tuple[int, Statement]:
+    """Return the initial partitions, and their rule with its figures."""
     partitions = initial_partitions(read_units=read_units, write_units=write_units)
-    return rule(
+    needed = number(_needed(read_units, write_units))
+    return partitions, rule(
         f"partitions for the throughput: {number(read_units)} read units / {PARTITION_READ_UNITS:,} + "
-        f"{number(write_units)} write units / {PARTITION_WRITE_UNITS:,} = {number(needed)}, rounded up: {partitions:,}",
+        f"{number(write_units)} write units / {PARTITION_WRITE_UNITS:,} = {needed}, rounded up: {partitions:,}",
         "Initial Allocation of Partitions",
     )
 
@@ -177,19 +177,13 @@ class TablePartitions:
         Raises:
             ConfigurationError: a rate is not a number >= 0.
         """
-        partitions = initial_partitions(read_units=read_units, write_units=write_units)
-        stated = partitions_stated(read_units, write_units)
+        partitions, stated = initial_partitions_stated(read_units, write_units)
         return cls(read_units, write_units, {Fraction(1, partitions): partitions}, (stated,))
 
     @property
     def partitions(self) -> int:
         """The number of partitions."""
         return sum(self.shares.values())
-
-    @property
-    def capacity_bytes(self) -> int:
-        """Bytes that all partitions can hold."""
-        return self.partitions * PARTITION_BYTES
 
     @property
     def throughput(self) -> tuple[PartitionThroughput, ...]:
@@ -274,7 +268,6 @@ class TablePartitions:
         return replace(self, shares=dict(after), reasoning=(*self.reasoning, said))
 
     def __str__(self) -> str:
-        """Return the throughput of each partition and the reasoning, as text."""
         figures = [
             f"{each.partitions:,} with {number(each.read_units)} read units and {number(each.write_units)} write units "
             f"a second each"
@@ -288,7 +281,6 @@ class TablePartitions:
             "read_units": self.read_units,
             "write_units": self.write_units,
             "partitions": self.partitions,
-            "capacity_bytes": self.capacity_bytes,
             "throughput": [asdict(each) for each in self.throughput],
             "reasoning": [one.to_dict() for one in self.reasoning],
         }

@@ -43,7 +43,7 @@ class SimulatedTable:
     operations, conditions, filters and projections are not supported.
 
     Args:
-        description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
+        description: the table, as DescribeTable returns it under ``Table``, or as CreateTable takes it.
         partitions: the partitions of the table.
         indexes: the partitions of each global index, by its name.
         keeps_items: whether items are stored. If not, every write is a new item, reads find nothing, and the data does
@@ -74,16 +74,16 @@ class SimulatedTable:
     ) -> None:
         self.name = str(description.get("TableName", "orders"))
         self.description = description
-        self.admission = Admission(description, partitions, indexes)
         self.partitions = partitions
-        self.index_partitions = self.admission.index_partitions
+        self.index_partitions = dict(indexes or {})
+        self.admission = Admission(description, dict([(None, partitions), *self.index_partitions.items()]))
         self.items = StoredItems(self.admission.keys, self.admission.indexes.values())
         self._keeps_items = keeps_items
         self._answers: Mapping[str, Callable[[Mapping[str, Any], float], Response | Throttle]] = {
             "BatchGetItem": self._batch_get_item,
             "BatchWriteItem": self._batch_write_item,
             "DeleteItem": partial(self._write, "DeleteItem"),
-            "DescribeTable": self._describe_table,
+            "DescribeTable": lambda _params, _now: {"Table": {"TableStatus": "ACTIVE", **description}},
             "GetItem": self._get_item,
             "PutItem": partial(self._write, "PutItem"),
             "Query": self._query,
@@ -96,8 +96,8 @@ class SimulatedTable:
         """Return a table with the partitions that its description implies, for itself and its global indexes.
 
         Args:
-            description: the table, as DescribeTable answers under ``Table``, or as CreateTable takes it.
-            keeps_items: see above.
+            description: as above.
+            keeps_items: as above.
             count: the number of partitions of the table (not of its indexes); None: by its throughput.
             options: of all :class:`Partitions`: ``burst_seconds``, ``adaptive_seconds``, ``split_bytes``,
                 ``split_for_heat``.
@@ -181,10 +181,8 @@ class SimulatedTable:
             taken, refused, throttle = self._new(params, now)
         if throttle is not None and len(refused) == len(requests):
             return throttle
-        response: Response = {"UnprocessedItems": {}}
-        if refused:
-            response["UnprocessedItems"] = {self.name: [requests[place] for place in refused]}
-        return self._with_consumed(response, params, taken, batch=True)
+        left = {self.name: [requests[place] for place in refused]} if refused else {}
+        return self._with_consumed({"UnprocessedItems": left}, params, taken, batch=True)
 
     def _writes(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
         total, refused, throttle = TableUnits(), [], None
@@ -199,20 +197,17 @@ class SimulatedTable:
 
     def _new(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
         """Write new items of a table without indexes: each takes the units of its own size."""
-        costs = self._costs(params)
+        costs: list[tuple[int, float]]
+        made: list[Write] | None = getattr(self._own(params), "writes", None)
+        if made is not None:  # the batches of a bulk load know the hash and units of their items
+            costs = [(hash_of_plain(write.identity[0]), write.units) for write in made]
+        else:
+            accesses = accesses_of("BatchWriteItem", params)
+            sized = ((one.attributes, item_size(one.attributes) if one.kind == "put" else 0) for one in accesses)
+            costs = [(self.admission.hash_of(attributes), write_units(size)) for attributes, size in sized]
         throttles = self.partitions.serve_all(costs, "write", now)
         taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
         return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
-
-    def _costs(self, params: Mapping[str, Any]) -> list[tuple[int, float]]:
-        """Return hash and units of each new item; the batches of a bulk load know them without reading the items."""
-        made: list[Write] | None = getattr(self._own(params), "writes", None)
-        if made is not None:
-            keys: list[Any] = [write.identity[0] for write in made]
-            return [(hash_of_plain(key), write.units) for key, write in zip(keys, made, strict=True)]
-        accesses = accesses_of("BatchWriteItem", params)
-        sizes = ((one.attributes, item_size(one.attributes) if one.kind == "put" else 0) for one in accesses)
-        return [(self.admission.hash_of(attributes), write_units(size)) for attributes, size in sizes]
 
     def _written(self, access: Access, now: float) -> TableUnits | Throttle:
         """Carry out a write and return its units, or take nothing and return the throttle."""
@@ -285,9 +280,6 @@ class SimulatedTable:
         return self.admission.take([self.admission.of_read(index, key, units.total)], now)
 
     # -- the rest
-
-    def _describe_table(self, params: Mapping[str, Any], now: float) -> Response:
-        return {"Table": {"TableStatus": "ACTIVE", **self.description}}
 
     def _own(self, params: Mapping[str, Any]) -> Any:
         ((name, requests),) = params["RequestItems"].items()

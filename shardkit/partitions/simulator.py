@@ -189,10 +189,10 @@ class Simulator:
             items: the items, as an application has them.
             strategy: how to shard them; None: write their keys unchanged.
             workers: batches in flight at once.
-            window: this, and the other options, as in :func:`shardkit.bulk_load`.
-            write_units: see there.
-            duplicates: see there.
-            max_failures: see there.
+            window: as in :func:`shardkit.bulk_load`.
+            write_units: likewise.
+            duplicates: likewise.
+            max_failures: likewise.
 
         Returns:
             The report, in virtual seconds; ``failures`` has the items that were not written.
@@ -200,17 +200,8 @@ class Simulator:
         Raises:
             ConfigurationError: the simulator has a function instead of a table, or an argument is invalid.
         """
-        return self.run(
-            self.loading(
-                items,
-                strategy,
-                workers=workers,
-                window=window,
-                write_units=write_units,
-                duplicates=duplicates,
-                max_failures=max_failures,
-            )
-        )
+        options = {"window": window, "write_units": write_units, "duplicates": duplicates, "max_failures": max_failures}
+        return self.run(self.loading(items, strategy, workers=workers, **options))
 
     def loading(
         self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any

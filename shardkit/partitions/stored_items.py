@@ -87,14 +87,7 @@ class _Collections:
 
 
 class StoredItems:
-    """A table's items in wire form, and the entries of its indexes.
-
-    Args:
-        keys: the key schema of the table.
-        indexes: the indexes of the table.
-
-    Memory: the items, and about 1 KB per item.
-    """
+    """A table's items in wire form, and the entries of its indexes; they take about 1 KB more per item."""
 
     def __init__(self, keys: KeySchema, indexes: Iterable[Index]) -> None:
         self._table = _Collections(keys, keys)
@@ -109,21 +102,18 @@ class StoredItems:
         return None if found is None else found.item
 
     def put(self, item: Mapping[str, WireValue]) -> None:
-        """Put an item, replacing the one with its key."""
         self.delete(item)
         held = SizedItem(item, item_size(item))
         for collections, entry in self._entries(held):
             collections.add(entry)
 
     def delete(self, key: Mapping[str, WireValue]) -> None:
-        """Delete the item of a key, if there is one."""
         held = self._table.get(key)
         if held is not None:
             for collections, entry in self._entries(held):
                 collections.remove(entry)
 
     def page(self, params: Mapping[str, Any]) -> Page:
-        """Return the items, or index entries, that a Query evaluates."""
         name = params.get("IndexName")
         return (self._table if name is None else self._indexes[name][1]).page(params)
 

@@ -13,10 +13,7 @@ from shardkit.dynamodb.values import comparable_item
 from shardkit.testing.partitioned import Cost, Item, PartitionedTable
 
 Tables = Mapping[str, PartitionedTable]
-"""The simulated tables, by name."""
-
-Identity = tuple[str, Hashable]
-"""Identifies an item: its table's name, and its primary key."""
+Identity = tuple[str, Hashable]  # a table's name, and an item's primary key
 
 
 @dataclass(frozen=True)
@@ -25,11 +22,6 @@ class EngineRequest:
 
     operation: str
     params: Mapping[str, Any]
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the request is a transaction, which costs double."""
-        return "TransactItems" in self.params
 
 
 @dataclass(frozen=True)
@@ -42,17 +34,14 @@ class Action:
 
     @property
     def kind(self) -> str:
-        """``get``, ``put``, ``update``, ``delete`` or ``check``."""
         return self.access.kind
 
     @property
     def item(self) -> Item | None:
-        """The item of a put."""
         return self.access.attributes if self.kind == "put" else None
 
     @property
     def identity(self) -> Identity:
-        """The table's name and the primary key, hashable."""
         return self.table.name, comparable_item(self.key)
 
     def expected(self, before: Item | None) -> Cost:

@@ -18,15 +18,12 @@ _MULTIPLE = ("RequestItems", "TransactItems")
 
 @dataclass(frozen=True)
 class EngineAnswer:
-    """An answer: its JSON body, and its HTTP status and headers."""
-
     body: Mapping[str, Any]
     status: int = HTTPStatus.OK
     headers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
-        """Whether the request succeeded."""
         return self.status == HTTPStatus.OK
 
     @property
@@ -36,7 +33,6 @@ class EngineAnswer:
 
 
 def throttled(throttles: Sequence[Throttle]) -> EngineAnswer:
-    """Return the error of a throttled request, with the reasons of all throttles."""
     first = throttles[0]
     ((name, _),) = first.reasons.items()
     reasons = {reason["reason"]: reason for throttle in throttles for reason in throttle.reasons[name]}
@@ -51,35 +47,25 @@ def cancelled(request: EngineRequest, throttles: Mapping[int, Throttle]) -> Engi
         DynamoDB API reference, ``TransactionCanceledException``: ``ProvisionedThroughputExceeded`` on a provisioned
         table, ``ThrottlingError`` on an on-demand one.
     """
-    reasons = []
-    for place in range(len(request.params["TransactItems"])):
-        met = throttles.get(place)
-        if met is not None:
-            code = "ThrottlingError" if met.on_demand else "ProvisionedThroughputExceeded"
-            reasons.append({"Code": code, "Message": met.message})
-        else:
-            reasons.append({"Code": "None"})
+    reasons = [{"Code": "None"} for _ in request.params["TransactItems"]]
+    for place, met in throttles.items():
+        code = "ThrottlingError" if met.on_demand else "ProvisionedThroughputExceeded"
+        reasons[place] = {"Code": code, "Message": met.message}
     codes = ", ".join(reason["Code"] for reason in reasons)
     message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]"
-    body = {
-        "__type": f"{_ERRORS}TransactionCanceledException",
-        "Message": message,
-        "CancellationReasons": reasons,
-    }
+    body = {"__type": f"{_ERRORS}TransactionCanceledException", "Message": message, "CancellationReasons": reasons}
     return EngineAnswer(body, HTTPStatus.BAD_REQUEST)
 
 
 def cut(request: EngineRequest, actions: Iterable[Action]) -> tuple[EngineRequest, dict[str, Any]]:
     """Return a batch without these actions, and the actions as UnprocessedItems or UnprocessedKeys."""
-    out: dict[str, set[int]] = {}
-    for action in actions:
-        out.setdefault(action.access.table, set()).add(action.access.place)
+    out = {(action.access.table, action.access.place) for action in actions}
     goes: dict[str, Any] = {}
     stays: dict[str, Any] = {}
     for given, part in request.params["RequestItems"].items():
         keys = part["Keys"] if isinstance(part, Mapping) else part
         for kept, wanted in ((goes, False), (stays, True)):
-            some = [entry for place, entry in enumerate(keys) if (place in out.get(given, ())) is wanted]
+            some = [entry for place, entry in enumerate(keys) if ((given, place) in out) is wanted]
             if some:
                 kept[given] = {**part, "Keys": some} if isinstance(part, Mapping) else some
     return EngineRequest(request.operation, {**request.params, "RequestItems": goes}), stays

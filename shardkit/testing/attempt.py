@@ -85,7 +85,7 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
         if not sent.params.get("RequestItems"):
             for action, cost in taken:
                 action.table.settle(cost, _NOTHING, clock())
-            if request.transactional:
+            if "TransactItems" in request.params:
                 return cancelled(request, {action.access.place: throttle for action, throttle in refused})
             return throttled([throttle for _, throttle in refused])
     answer = yield sent
@@ -103,7 +103,6 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
 def _took(
     request: EngineRequest, answer: EngineAnswer, taken: list[Action], before: dict[Identity, Item]
 ) -> Steps[list[Cost]]:
-    """Return what each action that was let in finally took."""
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]

@@ -158,12 +158,10 @@ class _Clients:
             block.attach(client)
 
     def leave(self, block: CapacityBlock) -> None:
-        """Stop attaching a block to new clients."""
         if block in self._blocks:
             self._blocks.remove(block)
 
     def watch(self, session: Any) -> None:
-        """Track the clients of a session."""
         self.sessions.enter_context(SessionAttachment(events_of_session(session), self._client))
 
     def _client(self, client: Any) -> Attachment:

@@ -34,32 +34,18 @@ class Cost(NamedTuple):
 
 
 class PartitionedTable:
-    """A table with simulated partitions: those of the table (None), and of each global index by its name.
+    """A table with simulated partitions: those of the table (None), and of each global index by its name."""
 
-    Raises:
-        ConfigurationError: the description is invalid, or a global index has no partitions.
-    """
-
-    def __init__(
-        self,
-        description: Mapping[str, Any],
-        partitions: Mapping[str | None, Partitions],
-    ) -> None:
+    def __init__(self, description: Mapping[str, Any], partitions: Mapping[str | None, Partitions]) -> None:
         self.name = table_name(str(description["TableName"]))
-        indexes = {name: of for name, of in partitions.items() if name is not None}
-        self.admission = Admission(description, partitions[None], indexes)
+        self.admission = Admission(description, partitions)
         self.partitions = partitions
         self.asked: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
         self.refused: Mapping[Kind, HeavyHitters[Key]] = {kind: HeavyHitters(_KEYS) for kind in LIMITS}
         self.throttles: Counter[str] = Counter()
-        self._names = {id(of): name for name, of in self.partitions.items()}
+        self._names = {id(of): name for name, of in partitions.items()}
 
     def primary_key(self, attributes: Item) -> dict[str, Any]:
-        """Return the primary key in an item, or in a request's ``Key``.
-
-        Raises:
-            KeyError: a key attribute is missing.
-        """
         return {name: attributes[name] for name in self.admission.keys.names}
 
     def write(
@@ -71,7 +57,6 @@ class PartitionedTable:
         return Cost(taken, demands, list(self._keys(demands, (key, *change))), change)
 
     def read(self, index: str | None, key: Item, units: TableUnits) -> Cost:
-        """Return what a read of a partition key of the table or an index costs."""
         demands = [self.admission.of_read(index, key, units.total)]
         return Cost(units, demands, list(self._keys(demands, (key,))))
 

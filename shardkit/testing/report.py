@@ -57,7 +57,6 @@ class Hot:
         return self.read_units + self.write_units + self.throttled_read_units + self.throttled_write_units
 
     def __str__(self) -> str:
-        """Return which partition or key this is."""
         of = "" if self.index is None else f"index {self.index} "
         return f"{of}partition {self.partition}" + ("" if self.key is None else f", key {self.key!r:.60}")
 
@@ -85,23 +84,21 @@ def hottest_keys(table: PartitionedTable) -> list[Hot]:
         for key, asked in table.asked[kind].held.items():
             refused = table.refused[kind].held.get(key)
             throttled = refused.units if refused else 0.0
-            figures.setdefault(key, {}).update(
-                {
-                    f"{kind}_units": asked.units - throttled,
-                    f"throttled_{kind}_units": throttled,
-                    f"peak_{kind}_units": asked.peak,
-                }
-            )
+            units = figures.setdefault(key, {})
+            units[f"{kind}_units"] = asked.units - throttled
+            units[f"throttled_{kind}_units"] = throttled
+            units[f"peak_{kind}_units"] = asked.peak
     found = [
-        Hot(table=table.name, index=index, partition=table.partitions[index].place(hashed), key=key, **units)
-        for (index, key, hashed), units in figures.items()
+        Hot(table=table.name, index=index, partition=table.partitions[index].place(hashed), key=key, **taken)
+        for (index, key, hashed), taken in figures.items()
     ]
     return sorted(found, key=lambda hot: -hot.asked)
 
 
 def text_of(table: PartitionedTable) -> str:
-    """Return a table's throttles, and its hottest partitions and keys, as text."""
-    lines = [f"{table.name}: {_throttles(table)}"]
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in table.throttles.most_common())
+    throttled = f"throttled {table.throttles.total():,} times ({counts})" if counts else "not throttled"
+    lines = [f"{table.name}: {throttled}"]
     hot = [one for some in (hottest_partitions(table), hottest_keys(table)) for one in some[:_SHOWN] if one.asked]
     if not hot:
         return lines[0]
@@ -119,11 +116,6 @@ def complaint_of(table: PartitionedTable) -> str:
     return "\n".join([text_of(table), "", *_advice(table)])
 
 
-def _throttles(table: PartitionedTable) -> str:
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in table.throttles.most_common())
-    return f"throttled {table.throttles.total():,} times ({counts})" if counts else "not throttled"
-
-
 def _advice(table: PartitionedTable) -> Iterator[str]:
     whole = [reason for reason in table.throttles if "KeyRange" not in reason]
     if whole:
@@ -139,9 +131,9 @@ def _advice(table: PartitionedTable) -> Iterator[str]:
         index, value, _ = key
         asked = table.asked[kind].held[key].peak
         serves = table.partitions[index].serves[kind]
+        partitions = len(table.partitions[index])
         # A partition with less than the usual limit is full at a proportionally lower rate.
         units: dict[str, Any] = {f"{kind}_units": asked * LIMITS[kind] / serves}
-        partitions = len(table.partitions[index])
         needed = shards_for(**units, partitions=partitions)
         if needed.shards == 1:
             advice = (

@@ -87,7 +87,6 @@ class SimulatedPartitions:
             raise AssertionError(complaint)
 
     def __str__(self) -> str:
-        """Return the throttles, and the hottest partitions and keys, as text."""
         return text_of(self._known)
 
     # -- load
@@ -123,21 +122,17 @@ class SimulatedPartitions:
     # -- with
 
     def __enter__(self) -> Self:
-        """Start the simulation."""
         self._check(asynchronous=False)
         return self._begin(self._client.describe_table(TableName=self._name)["Table"])
 
     def __exit__(self, *_: object) -> None:
-        """End the simulation."""
         self._entered.close()
 
     async def __aenter__(self) -> Self:
-        """Start the simulation of an async client."""
         self._check(asynchronous=True)
         return self._begin((await self._client.describe_table(TableName=self._name))["Table"])
 
     async def __aexit__(self, *_: object) -> None:
-        """End the simulation."""
         self._entered.close()
 
     def _check(self, *, asynchronous: bool) -> None:

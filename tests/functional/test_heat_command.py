@@ -99,7 +99,7 @@ def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     assert "  Date says when an item is written: all items of one time go to one key" in lines
     assert "  the hottest of a time takes 40,000 write units a second (100%), a partition serves 1,000" in lines
     assert any(line.startswith("  3,350 shards (needed), by RandomSuffix(3350)") for line in lines)
-    assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none is") for line in lines)
+    assert any(line.startswith("  on 80 partitions (assumed: twice what the load takes), none gets") for line in lines)
     assert f"OrderId: good at {rate}" in lines
     assert f"Date,Status: bad at {rate}" in lines
     assert (

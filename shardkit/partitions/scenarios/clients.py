@@ -25,13 +25,10 @@ _QUOTA_OF_A_SUCCESS = 1
 class Retries:
     """The retries of one boto3 client, in botocore's default mode, ``standard``.
 
-    Args:
-        attempts: tries of a request, including the first.
-        draw: draws from [0, 1).
+    A throttled request is retried after a random time of at most 1, 2, 4 … seconds, unless the retries have used up a
+    quota of the client, which successes refill. ``attempts`` include the first one; ``draw`` draws from [0, 1).
 
-    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44. A throttled request is retried after
-    a random time of at most 1, 2, 4 … seconds, unless the retries have used up a quota of the client, which successes
-    refill.
+    Source: AWS SDKs and Tools Reference Guide, "Retry behavior"; botocore 1.44.
     """
 
     def __init__(self, attempts: int, draw: Callable[[], float]) -> None:
@@ -40,7 +37,6 @@ class Retries:
         self._quota = _QUOTA
 
     def call(self, send: Send) -> Program[Response]:
-        """Send a request, and again while it is throttled."""
         attempt = 0
         while True:
             attempt += 1
@@ -86,9 +82,7 @@ def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retrie
 class SideBySide:
     """Runs machines side by side and independently; more can be added at any time.
 
-    Attributes:
-        failed: the number of machines that ended in an error.
-        error: the first error.
+    ``failed`` is the number of machines that ended in an error; ``error``, the first error.
     """
 
     def __init__(self, *machines: Machine[Any]) -> None:
@@ -148,10 +142,8 @@ class SideBySide:
 class AtARate(SideBySide):
     """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
-    ``begin`` returns the machine of a call, by its number from 0; ``go_on``, whether to start it, by number and time.
-
-    Attributes:
-        begun: the number of calls started.
+    ``begin`` returns the machine of a call, by its number from 0; ``go_on``, whether to start it. ``begun`` is the
+    number of calls started.
     """
 
     def __init__(
@@ -167,7 +159,6 @@ class AtARate(SideBySide):
 
     @property
     def ended(self) -> bool:
-        """Whether all calls have ended, and no more will start."""
         return self._due == inf and super().ended
 
     def next(self, now: float) -> Step[None]:

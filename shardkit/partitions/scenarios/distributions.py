@@ -35,7 +35,6 @@ class EachValue:
 
     @property
     def most(self) -> int:
-        """The largest possible number of items."""
         return len(self.values) * self.items[1]
 
     def places(self, number: int | None, draw: Callable[[], float]) -> list[int]:
@@ -80,7 +79,7 @@ def _hot(given: Entries) -> Weighted:
 
 
 def _weights(given: Entries) -> Weighted:
-    weights = given.weights("weights", needed=True) or {"-": 1.0}
+    weights = given.weights("weights")
     return Weighted(tuple(weights), tuple(weights.values()))
 
 

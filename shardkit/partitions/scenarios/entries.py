@@ -105,15 +105,13 @@ class Entries:
         return self._taken(name, default, what, read, needed=needed)
 
     def texts(self, name: str, default: D) -> tuple[str, ...] | D:
-        """Take a list of texts."""
-
         def read(given: Any) -> tuple[str, ...] | None:
             return tuple(given) if isinstance(given, list) and given and all(map(_text, given)) else None
 
         return self._taken(name, default, "a list of one or more texts, none empty", read)
 
-    def weights(self, name: str, *, needed: bool = False) -> dict[str, float]:
-        """Take a table of texts and numbers above 0."""
+    def weights(self, name: str) -> dict[str, float]:
+        """Take a needed table of texts and numbers above 0."""
 
         def read(given: Any) -> dict[str, float] | None:
             fits = isinstance(given, dict) and all(
@@ -121,7 +119,7 @@ class Entries:
             )
             return given if fits and given else None
 
-        return self._taken(name, {}, "a table of values and their weights, each > 0", read, needed=needed)
+        return self._taken(name, {"-": 1.0}, "a table of values and their weights, each > 0", read, needed=True)
 
     def table(self, name: str, *, needed: bool = False) -> Entries | None:
         given = self.take(name, "a table", needed=needed)
@@ -135,7 +133,6 @@ class Entries:
         return [Entries(one, f"{where} {number}", self._problems) for number, one in enumerate(given, start=1)]
 
     def all(self) -> dict[str, Any]:
-        """Take every entry, of any type."""
         return {name: self.take(name, "a value") for name in self._given}
 
     def end(self) -> None:

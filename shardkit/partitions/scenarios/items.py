@@ -6,21 +6,21 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from shardkit.core.hashing import stable_hash
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
-from shardkit.partitions.scenarios.distributions import Distribution
+from shardkit.partitions.scenarios.scenario import ItemsSettings, Order
 from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
-Order = Literal["as given", "sorted", "random"]
 Key = tuple[tuple[str, Any], ...]  # a hashable form of the partition key's wire values: type and content of each
 FILLER = "~"
 """The attribute that fills an item up to its size. Its name takes one byte, so it can fill any rest."""
@@ -29,7 +29,7 @@ _SORT_DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Items:
+class ScenarioItems:
     """Items that are rebuilt from columns of stored attributes (None: the item does not have it) and their sizes."""
 
     columns: Mapping[str, Sequence[Any]]
@@ -40,11 +40,8 @@ class Items:
 
     @property
     def types(self) -> dict[str, str]:
-        """The DynamoDB type of each stored attribute."""
-        first = {
-            name: next((value for value in column if value is not None), "") for name, column in self.columns.items()
-        }
-        return {name: next(iter(to_wire_item({name: value})[name])) for name, value in first.items()}
+        first = {name: next((value for value in of if value is not None), "") for name, of in self.columns.items()}
+        return {name: next(iter(value)) for name, value in to_wire_item(first).items()}
 
     def __getitem__(self, number: int) -> dict[str, Any]:
         """Return an item: its stored attributes, and a filler for the rest of its bytes."""
@@ -54,7 +51,6 @@ class Items:
         return item
 
     def attributes(self, number: int) -> dict[str, Any]:
-        """Return the stored attributes of an item."""
         return {name: value for name, column in self.columns.items() if (value := column[number]) is not None}
 
     def order(self, order: Order, name: str, draw: Callable[[], float]) -> Sequence[int]:
@@ -67,45 +63,29 @@ class Items:
         return numbers
 
 
-def generated(
-    attributes: Mapping[str, Distribution],
-    *,
-    partition_key: str,
-    sort_key: str | None,
-    number: int | None,
-    size: tuple[int, int],
-    draw: Callable[[], float],
-) -> Items:
-    """Generate items by the distributions of their attributes.
+def generated(wanted: ItemsSettings, keys: KeySchema, draw: Callable[[], float]) -> ScenarioItems:
+    """Generate items by the distributions of their attributes; ``draw`` draws from [0, 1).
 
-    Args:
-        attributes: the distribution of each attribute.
-        partition_key: the attribute whose distribution may set the number of items.
-        sort_key: an attribute that numbers the items, unless it has a distribution.
-        number: the number of items; None: that of the partition key's distribution.
-        size: the least and the most bytes of an item.
-        draw: draws from [0, 1).
-
-    Raises:
-        ConfigurationError: the attributes do not fit into the size.
+    Without a number, the partition key's distribution sets it. A sort key without a distribution numbers the items.
     """
     columns: dict[str, Sequence[Any]] = {}
-    for name in sorted(attributes, key=lambda name: name != partition_key):
+    number, attributes = wanted.number, wanted.attributes
+    for name in sorted(attributes, key=lambda name: name != keys.partition_key):
         places = array("L", attributes[name].places(number, draw))
         number = len(places)
         columns[name] = _Picked(attributes[name].values, places)
     number = number or 0
-    if sort_key is not None and sort_key not in columns:
-        columns[sort_key] = _Counted(number)
+    for name in keys.sort:
+        columns.setdefault(name, _Counted(number))
     longest = {name: max(one.values, key=len) for name, one in attributes.items()}
     taken = item_size({**dict.fromkeys(columns, "0" * _SORT_DIGITS), **longest})
-    least, most = size
+    least, most = wanted.size
     if taken + len(FILLER) > least:
         raise ConfigurationError(
             f"size: must be at least {taken + len(FILLER):,} bytes for the attributes {', '.join(columns)} with their "
             f"names, got {least:,}"
         )
-    return Items(columns, array("L", (least + int(draw() * (most - least + 1)) for _ in range(number))))
+    return ScenarioItems(columns, array("L", (least + int(draw() * (most - least + 1)) for _ in range(number))))
 
 
 class Kept:
@@ -122,12 +102,6 @@ class Kept:
         self._number = number
 
     def add(self, item: Mapping[str, Any]) -> None:
-        """Store an item.
-
-        Raises:
-            InvalidKeyError: it lacks a needed attribute.
-            InvalidValueError: DynamoDB has no type for one of its values.
-        """
         if self._number is not None and len(self._sizes) >= self._number:
             return
         for name in self._needed:
@@ -139,12 +113,7 @@ class Kept:
             column.append(self._texts.setdefault(value, value) if isinstance(value, str) else value)
         self._sizes.append(size)
 
-    def items(self) -> Items:
-        """Return the items.
-
-        Raises:
-            ConfigurationError: there are no items, or no item has one of the attributes.
-        """
+    def items(self) -> ScenarioItems:
         if not self._sizes:
             raise ConfigurationError("source: has no items to simulate")
         for name, column in self._columns.items():
@@ -152,7 +121,7 @@ class Kept:
                 raise ConfigurationError(
                     f"none of {len(self._sizes):,} items has the attribute {name!r}; choose one that they have"
                 )
-        return Items(self._columns, self._sizes)
+        return ScenarioItems(self._columns, self._sizes)
 
 
 @dataclass(frozen=True)
@@ -185,7 +154,7 @@ class _Counted(Sequence[Any]):
 class SpreadItems:
     """The items, spread over the shards of a way's strategy; an item always gets the same shard."""
 
-    def __init__(self, items: Items, sharding: Sharding, seed: int) -> None:
+    def __init__(self, items: ScenarioItems, sharding: Sharding, seed: int) -> None:
         self.items = items
         self.sharding = sharding
         self._seed = seed
@@ -195,11 +164,9 @@ class SpreadItems:
         return stable_hash((self._seed, number)) / 2**64
 
     def __getitem__(self, number: int) -> WireItem:
-        """Return an item as stored, in wire form."""
         return self._stored(number, self.items[number])[0]
 
     def key(self, number: int) -> WireItem:
-        """Return an item's primary key as stored, in wire form."""
         stored, _ = self._stored(number, self.items.attributes(number))
         return {name: stored[name] for name in self.sharding.keys.names}
 
@@ -227,5 +194,4 @@ def _key(item: Mapping[str, WireValue], names: tuple[str, ...]) -> Key:
 
 
 def key_text(key: Key) -> str:
-    """Return a partition key as text."""
     return "#".join(str(from_wire({letter: content})) for letter, content in key)

@@ -18,17 +18,16 @@ from shardkit.partitions.rules import BURST_SECONDS
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
-from shardkit.partitions.scenarios.items import Order
 from shardkit.partitions.scenarios.scenario import (
     IndexSettings,
     ItemsSettings,
     LoadSettings,
     Operation,
+    Order,
     ReadSettings,
     Scenario,
-    SourceSettings,
     TableSettings,
-    ThroughputSettings,
+    Throughput,
     Tool,
     Way,
 )
@@ -48,24 +47,11 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def read_scenario(given: Mapping[str, Any], name: str) -> Scenario:
-    """Read a scenario that was parsed from TOML, or JSON.
-
-    Example::
-
-        read_scenario(tomllib.loads(text), "messages.toml")
-
-    Args:
-        given: the entries.
-        name: its name in messages.
-
-    Returns:
-        The scenario, with defaults for the entries that the file leaves out.
+    """Read a scenario that was parsed from TOML or JSON; ``name`` is its name in messages.
 
     Raises:
         ConfigurationError: entries are missing, invalid or unknown; the message lists all of them, with what is
             allowed.
-
-    Cost: no request.
     """
     problems: list[str] = []
     top = Entries(given, "", problems)
@@ -111,7 +97,7 @@ def _way(own: Entries | None, top: Entries) -> Way:
     )
     throughput = way.table.throughput
     share = way.load is not None and isinstance(way.load.write_units, str)
-    if load is not None and share and (throughput.on_demand or throughput.write_units is None):
+    if load is not None and share and (throughput["on_demand"] or throughput["write_units"] is None):
         load.note("write_units", "the table has no provisioned write_units to take a share of; give a number")
     name = way.described
     if own is not None:
@@ -223,19 +209,19 @@ def _keys(given: Entries) -> KeySchema:
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
-def _throughput(given: Entries) -> ThroughputSettings:
-    throughput = ThroughputSettings(
-        read_units=given.number("read_units", None, "read units a second", least=1.0),
-        write_units=given.number("write_units", None, "write units a second", least=1.0),
-        on_demand=given.flag("on_demand", default=False),
-        count=given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
-        burst_seconds=given.number("burst_seconds", BURST_SECONDS, "seconds"),
-        adaptive_seconds=given.number("adaptive_seconds", 0.0, "seconds"),
-        split_for_heat=given.number("split_for_heat", None, "seconds"),
-    )
+def _throughput(given: Entries) -> Throughput:
+    throughput = {
+        "read_units": given.number("read_units", None, "read units a second", least=1.0),
+        "write_units": given.number("write_units", None, "write units a second", least=1.0),
+        "on_demand": given.flag("on_demand", default=False),
+        "count": given.count("partitions", None, "partitions", most=MOST_PARTITIONS),
+        "burst_seconds": given.number("burst_seconds", BURST_SECONDS, "seconds"),
+        "adaptive_seconds": given.number("adaptive_seconds", 0.0, "seconds"),
+        "split_for_heat": given.number("split_for_heat", None, "seconds"),
+    }
     if not given.flag("adaptive", default=True):
-        throughput = replace(throughput, adaptive_seconds=None)
-    if not throughput.on_demand and throughput.read_units is throughput.write_units is None:
+        throughput["adaptive_seconds"] = None
+    if not throughput["on_demand"] and throughput["read_units"] is throughput["write_units"] is None:
         given.note("write_units", "the table has no throughput; give read_units and write_units, or on_demand = true")
     return throughput
 
@@ -251,7 +237,9 @@ def _items(given: Entries, ways: tuple[Way, ...]) -> ItemsSettings:
         )
     number = given.count("number", None, "items", most=_MOST_ITEMS)
     if "source" in given:
-        items = ItemsSettings(number=number, source=_source(given))
+        options = _source_options(given)
+        path = given.text("source", "", "the path of a data file")
+        items = ItemsSettings(number=number, source=path, source_options=options)
     else:
         items = _generated(given, number, keys)
         matter = frozenset[str]().union(*(way.attributes for way in ways))
@@ -290,8 +278,8 @@ def _generated(given: Entries, number: int | None, keys: KeySchema) -> ItemsSett
     return ItemsSettings(number=number, size=(int(least), int(most)), attributes=attributes)
 
 
-def _source(given: Entries) -> SourceSettings:
-    options: dict[str, Any] = {
+def _source_options(given: Entries) -> dict[str, Any]:
+    return {
         "format": given.choice("format", None, _FORMATS),
         "types": given.text("types", None),
         "columns": given.texts("columns", None),
@@ -299,4 +287,3 @@ def _source(given: Entries) -> SourceSettings:
         "absent": given.texts("absent", ()),
         "empty_strings": given.flag("empty_strings", default=False),
     }
-    return SourceSettings(path=given.text("source", "", "the path of a data file"), options=options)

@@ -12,9 +12,9 @@ from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import rounded_up
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
-from shardkit.partitions.scenarios.items import Items, SpreadItems, key_text
-from shardkit.partitions.scenarios.outcome import Outcome
+from shardkit.partitions.scenarios.items import ScenarioItems, SpreadItems, key_text
 from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, Scenario, Way
+from shardkit.partitions.scenarios.way_result import WayResult
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
 from shardkit.sharding.layout import Sharding
@@ -30,12 +30,8 @@ _PROGRESS_EVERY = 256  # requests
 class WatchedTable(SimulatedTable):
     """A simulated table that counts requests and throttles, and calls ``progress`` from time to time.
 
-    Attributes:
-        requests: requests answered.
-        throttled: throttled requests, and batches with unprocessed items, by reason.
-        written: items written.
-        wrote: the time of the last write.
-        answered: the time of the last answer that was not an error.
+    ``throttled`` counts throttled requests, and batches with unprocessed items, by reason. ``wrote`` is the time of the
+    last write; ``answered``, of the last answer that was not an error.
     """
 
     def __init__(self, *args: Any, progress: Callable[[], object] = lambda: None, **options: Any) -> None:
@@ -48,7 +44,6 @@ class WatchedTable(SimulatedTable):
         self.answered = 0.0
 
     def answer(self, send: Send, now: float) -> Answer:
-        """Answer a request, and count it."""
         answer = super().answer(send, now)
         self.requests += 1
         if self.requests % _PROGRESS_EVERY == 0:
@@ -73,17 +68,10 @@ def _written(send: Send, answer: Mapping[str, Any]) -> int:
     return int(send.operation == "PutItem")
 
 
-def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lambda _share: None) -> Outcome:
-    """Simulate one way of a scenario.
+def run(scenario: Scenario, way: Way, items: ScenarioItems, *, progress: Progress = lambda _share: None) -> WayResult:
+    """Simulate one way of a scenario; the result is always the same for a scenario and its items.
 
-    Args:
-        scenario: the scenario.
-        way: one of its ways.
-        items: its items.
-        progress: called from time to time with the share that is done, from 0 to 1.
-
-    Returns:
-        The outcome, always the same for a scenario and its items.
+    ``progress`` is called from time to time with the share that is done, from 0 to 1.
 
     Raises:
         ConfigurationError: the items do not fit the table.
@@ -91,11 +79,11 @@ def run(scenario: Scenario, way: Way, items: Items, *, progress: Progress = lamb
 
     Cost: no request; 15 to 40 µs a written item, plus the reads. Memory: the window; with reads, all written items.
     """
-    return _Run(scenario, way, items, progress).outcome()
+    return _Run(scenario, way, items, progress).result()
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, way: Way, items: Items, progress: Progress) -> None:
+    def __init__(self, scenario: Scenario, way: Way, items: ScenarioItems, progress: Progress) -> None:
         self._scenario = scenario
         self._way = way
         self._items = items
@@ -104,17 +92,13 @@ class _Run:
         self._spread = SpreadItems(items, sharding, scenario.seed)
         self._key_units = self._spread.key_units()
         resource = f"table/{way.table.name}"
-        table = Partitions(**vars(way.table.throughput), resource=resource, now=0.0)
-        indexes = {
-            index.name: Partitions(**vars(index.throughput), resource=f"{resource}/index/{index.name}", now=0.0)
-            for index in way.table.indexes
-        }
-        self._partitions: dict[str | None, Partitions] = {None: table}
-        self._partitions.update(indexes.items())
         self._table = WatchedTable(
             description,
-            table,
-            indexes=indexes,
+            Partitions(**way.table.throughput, resource=resource, now=0.0),
+            indexes={
+                index.name: Partitions(**index.throughput, resource=f"{resource}/index/{index.name}", now=0.0)
+                for index in way.table.indexes
+            },
             keeps_items=way.reads is not None or self._puts > len(items),
             progress=lambda: progress(self._share()),
         )
@@ -124,7 +108,6 @@ class _Run:
 
     @property
     def _puts(self) -> int:
-        """The number of items to write."""
         load = self._way.load
         if load is None:
             return 0
@@ -136,36 +119,32 @@ class _Run:
             return self._table.written / self._puts
         return self._simulator.now / reads.seconds if reads is not None and reads.seconds else 0.0
 
-    def outcome(self) -> Outcome:
+    def result(self) -> WayResult:
         way, table = self._way, self._table
-        machines: list[Machine[Any]] = []
         load = None if way.load is None else self._load(way.load)
         if load is None:
             for number in range(len(self._items)):
                 table.hold(self._spread[number])
-        else:
-            machines.append(load)
         reads = None if way.reads is None else self._reads(way.reads, lambda: load is None or not load.ended)
-        if reads is not None:
-            machines.append(reads)
-        self._simulator.run_all(machines)
+        self._simulator.run_all(machine for machine in (load, reads) if machine is not None)
         ((key, units),) = self._key_units.most_common(1) or [((), 0)]
         kind: Kind = "read" if load is None else "write"
-        totals = {index: partitions.total(kind) for index, partitions in self._partitions.items()}
-        return Outcome(
+        partitions = table.admission.partitions
+        return WayResult(
             way=way,
+            kind=kind,
             seconds=table.answered if load is None else table.wrote,
             items=self._puts - (load.load.report.duplicates if isinstance(load, SimulatedLoad) else 0),
             written=table.written,
-            provisioned=totals[None],
-            least_seconds=max(_least_seconds(one, kind, totals[index]) for index, one in self._partitions.items()),
+            provisioned=table.partitions.total(kind),
+            least_seconds=max(_least_seconds(one, kind) for one in partitions.values()),
             requests=table.requests,
             throttled=dict(table.throttled.most_common()),
             reads=0 if reads is None else reads.begun,
             failed_reads=0 if reads is None else reads.failed,
             hottest_key=key_text(key),
             hottest_key_share=units / (self._key_units.total() or 1),
-            heat={index: partitions.heat for index, partitions in self._partitions.items()},
+            heat={index: one.heat for index, one in partitions.items()},
             stopped=None if load is None else _stopped(load),
         )
 
@@ -252,6 +231,6 @@ def _stopped(load: SimulatedLoad | SideBySide | AtARate) -> str | None:
     return str(failures[0].error) if failures else None
 
 
-def _least_seconds(partitions: Partitions, kind: Kind, total: float) -> float:
+def _least_seconds(partitions: Partitions, kind: Kind) -> float:
     taken = [sum(one.taken[kind]) for one in partitions.heat.partitions]
-    return max(sum(taken) / (total or inf), max(taken) / (partitions.serves[kind] or inf))
+    return max(sum(taken) / (partitions.total(kind) or inf), max(taken) / (partitions.serves[kind] or inf))

@@ -10,24 +10,13 @@ from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution
-from shardkit.partitions.scenarios.items import Order
 from shardkit.strategies import Strategy, Unsharded
 
+Order = Literal["as given", "sorted", "random"]
 Tool = Literal["batch_writer", "bulk_load", "put_item"]
 Operation = Literal["query", "get_item"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThroughputSettings:
-    """The partitions and throughput of a table or a global index: arguments of :class:`Partitions`."""
-
-    read_units: float | None
-    write_units: float | None
-    on_demand: bool
-    count: int | None
-    burst_seconds: float
-    adaptive_seconds: float | None
-    split_for_heat: float | None
+Throughput = Mapping[str, Any]
+"""The partitions and throughput of a table or a global index: arguments of :class:`Partitions`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +27,14 @@ class IndexSettings:
     keys: KeySchema
     projection: str
     included: tuple[str, ...]
-    throughput: ThroughputSettings
+    throughput: Throughput
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """The table."""
-
     name: str
     keys: KeySchema
-    throughput: ThroughputSettings
+    throughput: Throughput
     indexes: tuple[IndexSettings, ...] = ()
 
     def description(self, types: Mapping[str, str]) -> dict[str, Any]:
@@ -69,21 +56,17 @@ class TableSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSettings:
-    """A data file with the items; ``options`` are those of ``shardkit load``."""
-
-    path: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ItemsSettings:
-    """The number, sizes and distributions of the items; or the file that has them."""
+    """The number, the least and most bytes, and the distributions of the items; or the file that has them.
+
+    ``source_options`` are those of ``shardkit load``.
+    """
 
     number: int | None
     size: tuple[int, int] = (0, 0)
     attributes: Mapping[str, Distribution] = field(default_factory=dict)
-    source: SourceSettings | None = None
+    source: str | None = None
+    source_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +81,7 @@ class LoadSettings:
         cursors: ``bulk_load``: the number of places, evenly spaced, at which the items are read in turn.
         write_units: ``bulk_load``: write units a second, or a share of the table's.
         per_second: ``put_item``: items a second, whatever the answers.
-        seconds: ``put_item``: the duration; None: until every item was written once.
+        seconds: ``put_item``: the duration; None: until every item is written once.
         attempts: ``batch_writer`` and ``put_item``: tries of a request, including the first.
     """
 
@@ -136,8 +119,6 @@ class ReadSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way to write and read the table."""
-
     name: str
     table: TableSettings
     strategy: Strategy
@@ -146,7 +127,6 @@ class Way:
 
     @property
     def described(self) -> str:
-        """A short description, which is the default name."""
         parts: list[str] = []
         if self.load is not None:
             parts += [self.load.tool, *({self.load.order} - {"as given"})]
@@ -165,14 +145,7 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """Items, and the ways to compare.
-
-    Args:
-        items: the items, the same for all ways.
-        ways: the ways.
-        seed: the seed of all random numbers.
-        latency_seconds: the least and the most seconds that a request takes.
-    """
+    """Items, and the ways to compare; ``latency_seconds``: the least and the most seconds that a request takes."""
 
     items: ItemsSettings
     ways: tuple[Way, ...]
@@ -181,7 +154,7 @@ class Scenario:
 
     @property
     def keys(self) -> KeySchema:
-        """The table's keys, the same in all ways."""
+        """The keys of the table, which are the same in all ways."""
         return self.ways[0].table.keys
 
     @property
@@ -190,10 +163,10 @@ class Scenario:
         return frozenset[str]().union(*(way.attributes for way in self.ways))
 
 
-def _described(keys: KeySchema, throughput: ThroughputSettings) -> dict[str, Any]:
+def _described(keys: KeySchema, throughput: Throughput) -> dict[str, Any]:
     schema = [{"AttributeName": name, "KeyType": "HASH"} for name in keys.partition]
     schema += [{"AttributeName": name, "KeyType": "RANGE"} for name in keys.sort]
-    if throughput.on_demand:
+    if throughput["on_demand"]:
         return {"KeySchema": schema, "BillingMode": "PAY_PER_REQUEST"}
-    units = {"ReadCapacityUnits": throughput.read_units or 0, "WriteCapacityUnits": throughput.write_units or 0}
+    units = {"ReadCapacityUnits": throughput["read_units"] or 0, "WriteCapacityUnits": throughput["write_units"] or 0}
     return {"KeySchema": schema, "ProvisionedThroughput": units}

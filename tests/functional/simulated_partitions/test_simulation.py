@@ -181,7 +181,7 @@ def test_it_prints_what_was_hot(orders: Any, simulate: Simulate) -> None:
     assert (
         "up to 15.0 write units a second were requested (each attempt counted), and its partition serves 10.0" in said
     )
-    assert "Spread it over 19 shards, as ShardedTable does: on 4 partitions, none is asked for more" in said
+    assert "Spread it over 19 shards, as ShardedTable does: on 4 partitions, none gets more" in said
 
 
 def test_where_shards_do_not_help_it_does_not_say_so(orders: Any, simulate: Simulate) -> None:

@@ -73,8 +73,8 @@ def test_keys_above_a_partitions_limits(clock: Clock, metered: Metered) -> None:
         headroom=0.2,
     )
     assert str(advice[0]) == (
-        "T 'hot': 65 shards instead of 1: on 6 partitions (assumed: twice what the load takes), none is asked for more "
-        "than 0.8 of what a partition serves (20% is left free), with a probability of at least 99%. The busiest "
+        "T 'hot': 65 shards instead of 1: on 6 partitions (assumed: twice what the load takes), none gets more "
+        "than 80% of what a partition serves (20% is left free), with a probability of at least 99%. The busiest "
         "second of its hottest shard took 0.0 read and 2,600.0 write units, 2.60 of what a partition serves (3,000 "
         "read or 1,000 write units a second), and 0.80 leaves 20% headroom"
     )

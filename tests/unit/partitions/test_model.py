@@ -15,7 +15,7 @@ from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import model
 from shardkit.partitions.model import HASHES, Partitions, hash_of
-from shardkit.partitions.partition import COLUMNS, Adaptation, Partition, PartitionHeat, Served
+from shardkit.partitions.partition import COLUMNS, Partition, PartitionHeat, Served
 from shardkit.partitions.rules import TablePartitions
 
 TICK = 0.1  # seconds
@@ -437,7 +437,7 @@ def test_what_a_partition_pays_is_taken_of_its_limit_and_of_its_share_or_of_neit
     served = Served(
         TokenBucket(1000, burst=1000, balance=500, now=0.0),
         TokenBucket(100, burst=600, balance=600, now=0.0),
-        Adaptation(None),
+        None,
     )
     assert served.share is not None
     assert not served.pays(550, 0.0)

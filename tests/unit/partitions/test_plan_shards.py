@@ -111,8 +111,8 @@ def test_where_the_partitions_are_too_few_it_says_so() -> None:
     assert (plan.shards, plan.least_shards, plan.empty_query, plan.query) == (None, 5, None, None)
     assert plan.probability == pytest.approx(5 * 4 * 3 * 2 / 5**5)
     assert plan.reason == (
-        "on 5 partitions, one is asked for more than 0.8 of what a partition serves (20% is left free) with a "
-        "probability above 1%, with any number of shards up to 10,000: more partitions are needed"
+        "on 5 partitions, one gets more than 80% of what a partition serves (20% is left free), with a probability "
+        "above 1%, for any number of shards up to 10,000; more partitions are needed"
     )
     assert plan.reason in warned(plan)
     assert plan.alternatives[0].shards == 100
@@ -218,7 +218,7 @@ def test_reads_that_ask_for_shards_are_better_cached() -> None:
 def test_partitions_that_are_too_few_for_any_number_of_shards() -> None:
     plan = plan_shards(350, 4000, partitions=1)
     assert (plan.shards, plan.least_shards) == (None, 5)
-    assert plan.reason == "with 20% left free 1 partition serves less than the load: more partitions are needed"
+    assert plan.reason == "with 20% left free, 1 partition serves less than the load; more partitions are needed"
     assert str(plan).startswith("No number of shards serves this load\n")
     assert "more partitions are needed" in warned(plan)
 
@@ -238,7 +238,7 @@ def test_queries_that_no_number_of_shards_serves() -> None:
 def test_a_load_beyond_all_bounds() -> None:
     plan = plan_shards(350, 1e9)
     assert (plan.shards, plan.least_shards) == (None, None)
-    assert "with up to 10,000 shards each of them is asked for more than 0.8 of what a partition serves" in warned(plan)
+    assert "even with 10,000 shards, each takes more than 80% of what a partition serves" in warned(plan)
 
 
 @pytest.mark.parametrize("rate", [1e-310, 5e-324])

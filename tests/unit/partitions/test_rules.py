@@ -72,9 +72,9 @@ def test_throughput_that_is_served_changes_no_partition() -> None:
 
 def test_a_full_partition_is_split() -> None:
     table = created(read_units=5000, write_units=2000).set_throughput(read_units=8000)
-    assert table.capacity_bytes == 80 * GB
+    assert table.partitions * PARTITION_BYTES == 80 * GB
     split = table.split()
-    assert (split.partitions, split.capacity_bytes) == (9, 90 * GB)
+    assert (split.partitions, split.partitions * PARTITION_BYTES) == (9, 90 * GB)
 
 
 def test_a_split_divides_the_throughput_of_the_parent() -> None:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
 from shardkit.capacity import CapacityEstimator, item_size
 from shardkit.dynamodb.decode import from_wire, from_wire_item
+from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, Weighted
-from shardkit.partitions.scenarios.items import FILLER, Items, Kept, SpreadItems, generated, key_text
+from shardkit.partitions.scenarios.items import FILLER, Kept, ScenarioItems, SpreadItems, generated, key_text
 from shardkit.partitions.scenarios.running import in_turn
+from shardkit.partitions.scenarios.scenario import ItemsSettings
 from shardkit.sharding.layout import Sharding
 
 STRATEGIES: list[Strategy] = [Unsharded(), RandomSuffix(7), CalculatedSuffix("Id", shards=7), RandomSuffix({"b": 3})]
@@ -38,15 +40,9 @@ DESCRIPTION: dict[str, Any] = {
 
 def made(
     keys: Distribution, number: int | None = None, *, size: tuple[int, int] = (100, 100), **others: Distribution
-) -> Items:
-    return generated(
-        {"Key": keys, **others},
-        partition_key="Key",
-        sort_key="Id",
-        number=number,
-        size=size,
-        draw=Random(1).random,
-    )
+) -> ScenarioItems:
+    wanted = ItemsSettings(number=number, size=size, attributes={"Key": keys, **others})
+    return generated(wanted, KeySchema(("Key",), ("Id",)), Random(1).random)
 
 
 # -- generated ---------------------------------------------------------------------------------------------------------
@@ -128,7 +124,7 @@ def test_kept_items_are_counted_typed_and_checked() -> None:
         kept.add({"Key": "a", "Total": Decimal(number)})
     with pytest.raises(ConfigurationError, match="none of 2 items has the attribute 'Nothing'; choose one that they"):
         kept.items()
-    assert Items({"Key": ["a"], "Total": [None, 5], "Raw": [b"x"]}, [9, 9]).types == {
+    assert ScenarioItems({"Key": ["a"], "Total": [None, 5], "Raw": [b"x"]}, [9, 9]).types == {
         "Key": "S",
         "Total": "N",
         "Raw": "B",

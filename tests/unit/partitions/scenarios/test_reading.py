@@ -15,7 +15,7 @@ from shardkit.partitions import BURST_SECONDS
 from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import EachValue, Weighted
 from shardkit.partitions.scenarios.reading import read_scenario
-from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, SourceSettings, ThroughputSettings
+from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings
 
 PLAIN: dict[str, Any] = {
     "table": {"partition_key": "Date", "sort_key": "OrderId", "write_units": 4000},
@@ -60,15 +60,15 @@ def test_defaults() -> None:
     (way,) = read.ways
     assert (read.seed, read.latency_seconds) == (1, (0.005, 0.010))
     assert way.table.keys == KeySchema(("Date",), ("OrderId",))
-    assert way.table.throughput == ThroughputSettings(
-        read_units=None,
-        write_units=4000,
-        on_demand=False,
-        count=None,
-        burst_seconds=BURST_SECONDS,
-        adaptive_seconds=0.0,
-        split_for_heat=None,
-    )
+    assert way.table.throughput == {
+        "read_units": None,
+        "write_units": 4000,
+        "on_demand": False,
+        "count": None,
+        "burst_seconds": BURST_SECONDS,
+        "adaptive_seconds": 0.0,
+        "split_for_heat": None,
+    }
     assert way.load == LoadSettings(
         tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None
     )
@@ -147,7 +147,8 @@ def test_items_of_a_file() -> None:
     items = {"source": "flights.csv", "types": "Delay:N", "absent": ["NA"], "number": 7}
     read = read_scenario({**PLAIN, "items": items}, "s.toml").items
     options = {"format": None, "types": "Delay:N", "columns": None, "delimiter": None, "empty_strings": False}
-    assert (read.number, read.source) == (7, SourceSettings(path="flights.csv", options={**options, "absent": ("NA",)}))
+    assert (read.number, read.source) == (7, "flights.csv")
+    assert read.source_options == {**options, "absent": ("NA",)}
 
 
 def test_distributions() -> None:
@@ -177,8 +178,8 @@ def test_ways_have_what_is_theirs_and_the_rest_of_the_scenario() -> None:
     read = read_scenario(scenario(sharding={"shards": 2}, way=ways), "s.toml").ways
     assert [way.name for way in read] == ["batch_writer, RandomSuffix(shards=2)", "spread", "put_item"]
     assert [way.strategy for way in read] == [RandomSuffix(2), RandomSuffix(20), Unsharded()]
-    assert [way.table.throughput.burst_seconds for way in read] == [0, BURST_SECONDS, BURST_SECONDS]
-    assert {way.table.throughput.write_units for way in read} == {4000}
+    assert [way.table.throughput["burst_seconds"] for way in read] == [0, BURST_SECONDS, BURST_SECONDS]
+    assert {way.table.throughput["write_units"] for way in read} == {4000}
     # A load takes the place of the other one, with all of its entries.
     assert [way.load.tool if way.load else None for way in read] == ["batch_writer", "bulk_load", "put_item"]
 

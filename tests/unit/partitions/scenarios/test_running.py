@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit.partitions.scenarios.items import Items, generated
-from shardkit.partitions.scenarios.outcome import HeatMap, Outcome
+from shardkit.partitions.scenarios.items import ScenarioItems, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import UNPROCESSED, run
+from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 HOT = "TableWriteKeyRangeThroughputExceeded"
@@ -20,19 +20,11 @@ DAY = {"distribution": "weights", "weights": {"2014-07-09": 1}}
 MANY = {"distribution": "uniform", "values": 2000}
 
 
-def items_of(scenario: Any) -> Items:
-    table = scenario.ways[0].table
-    return generated(
-        scenario.items.attributes,
-        partition_key="Date",
-        sort_key=next(iter(table.keys.sort), None),
-        number=scenario.items.number,
-        size=scenario.items.size,
-        draw=draws("items"),
-    )
+def items_of(scenario: Any) -> ScenarioItems:
+    return generated(scenario.items, scenario.keys, draws("items"))
 
 
-def simulated(*, table: Any = None, items: Any = None, progress: Any = lambda _share: None, **parts: Any) -> Outcome:
+def simulated(*, table: Any = None, items: Any = None, progress: Any = lambda _share: None, **parts: Any) -> WayResult:
     """Run the only way of a scenario: four partitions of 1,000 write units, no burst."""
     given = {
         "table": {
@@ -183,7 +175,7 @@ def test_no_share_is_above_its_ceiling_and_no_partition_above_what_it_serves(
 def test_everything_is_written_in_no_less_time_than_there_must_be(tool: str, order: str) -> None:
     outcome = simulated(items={"number": 6000}, load={"with": tool, "order": order, "workers": 10})
     assert (outcome.written, outcome.complete, outcome.stopped) == (6000, True, None)
-    assert outcome.write_units == 6000
+    assert outcome.served("write") == 6000
     assert outcome.ceiling is not None
     # A second's worth is there at the beginning.
     assert outcome.seconds >= 6000 / 4000 / outcome.ceiling - 1
@@ -216,7 +208,7 @@ def test_the_options_of_a_bulk_load_are_the_loads() -> None:
     assert simulated(load={"with": "bulk_load", "workers": 1}, latency_seconds=1.0).seconds >= 119
 
 
-def at_work(outcome: Outcome) -> int:
+def at_work(outcome: WayResult) -> int:
     """How many partitions served anything in the first second."""
     return sum(any(one.taken["write"][:1]) for one in outcome.heat[None].partitions)
 
@@ -258,10 +250,10 @@ def test_what_takes_no_time_is_counted_at_the_rate_of_its_partition() -> None:
 def test_single_reads() -> None:
     outcome = simulated(table={"read_units": 3000}, reads={**READS, "seconds": 5}, sharding={"shards": 7})
     assert (outcome.reads, outcome.requests, outcome.failed_reads) == (50, 50, 0)
-    assert outcome.read_units == 25.0  # of an item that is there, 500 bytes, eventually consistent
+    assert outcome.served("read") == 25.0  # of an item that is there, 500 bytes, eventually consistent
     assert (outcome.kind, outcome.provisioned, outcome.complete) == ("read", 3000, True)
     strong = simulated(table={"read_units": 3000}, reads={**READS, "seconds": 5, "consistent": True})
-    assert strong.read_units == 50.0
+    assert strong.served("read") == 50.0
 
 
 def test_queries_are_merged_over_the_shards() -> None:
@@ -269,13 +261,13 @@ def test_queries_are_merged_over_the_shards() -> None:
     query = {"with": "query", "per_second": 2, "seconds": 5}
     plain = simulated(table={"read_units": 3000}, items=day, reads=query)
     assert (plain.reads, plain.requests) == (10, 10)
-    assert plain.read_units == 10 * 6.5  # 100 items of 500 bytes are 13 blocks of 4 KB
+    assert plain.served("read") == 10 * 6.5  # 100 items of 500 bytes are 13 blocks of 4 KB
     sharded = simulated(table={"read_units": 3000}, items=day, reads=query, sharding={"shards": 5, "by": "OrderId"})
     assert (sharded.reads, sharded.failed_reads) == (10, 0)
     assert sharded.requests >= 50
-    assert sharded.read_units >= plain.read_units
+    assert sharded.served("read") >= plain.served("read")
     first = simulated(table={"read_units": 3000}, items=day, reads={**query, "limit": 5})
-    assert (first.requests, first.read_units) == (10, 10 * 0.5)
+    assert (first.requests, first.served("read")) == (10, 10 * 0.5)
 
 
 def test_reads_that_stay_throttled_fail() -> None:
@@ -291,7 +283,7 @@ def test_reads_while_a_load_runs_end_with_it() -> None:
     outcome = simulated(table={"read_units": 1000}, load=puts(500), reads=READS)
     assert outcome.written == 3000
     assert outcome.reads == pytest.approx(60, abs=2)
-    assert outcome.read_units > 0
+    assert outcome.served("read") > 0
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------

@@ -12,22 +12,22 @@ from shardkit.partitions.scenarios.scenario import Way
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class WayResult:
     """The result of a simulated way.
 
     Args:
         way: the way.
+        kind: the relevant kind of units: those of writes, if there is a load.
         seconds: virtual time from the first request until the last item was written (without a load: until the last
             read ended).
         items: items to write; of several with one key, ``bulk_load`` may write only the last one.
         written: items written.
-        provisioned: units a second of the table, of the relevant ``kind``: the provisioned ones, or all that its
-            partitions serve.
+        provisioned: units a second of the table: the provisioned ones, or all that its partitions serve.
         least_seconds: the seconds in which the rate of the busiest partition (of the table or an index), or of the
             whole table, yields the units that it served. A run can be one second shorter, because each partition
             starts with one second's units.
         requests: requests, retries included.
-        throttled: throttled requests, by the service's reason; a batch with unprocessed items has none.
+        throttled: throttled requests, and batches with unprocessed items, by reason.
         reads: reads started.
         failed_reads: reads that ended in an error.
         hottest_key: the stored partition key that takes the most write units.
@@ -37,6 +37,7 @@ class Outcome:
     """
 
     way: Way
+    kind: Kind
     seconds: float
     items: int = 0
     written: int = 0
@@ -52,33 +53,16 @@ class Outcome:
     stopped: str | None = None
 
     @property
-    def write_units(self) -> float:
-        """Write units that the table served, without its global indexes."""
-        return self._served("write")
-
-    @property
-    def read_units(self) -> float:
-        """Read units that the table served, without its global indexes."""
-        return self._served("read")
-
-    @property
-    def kind(self) -> Kind:
-        """The relevant kind of units: those of writes, if there is a load."""
-        return "read" if self.way.load is None else "write"
-
-    @property
     def counted_seconds(self) -> float:
         """The seconds that rates and shares refer to: long enough for the rates to yield all that was served."""
         return max(self.seconds, self.least_seconds)
 
     @property
     def units_a_second(self) -> float:
-        """Units a second of that kind, over the whole time."""
-        return self._served(self.kind) / self.counted_seconds if self.counted_seconds else 0.0
+        return self.served(self.kind) / self.counted_seconds if self.counted_seconds else 0.0
 
     @property
     def share(self) -> float:
-        """The served share of the provisioned units, over the whole time."""
         return self.units_a_second / self.provisioned if self.provisioned else 0.0
 
     @property
@@ -87,7 +71,7 @@ class Outcome:
         load = self.way.load
         if load is None or load.tool == "put_item" or not (self.least_seconds and self.provisioned):
             return None
-        return self._served(self.kind) / (self.least_seconds * self.provisioned)
+        return self.served(self.kind) / (self.least_seconds * self.provisioned)
 
     @property
     def complete(self) -> bool:
@@ -102,11 +86,11 @@ class Outcome:
         number = max(range(len(served)), key=served.__getitem__)
         return number + 1, served[number]
 
-    def _served(self, kind: Kind) -> float:
+    def served(self, kind: Kind) -> float:
+        """Return the units that the table served, without its global indexes."""
         return sum(sum(one.taken[kind]) for one in self.heat[None].partitions)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values, for ``--json``."""
         busiest, rate = self.busiest
         return {
             "name": self.way.name,
@@ -115,8 +99,8 @@ class Outcome:
             "counted_seconds": self.counted_seconds,
             "items": self.items,
             "written": self.written,
-            "write_units": self.write_units,
-            "read_units": self.read_units,
+            "write_units": self.served("write"),
+            "read_units": self.served("read"),
             "kind": self.kind,
             "units_a_second": self.units_a_second,
             "provisioned": self.provisioned,
@@ -162,7 +146,6 @@ class HeatMap:
 
     @property
     def hottest(self) -> float:
-        """The highest units a second."""
         return max((rate for row in self.rows for rate in row), default=0.0)
 
     def in_rows(self, most: int) -> HeatMap:
