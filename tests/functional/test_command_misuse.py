@@ -126,11 +126,11 @@ def scenario(part: str = "", **entries: Any) -> str:
         *(((*LOAD, "--by", "OrderId", "--shards", number), "shards") for number in ("0", "HUGE", "LONGEST", "1000001")),
         ((*LOAD, "--strategy", "DEEP"), "--strategy: '[[["),
         ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": LONGEST}'), "Exceeds the limit"),
-        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": HUGE}'), "shards=<int of 1329 bits>"),
-        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": 2, "first": -HUGE}'), "first="),
+        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": HUGE}'), "shards: must be an integer from 1 to 1,000,000, got <int of 1329 bits>"),
+        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": 2, "first": -HUGE}'), "first: must be an integer >= 0, got "),
         (
             (*LOAD, "--strategy", '{"type": "CalculatedSuffix", "shards": 2, "by": LISTS}'),
-            "by=(",
+            "by: must be an attribute name, a tuple of names or a function, got (",
         ),
         ((*BY, "--journal", "LONG"), "not begun: journal: "),
         ((*BY, "--journal", "a\0b"), "not begun: journal: 'a\\x00b' is not a path"),
@@ -231,7 +231,7 @@ def test_files_that_are_no_scenario(path: str, says: str) -> None:
             ),
             "makes up to 50,000,000 items; must make at most 10,000,000",
         ),
-        (scenario("sharding", shards="HUGE"), "shards=<int of 1329 bits>"),
+        (scenario("sharding", shards="HUGE"), "shards: must be an integer from 1 to 1,000,000, got <int of 1329 bits>"),
         (scenario("items", source='"a\\u0000b"').replace("size =", "#").replace("keys =", "#"), "a\\x00b"),
         (
             scenario("items", source='"empty.toml"').replace("size =", "#").replace("keys =", "#"),
