@@ -126,8 +126,14 @@ def scenario(part: str = "", **entries: Any) -> str:
         *(((*LOAD, "--by", "OrderId", "--shards", number), "shards") for number in ("0", "HUGE", "LONGEST", "1000001")),
         ((*LOAD, "--strategy", "DEEP"), "--strategy: '[[["),
         ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": LONGEST}'), "Exceeds the limit"),
-        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": HUGE}'), "shards: must be an integer from 1 to 1,000,000, got <int of 1329 bits>"),
-        ((*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": 2, "first": -HUGE}'), "first: must be an integer >= 0, got "),
+        (
+            (*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": HUGE}'),
+            "shards: must be an integer from 1 to 1,000,000, got <int of 1329 bits>",
+        ),
+        (
+            (*LOAD, "--strategy", '{"type": "RandomSuffix", "shards": 2, "first": -HUGE}'),
+            "first: must be an integer >= 0, got ",
+        ),
         (
             (*LOAD, "--strategy", '{"type": "CalculatedSuffix", "shards": 2, "by": LISTS}'),
             "by: must be an attribute name, a tuple of names or a function, got (",
