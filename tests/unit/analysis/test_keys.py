@@ -68,6 +68,21 @@ def test_even_keys_and_one_key() -> None:
     assert {counted(*["a"] * count).entropy for count in (10, 48, 89)} == {0.0}, "their logarithms are rounded"
 
 
+def test_ten_keys_are_shown_unless_asked_otherwise() -> None:
+    uniformity = KeyUniformity(["k"])
+    for number in range(12):
+        uniformity.add((f"k{number}",), 100, 1.0, 0.5)
+    assert len(uniformity.result().hottest) == 10
+    assert len(uniformity.result(top=3).hottest) == 3
+
+
+def test_as_many_keys_as_may_be_held_are_counted_exactly() -> None:
+    assert counted(*range(100), max_keys=100).exact
+    beyond = counted(*range(101), max_keys=100)
+    assert not beyond.exact
+    assert beyond.distinct == pytest.approx(101, rel=0.2)
+
+
 def test_numbers_that_are_equal_are_one_key() -> None:
     found = counted(1, Decimal(1), Decimal("1.0"), Decimal("1E0"), "1", b"1")
     assert found.distinct == 3

@@ -55,6 +55,13 @@ def test_creation_date_rounded_to_day_hour_or_minute_is_bad(values: list[str]) -
     assert verdict.needed == shards_for(read_units=40_000, write_units=40_000)
 
 
+def test_values_that_could_share_the_load_are_not_too_few() -> None:
+    """Ten values share 8,000 units as 800 each, which a partition serves; but one of them is hotter."""
+    found = found_in("Status", {"hot": 191, **{f"s{number}": 1 for number in range(9)}})
+    assert judge(found, write_units=8000).reason == "one of its 10 values takes 95.5%, 10 times its even share"
+    assert judge(found, write_units=8001).reason.startswith("it has too few different values (10)")
+
+
 def test_device_id_where_each_is_accessed_alike_is_good() -> None:
     assert judge(found_in("DeviceId", {f"device{number}": 20 for number in range(500)})).good
 

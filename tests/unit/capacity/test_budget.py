@@ -231,11 +231,17 @@ def test_unused_units_are_kept_up_to_the_burst() -> None:
     assert pace.debt(100.0) == 5.0
 
 
+def test_a_turn_just_in_time_is_waited_for() -> None:
+    pace = Pace("write", RATE, burst=0.0, now=100.0)
+    pace.take(20.0, 100.0)
+    assert Turn(pace, "PutItem", 1.0, 100.0, 2.0).next(100.0) == 102.0
+
+
 def test_the_error_says_the_rate_the_debt_and_when() -> None:
-    pace = Pace("write", RATE, burst=0.0, now=0.0)
-    pace.take(25.0, 0.0)
+    pace = Pace("write", RATE, burst=0.0, now=100.0)
+    pace.take(25.0, 100.0)
     with pytest.raises(CapacityBudgetError) as raised:
-        Turn(pace, "PutItem", 1.0, 0.0, 2.0).next(0.0)
+        Turn(pace, "PutItem", 1.0, 100.0, 2.0).next(100.0)
     error = raised.value
     assert (error.rate, error.debt, error.seconds) == (10.0, 25.0, 2.5)
     for words in ("PutItem was not sent", "10 write units", "25.0", "2.50 seconds", "2 at most", "write_units="):

@@ -183,6 +183,7 @@ def test_updates_may_not_touch_the_partition_key() -> None:
         ),
         ("REMOVE #p.x", "pk"),
         ("SET a = list_append(b, :a), c = (d)", "a c"),
+        ("SET a = list_append(b, c), d = e", "a d"),
     ],
 )
 def test_updated_attributes(text: str, names: str) -> None:

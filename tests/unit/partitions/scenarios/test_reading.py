@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Unsharded
-from shardkit.bulk.load_machine import WINDOW
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import BURST_SECONDS
@@ -59,7 +58,7 @@ def test_defaults() -> None:
     read = read_scenario(PLAIN, "s.toml")
     (way,) = read.ways
     assert (read.seed, read.latency_seconds) == (1, (0.005, 0.010))
-    assert way.table.keys == KeySchema(("Date",), ("OrderId",))
+    assert way.table.keys == read.keys == KeySchema(("Date",), ("OrderId",))
     assert way.table.throughput == {
         "read_units": None,
         "write_units": 4000,
@@ -70,7 +69,7 @@ def test_defaults() -> None:
         "split_for_heat": None,
     }
     assert way.load == LoadSettings(
-        tool="bulk_load", order="as given", workers=10, window=WINDOW, cursors=1, write_units=None
+        tool="bulk_load", order="as given", workers=10, window=50_000, cursors=1, write_units=None
     )
     assert (way.strategy, way.reads, way.name) == (Unsharded(), None, "bulk_load")
     assert (read.items.number, read.items.size, read.items.source) == (100, (1000, 1000), None)
@@ -291,6 +290,10 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         (
             scenario(items={"keys": {"distribution": "weights", "weights": {"a": 0}}}),
             "[items.keys] weights = {'a': 0}: must be a table of values and their weights, each > 0",
+        ),
+        (
+            scenario(items={"keys": {"distribution": "weights", "weights": {"a": 1, "b": "2"}}}),
+            "[items.keys] weights = {'a': 1, 'b': '2'}: must be a table of values and their weights, each > 0",
         ),
         (
             scenario(items={"attributes": {"User": {"distribution": "each", "values": 2, "items": 5}}}),

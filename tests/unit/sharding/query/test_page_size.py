@@ -39,6 +39,8 @@ def test_sizes_are_learnt_from_some_of_each_page() -> None:
     assert ItemSizes().mean is None
     assert learnt(300, 300, 300).mean == pytest.approx(300)
     assert learnt(100, 300).mean == pytest.approx(200)
+    assert learnt(300, 300).most(4) == pytest.approx(1200)
+    assert learnt(100, 300).most(4) == pytest.approx(800 + 2 * 100)
     assert learnt(*[100] * 300, *[500] * 2000).mean == pytest.approx(500, rel=0.01)
     made = ItemSizes()
     made.learn([])
