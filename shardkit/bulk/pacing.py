@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from shardkit.core.backoff import Backoff
-from shardkit.core.token_bucket import TokenBucket
+from shardkit.core.token_bucket import Correction, TokenBucket
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
 from shardkit.errors import ConfigurationError, brief
@@ -50,7 +50,6 @@ _TRIES_MORE = 4
 _REFUSED_SHARE = 0.05  # about half of what is refused when a tenth too much is sent
 _FASTER = 1.25
 _MUCH_FASTER = 2.0  # if nothing is refused
-_LEARN = 0.25  # weight of the last batch in what items are expected to consume
 _HOLDS_SECONDS = 10.0
 _ASKS_SECONDS = 0.1  # between single writes, each a request for one item
 _HEARD_SECONDS = 1.0
@@ -177,7 +176,7 @@ class TablePace:
         self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
         self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()
-        self._scale = 1.0
+        self._correction = Correction()
         self._throughput = self._units = 0.0
         self._since = self._cut = -inf
         self._before = self._lost = 0.0
@@ -222,7 +221,7 @@ class TablePace:
 
     def sent(self, units: float, now: float) -> float:
         """Charge and return what a batch is expected to consume, by its items' sizes and recent batches."""
-        expected = units * self._scale
+        expected = units * self._correction.factor
         self._bucket.take(expected, now)
         self._slowed.take(expected, now)
         return expected
@@ -236,7 +235,7 @@ class TablePace:
         if not took:
             return
         if units:
-            self._scale += _LEARN * (took / units - self._scale)
+            self._correction.learn(units, took)
         if self._slowed.rate < inf:
             late = (now - self._cut) / _RETURN_SECONDS - 1
             rate = self._before * (1 + self._lost * late**3)
