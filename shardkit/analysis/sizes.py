@@ -85,18 +85,7 @@ class SizeProfile:
         self._attributes: dict[str, _AttributeCounts] = {}
 
     def add(self, item: Mapping[str, Any]) -> int:
-        """Count an item.
-
-        Args:
-            item: attribute names to Python values, as a boto3 resource takes them.
-
-        Returns:
-            Its size in bytes.
-
-        Raises:
-            InvalidKeyError: the item is not a mapping, or a name is not a str.
-            InvalidValueError: DynamoDB cannot store a value. Nothing is counted.
-        """
+        """Count an item, as a boto3 resource takes it, and return its bytes; if it raises an error, count nothing."""
         parts = attribute_sizes(item)
         size = short = sum(parts.values())
         for name, part in parts.items():
@@ -126,17 +115,11 @@ class SizeProfile:
         return self.bytes + STORAGE_OVERHEAD * self.items
 
     def sizes(self, percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Return the sizes in bytes."""
         found = self.units(float, percents)
         return found._replace(total=self.bytes, mean=self.bytes / self.items)
 
     def units(self, of: Callable[[int], float], percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Return the units that the items take.
-
-        Args:
-            of: returns the units of a size, never fewer for a larger one: ``write_units`` or ``read_units``.
-            percents: which percentiles.
-        """
+        """Return the units that the items take; ``of`` returns those of a size, never fewer for a larger one."""
         self._check_any()
         rising = sorted(self._sizes)
         upto = list(accumulate(self._sizes[size] for size in rising))
@@ -167,7 +150,6 @@ class SizeProfile:
         return list(zip(edges, counts, strict=True))
 
     def attributes(self) -> list[AttributeSize]:
-        """Return the attributes, those with most bytes first."""
         return sorted(
             (AttributeSize(name, one.items, one.bytes, one.items * one.name) for name, one in self._attributes.items()),
             key=lambda one: (-one.bytes, one.name),

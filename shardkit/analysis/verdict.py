@@ -79,12 +79,6 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
         read_units: read units a second of the whole load, above 0. None: no reads. If both are None, both are 40,000:
             the most that a table gets without a request to AWS.
 
-    Raises:
-        ConfigurationError: a rate is not a number above 0.
-
-    Cost:
-        No request.
-
     Source:
         Developer Guide, "Design for Uniform Data Access Across Items In Your Tables" (good and bad keys; a key that
         fits into one partition is not throttled), "Burst and adaptive capacity" (a partition's reads and writes are

@@ -14,7 +14,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from types import MappingProxyType
 from typing import Any
 
 from shardkit.core.backoff import Backoff
@@ -380,7 +379,7 @@ def _own_units(described: Mapping[str, Any]) -> float | None:
 
 
 def units_of(
-    consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float] = MappingProxyType({})
+    consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float]
 ) -> tuple[float, float | None]:
     """Return all units of a ``ConsumedCapacity``, and those of the table or of its busiest global index (the larger).
 

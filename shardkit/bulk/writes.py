@@ -70,13 +70,7 @@ class Write:
 
 
 class Writes:
-    """Makes writes of items and keys.
-
-    Args:
-        sharding: The table's sharding.
-        spread: Returns the draw from [0, 1) for the random suffix of a place.
-        replace_by: The attributes that identify duplicates; None for the primary key as stored.
-    """
+    """Makes writes of items and keys; ``spread`` and ``replace_by`` are as of ``Load``."""
 
     def __init__(
         self, sharding: Sharding, spread: Callable[[Any], float], replace_by: tuple[str, ...] | None = None

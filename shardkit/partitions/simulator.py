@@ -21,8 +21,6 @@ from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
 
-_OPTIONS: Mapping[str, Any] = {"window": WINDOW, "write_units": None, "duplicates": "last", "max_failures": None}
-
 Latency = tuple[float, float] | Callable[[Send, float], float]
 """The seconds until an answer: a range, or a function of the request and a random number in [0, 1)."""
 
@@ -220,11 +218,11 @@ class Simulator:
             raise ConfigurationError(
                 "table: a load needs a SimulatedTable, and the simulator has a function; give it a SimulatedTable"
             )
-        table, options = self._table, {"workers": 10, **_OPTIONS, **options}
-        check_side_by_side("workers", options["workers"])
-        check_load(**{name: options[name] for name in _OPTIONS})
+        table, workers = self._table, options.pop("workers", 10)
+        check_side_by_side("workers", workers)
+        check_load(**options)
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
-        return SimulatedLoad(Load(sharding, draw=self.draw, **options), items)
+        return SimulatedLoad(Load(sharding, workers=workers, draw=self.draw, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:
         """Start all requests that a machine sends now; return the time until which it waits, or that it is done."""
