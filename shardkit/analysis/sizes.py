@@ -26,12 +26,7 @@ _STEPS = 16
 class Distribution(NamedTuple):
     """The sizes of all items, or the units that they take.
 
-    Attributes:
-        total: their sum.
-        mean: the mean per item.
-        least: the smallest.
-        percentiles: for each percent, the smallest figure that so many percent of the items do not exceed.
-        most: the largest.
+    Of ``percentiles``, each is the smallest figure that so many percent of the items do not exceed.
     """
 
     total: float

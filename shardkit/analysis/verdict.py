@@ -16,13 +16,7 @@ _WHOLE = 0.995
 
 @dataclass(frozen=True)
 class KeyHeat:
-    """The hottest key's part of a load of reads or of writes.
-
-    Attributes:
-        rate: units a second of the whole load.
-        share: the hottest key's share of them.
-        limit: units a second that a partition serves.
-    """
+    """The hottest key's ``share`` of a load of ``rate`` units a second, and the ``limit`` that a partition serves."""
 
     rate: float
     share: float

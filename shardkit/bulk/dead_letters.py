@@ -59,7 +59,6 @@ class DeadLetters:
             raise
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
-        """Write items that failed, with their places, to disk."""
         lines = b"".join(self._line(place, result) for place, result in failed)
         if lines:
             self._file.append(lines)

@@ -83,7 +83,6 @@ class Journal:
 
     @property
     def load(self) -> str:
-        """The load's random id."""
         return str(self._header["load"])
 
     def done(self, place: Place) -> bool:

@@ -423,7 +423,6 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
 
 
 def log_end(load: Load, table: str) -> None:
-    """Log why a load stopped, if it did, and the report's advice."""
     if load.fatal is not None:
         _log.warning("the load into table %s stopped: %s", table, load.fatal)
     elif load.broken is not None:

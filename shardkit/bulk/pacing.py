@@ -84,7 +84,6 @@ class KeyPace:
         return slowed is not None and slowed.backoff.until > now
 
     def landed(self, keys: Sequence[Hashable]) -> None:
-        """Count items as answered, by the key of each."""
         counts = self._flying
         for key in keys:
             flying = counts[key] - 1

@@ -313,7 +313,6 @@ class Encoded:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The item as the application sees it."""
         ((_, request),) = orjson.loads(self.body).items()
         ((_, stored),) = request.items()
         return from_wire_item(self.sharding.shown(stored))

@@ -133,7 +133,7 @@ def charge_of(
     known = {table: account.units for table, account in charge.tables.items()}
     # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
     shares = _shares(call, parsed, only, partition_keys, least=bool(known))
-    if known and any(table not in known or part.units != _sum(known[table]) for table, part in shares.items()):
+    if known and any(table not in known or part.units != sum(known[table][:2]) for table, part in shares.items()):
         shares = _shares(call, parsed, only, partition_keys)
     keys_of_call: list[KeyUnits] = []
     for table, part in shares.items():
@@ -212,10 +212,6 @@ def _shares(
     return shares
 
 
-def _sum(units: Units) -> float:
-    return units.read + units.write
-
-
 class Shares:
     """The keys of a call to one table, and the units that each should have cost."""
 
@@ -231,7 +227,6 @@ class Shares:
 
     @property
     def units(self) -> float:
-        """What all keys together should have cost."""
         return sum(self._weights.values())
 
     def estimated(self, *, write: bool) -> dict[WireKey | None, Units]:

@@ -64,8 +64,6 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Check:
-    """How the items read back compare with the source."""
-
     seconds: float
     read_units: float
     expected: int
@@ -184,7 +182,6 @@ def show_keys(console: Console, keys: dict[str, int], sharded: Loaded, plain: Lo
 
 
 def show_check(console: Console, what: str, check: Check) -> None:
-    """Print how many items were equal, and the first that were not."""
     verdict = "" if check.ok else " [bold red]NOT EQUAL[/]"
     console.print(f"{what}: {check.equal:,} of {check.expected:,} items equal to the source{verdict}")
     for mismatch in check.mismatches[:5]:

@@ -183,8 +183,6 @@ class ItemCounts:
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate with its verdict, for a number of shards."""
-
     found: Uniformity
     verdict: Verdict
     without: Mapping[tuple[str, str], int]

@@ -211,18 +211,24 @@ class Simulator:
         )
 
     def loading(
-        self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any
+        self,
+        items: Iterable[Mapping[str, Any] | Write],
+        strategy: Strategy | None = None,
+        *,
+        workers: int = 10,
+        spread: Callable[[Any], float] | None = None,
+        **options: Any,
     ) -> SimulatedLoad:
         """Return a load as a machine, to run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
         if not isinstance(self._table, SimulatedTable):
             raise ConfigurationError(
                 "table: a load needs a SimulatedTable, and the simulator has a function; give it a SimulatedTable"
             )
-        table, workers = self._table, options.pop("workers", 10)
+        table = self._table
         check_side_by_side("workers", workers)
         check_load(**options)
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
-        return SimulatedLoad(Load(sharding, workers=workers, draw=self.draw, **options), items)
+        return SimulatedLoad(Load(sharding, workers=workers, draw=self.draw, spread=spread, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:
         """Start all requests that a machine sends now; return the time until which it waits, or that it is done."""

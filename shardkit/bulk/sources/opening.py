@@ -59,10 +59,10 @@ def open_source(
         bulk_load(orders, source, journal="orders.journal")
 
     Args:
-        where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame: an
-            Arrow table, or anything with ``__arrow_c_stream__`` (pandas, polars).
-        table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema defines which records cursors keep
-            together, and the types of key columns. Without it there is one cursor.
+        where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame
+            (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
+        table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema says which records to keep together,
+            and the types of key columns. Without it there is one cursor.
         format: The files' format. By default it is inferred from their names and first records.
         types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
         columns: The column names of CSV or TSV files without a header.
@@ -71,8 +71,8 @@ def open_source(
         empty_strings: Keep empty cells of text columns as empty strings.
         cursors: At how many positions the source is read in turn, at most 1,000: each is an open file. ``"auto"`` is 64
             for a source of 16 MB or more (Parquet and frames: or more than 50,000 rows) in which a sample shows that
-            records of one partition key are adjacent, else 1. With more than one, records of one primary key that are
-            not adjacent lose their order: which of them is written last is undefined.
+            records of one partition key are adjacent, else 1. With more than one, it is undefined which of several
+            records of one primary key is written last, unless they are adjacent.
         s3: A boto3 S3 client. By default one is created from the environment if needed.
 
     Returns:
