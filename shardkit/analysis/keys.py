@@ -55,10 +55,7 @@ class Uniformity:
     Attributes:
         attributes: the candidate: the names of one or several attributes.
         times: those that say when an item is written, to the second at the finest.
-        items: how many items have the key.
-        bytes: the sum of their sizes.
-        write_units: the units to write each of them once.
-        read_units: the units to read each of them once.
+        write_units: the units to write each item once; ``read_units`` are those to read it.
         distinct: the number of different keys, estimated unless ``exact``.
         exact: whether all keys were counted exactly. If not, ``distinct`` and ``entropy`` are estimated from a sample
             of the keys, and a key's figures may be too low, by at most ``error``.

@@ -60,10 +60,7 @@ class SizeProfile:
         >>> profile.sizes().total, profile.units(write_units).total, profile.over(1024)
         (2039, 3.0, 1)
 
-    Attributes:
-        items: how many were counted.
-        bytes: the sum of their sizes.
-        bytes_saved_by_short_names: how many bytes fewer, if no attribute's name were longer than two bytes.
+    ``bytes_saved_by_short_names`` are those saved if no attribute's name were longer than two bytes.
 
     Cost:
         About 1 µs per attribute; 100 bytes per different size, at most 80 MB; and at most 3 MB for attributes: those

@@ -31,12 +31,8 @@ class KeyHeat:
 class Verdict:
     """Whether a candidate is a good partition key at a rate.
 
-    Attributes:
-        good: whether a partition can serve the hottest key with 20% of its throughput left free.
-        reason: why, in a sentence.
-        writes: the hottest key's part of the writes; None: the load has no writes.
-        reads: the hottest key's part of the reads; None: the load has no reads.
-        needed: how many shards the hottest key needs for both, and why.
+    It is ``good`` if a partition can serve its hottest key with 20% of its throughput left free. ``writes`` and
+    ``reads`` are the hottest key's part of the load (None if it has none); ``needed`` are the shards for both.
     """
 
     good: bool

@@ -41,11 +41,9 @@ class Journal:
     A file that exists is continued: ``done`` includes what earlier loads recorded. If the file cannot be written, it is
     closed, and holds what was recorded before.
 
-    Args:
-        header: What must be the same when the load is resumed, as JSON: table, key schema, strategy, source.
-        clock: A record more than a second after the last fsync causes another fsync.
-        appended_bytes: The file is rewritten as ranges after so many bytes were appended, or after as many bytes as the
-            ranges take, if that is more.
+    ``header`` is what must be the same when the load is resumed: table, key schema, strategy, source. A record more
+    than a second after the last fsync causes another fsync. The file is rewritten as ranges after ``appended_bytes``
+    were appended, or as many as the ranges take, if that is more.
 
     Attributes:
         failed: How many of the places that are done failed.

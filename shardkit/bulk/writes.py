@@ -37,14 +37,10 @@ class DeadLetter(dict[str, Any]):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A put or a delete.
+    """A put or a delete, with its part of a BatchWriteItem as JSON; ``sent``: whether it is in flight.
 
-    Attributes:
-        body: Its part of a BatchWriteItem, as JSON.
-        identity: Its primary key as stored, the partition key first.
-        same: Of two writes with the same value, one may replace the other.
-        units: Write units by its size.
-        sent: Whether it is in flight.
+    ``identity`` is its primary key as stored, the partition key first. Of two writes with the same ``same``, one may
+    replace the other.
     """
 
     body: bytes

@@ -19,7 +19,6 @@ from shardkit.runtime.hooks import observe, unobserve
 from shardkit.runtime.observers import Call, Observer
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 _ASK = "ReturnConsumedCapacity"
@@ -54,9 +53,7 @@ class Attachment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.detach()
 
 

@@ -13,10 +13,7 @@ from shardkit.errors import CapacityBudgetError
 class Pace:
     """The calls that share one rate, of read or of write units.
 
-    A call is sent while no units are owed. It is charged at once what it is expected to take: the units that its
-    request shows, times the ratio by which recent calls of its operation differed from theirs. Later, the difference
-    to what it took is charged, or given back, to the calls after it. So in any time ``t``, whatever the calls, at most
-    ``rate × t + burst`` units are charged, plus one call's.
+    :class:`shardkit.CapacityBudget` describes how a call is charged.
 
     Calls wait in the order in which they came. Each sleeps until its turn, and none wakes another: a call that
     oversleeps is overtaken.

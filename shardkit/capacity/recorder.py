@@ -74,12 +74,7 @@ class Backlog:
 
 
 class Recorder:
-    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller.
-
-    Example:
-        >>> with recorder as tally:  # doctest: +SKIP
-        ...     tally.total
-    """
+    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller."""
 
     def __init__(self, backlog: Backlog, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
         self.backlog = backlog

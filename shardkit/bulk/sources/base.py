@@ -19,12 +19,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be read as an item: it fails, and the load continues.
-
-    Attributes:
-        text: The record as text.
-        error: What is wrong with it, and what to do.
-    """
+    """A record that cannot be read as an item: it fails, and the load continues."""
 
     text: str
     error: Exception
