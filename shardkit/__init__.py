@@ -77,7 +77,7 @@ if not TYPE_CHECKING:
             "shardkit.bulk.load_machine": ("InterruptedLoadError",),
             "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
-            "shardkit.bulk.sources": ("open_source",),
+            "shardkit.bulk.sources.opening": ("open_source",),
             "shardkit.capacity": ("CapacityBudget", "CapacityMeter"),
             "shardkit.errors": (
                 "AmbiguousItemError",

@@ -55,10 +55,7 @@ class Uniformity:
     Attributes:
         attributes: the candidate: the names of one or several attributes.
         times: those that say when an item is written, to the second at the finest.
-        items: how many items have the key.
-        bytes: the sum of their sizes.
-        write_units: the units to write each of them once.
-        read_units: the units to read each of them once.
+        write_units: the units to write each item once; ``read_units`` are those to read it.
         distinct: the number of different keys, estimated unless ``exact``.
         exact: whether all keys were counted exactly. If not, ``distinct`` and ``entropy`` are estimated from a sample
             of the keys, and a key's figures may be too low, by at most ``error``.
@@ -117,9 +114,6 @@ class KeyUniformity:
         max_keys: how many distinct keys to count exactly, at least 1. With more keys, the relative standard error of
             ``distinct`` is about 1.2 / √max_keys: 0.4% for 100,000.
 
-    Raises:
-        ConfigurationError: ``times`` names another attribute, or ``max_keys`` is below 1.
-
     Cost:
         No request. About 1 µs per item, 15 µs with more than ``max_keys`` keys. About 300 bytes per distinct key, at
         most 1,000 bytes × ``max_keys``.
@@ -144,14 +138,7 @@ class KeyUniformity:
         self._reads: HeavyHitters[Key] | None = None
 
     def add(self, key: Key, size: int, write_units: float, read_units: float) -> None:
-        """Count an item.
-
-        Args:
-            key: its values of the candidate's attributes, in their order; equal numbers are one key.
-            size: its bytes.
-            write_units: the units to write it, above 0.
-            read_units: the units to read it, above 0.
-        """
+        """Count an item, with its bytes and the units to write and to read it; equal numbers are one key."""
         self._total.add(size, write_units, read_units)
         counts = self._keys.get(key)
         if counts is None:
@@ -166,11 +153,7 @@ class KeyUniformity:
         return self._total.items
 
     def result(self, top: int = 10) -> Uniformity:
-        """Return the figures so far, with the ``top`` hottest keys.
-
-        Raises:
-            ConfigurationError: no item was counted.
-        """
+        """Return the figures so far, with the ``top`` hottest keys."""
         if not self._total.items:
             raise ConfigurationError(f"no item has {' and '.join(self.attributes)}, so none was counted")
         writes, reads = self._units()
@@ -292,21 +275,12 @@ class Candidate:
         >>> candidate.uniformity.result().items, dict(candidate.without)
         (1, {('Date', 'missing'): 1})
 
-    Args:
-        attributes: names of attributes, at least one, each once.
-        times: those that say when an item is written; None: found by their values (see ``KeyUniformity``).
-        max_keys: how many distinct keys to count exactly.
+    Arguments and cost are those of ``KeyUniformity``.
 
     Attributes:
         uniformity: the counts of the items that have the key.
         without: how many items do not have it, by attribute and reason: ``missing``, ``empty``, ``too long``,
             ``no UTF-8``, or the type of a value that cannot be a key (``BOOL``, ``NULL``, ``M``, ``L``, …).
-
-    Raises:
-        ConfigurationError: there is no attribute, an empty name, or a name given twice.
-
-    Cost:
-        As ``KeyUniformity``.
     """
 
     def __init__(

@@ -26,12 +26,7 @@ _STEPS = 16
 class Distribution(NamedTuple):
     """The sizes of all items, or the units that they take.
 
-    Attributes:
-        total: their sum.
-        mean: the mean per item.
-        least: the smallest.
-        percentiles: for each percent, the smallest figure that so many percent of the items do not exceed.
-        most: the largest.
+    Of ``percentiles``, each is the smallest figure that so many percent of the items do not exceed.
     """
 
     total: float
@@ -65,10 +60,7 @@ class SizeProfile:
         >>> profile.sizes().total, profile.units(write_units).total, profile.over(1024)
         (2039, 3.0, 1)
 
-    Attributes:
-        items: how many were counted.
-        bytes: the sum of their sizes.
-        bytes_saved_by_short_names: how many bytes fewer, if no attribute's name were longer than two bytes.
+    ``bytes_saved_by_short_names`` are those saved if no attribute's name were longer than two bytes.
 
     Cost:
         About 1 µs per attribute; 100 bytes per different size, at most 80 MB; and at most 3 MB for attributes: those
@@ -85,18 +77,7 @@ class SizeProfile:
         self._attributes: dict[str, _AttributeCounts] = {}
 
     def add(self, item: Mapping[str, Any]) -> int:
-        """Count an item.
-
-        Args:
-            item: attribute names to Python values, as a boto3 resource takes them.
-
-        Returns:
-            Its size in bytes.
-
-        Raises:
-            InvalidKeyError: the item is not a mapping, or a name is not a str.
-            InvalidValueError: DynamoDB cannot store a value. Nothing is counted.
-        """
+        """Count an item, as a boto3 resource takes it, and return its bytes; if it raises an error, count nothing."""
         parts = attribute_sizes(item)
         size = short = sum(parts.values())
         for name, part in parts.items():
@@ -126,17 +107,11 @@ class SizeProfile:
         return self.bytes + STORAGE_OVERHEAD * self.items
 
     def sizes(self, percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Return the sizes in bytes."""
         found = self.units(float, percents)
         return found._replace(total=self.bytes, mean=self.bytes / self.items)
 
     def units(self, of: Callable[[int], float], percents: Sequence[int] = (50, 90, 99)) -> Distribution:
-        """Return the units that the items take.
-
-        Args:
-            of: returns the units of a size, never fewer for a larger one: ``write_units`` or ``read_units``.
-            percents: which percentiles.
-        """
+        """Return the units that the items take; ``of`` returns those of a size, never fewer for a larger one."""
         self._check_any()
         rising = sorted(self._sizes)
         upto = list(accumulate(self._sizes[size] for size in rising))
@@ -167,7 +142,6 @@ class SizeProfile:
         return list(zip(edges, counts, strict=True))
 
     def attributes(self) -> list[AttributeSize]:
-        """Return the attributes, those with most bytes first."""
         return sorted(
             (AttributeSize(name, one.items, one.bytes, one.items * one.name) for name, one in self._attributes.items()),
             key=lambda one: (-one.bytes, one.name),

@@ -16,13 +16,7 @@ _WHOLE = 0.995
 
 @dataclass(frozen=True)
 class KeyHeat:
-    """The hottest key's part of a load of reads or of writes.
-
-    Attributes:
-        rate: units a second of the whole load.
-        share: the hottest key's share of them.
-        limit: units a second that a partition serves.
-    """
+    """The hottest key's ``share`` of a load of ``rate`` units a second, and the ``limit`` that a partition serves."""
 
     rate: float
     share: float
@@ -37,12 +31,8 @@ class KeyHeat:
 class Verdict:
     """Whether a candidate is a good partition key at a rate.
 
-    Attributes:
-        good: whether a partition can serve the hottest key with 20% of its throughput left free.
-        reason: why, in a sentence.
-        writes: the hottest key's part of the writes; None: the load has no writes.
-        reads: the hottest key's part of the reads; None: the load has no reads.
-        needed: how many shards the hottest key needs for both, and why.
+    It is ``good`` if a partition can serve its hottest key with 20% of its throughput left free. ``writes`` and
+    ``reads`` are the hottest key's part of the load (None if it has none); ``needed`` are the shards for both.
     """
 
     good: bool
@@ -78,12 +68,6 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
         write_units: write units a second of the whole load, above 0. None: no writes.
         read_units: read units a second of the whole load, above 0. None: no reads. If both are None, both are 40,000:
             the most that a table gets without a request to AWS.
-
-    Raises:
-        ConfigurationError: a rate is not a number above 0.
-
-    Cost:
-        No request.
 
     Source:
         Developer Guide, "Design for Uniform Data Access Across Items In Your Tables" (good and bad keys; a key that

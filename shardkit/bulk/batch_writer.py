@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from shardkit.bulk.load_machine import Load, log_end, raise_failures
@@ -57,12 +56,10 @@ class BatchWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         with self._lock:
             self._ended = True
-            if exc_type is not None:
+            if error is not None:
                 return  # after an error in the block, nothing more is written
             self._load.close()
             while not self._load.ended:

@@ -30,17 +30,8 @@ _BEGINNINGS = (b'{"Item":', b'{"text":')
 class DeadLetters:
     """A file of dead letters, open for appending.
 
-    Example:
-        letters = DeadLetters("dead.jsonl", load=journal.load, where=source.where, done=journal.done)
-        letters.add((place, result) for place, result in results if not result.ok)
-        journal.record(place for place, _ in results)
-
-    Args:
-        path: The file; if it exists, it is continued. Letters of other loads stay.
-        load: The load's id, which is written in its letters.
-        where: Returns a place as a reader understands it.
-        done: Returns whether the load's journal holds a place. Letters of this load whose places it does not hold are
-            removed: their items are sent again.
+    A file that exists is continued: letters of other loads stay, and so do those of this load (by its id) whose places
+    are ``done``. The items of the others are sent again, so their letters are removed.
 
     Cost: one fsync for each ``add`` that writes, so that no place is in a journal before its letter is on disk.
     """
@@ -68,7 +59,6 @@ class DeadLetters:
             raise
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
-        """Write items that failed, with their places, to disk."""
         lines = b"".join(self._line(place, result) for place, result in failed)
         if lines:
             self._file.append(lines)

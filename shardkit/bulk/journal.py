@@ -38,25 +38,14 @@ _APPENDED_BYTES = 4 * 1024 * 1024
 class Journal:
     """The places of a load that are done, on disk.
 
-    Example:
-        journal = Journal("orders.journal", {"table": "Orders", "source": source.identity()})
-        for place, item in source.read(journal.done):
-            table.put_item(Item=item)
-            journal.record([place])
-        journal.close(ended=True)
-
     A file that exists is continued: ``done`` includes what earlier loads recorded. If the file cannot be written, it is
     closed, and holds what was recorded before.
 
-    Args:
-        path: The file.
-        header: What must be the same when the load is resumed, as JSON: table, key schema, strategy, source.
-        clock: Returns the time in seconds. A record more than a second after the last fsync causes another fsync.
-        appended_bytes: The file is rewritten as ranges after so many bytes were appended, or after as many bytes as the
-            ranges take, if that is more.
+    ``header`` is what must be the same when the load is resumed: table, key schema, strategy, source. A record more
+    than a second after the last fsync causes another fsync. The file is rewritten as ranges after ``appended_bytes``
+    were appended, or as many as the ranges take, if that is more.
 
     Attributes:
-        resumed: How many places were done when the journal was opened.
         failed: How many of the places that are done failed.
         ended: Whether the load has ended: its source has nothing left.
 
@@ -80,7 +69,6 @@ class Journal:
         self._checksum = 0
         self._appended = 0
         self._most = appended_bytes
-        self.resumed = 0
         self.failed = 0
         self.ended = False
         self._file = LockedFile(path, "journal")
@@ -93,7 +81,6 @@ class Journal:
 
     @property
     def load(self) -> str:
-        """The load's random id."""
         return str(self._header["load"])
 
     def done(self, place: Place) -> bool:
@@ -154,7 +141,6 @@ class Journal:
             )
         for record in records:
             self._take(record)
-        self.resumed = sum(cursor.top - len(cursor.gaps) for cursor in self._cursors.values())
 
     def _take(self, record: Any) -> None:
         if isinstance(record, list):

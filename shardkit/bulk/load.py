@@ -23,8 +23,7 @@ from shardkit.bulk.load_machine import (
     raise_failures,
 )
 from shardkit.bulk.report import BulkReport, BulkResult
-from shardkit.bulk.sources.base import BadRecord, Item, Place, Record, Source
-from shardkit.bulk.sources.opening import as_source
+from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
 from shardkit.core.checks import check_count, check_side_by_side, did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.runtime.interrupts import Interruptions
@@ -70,33 +69,31 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
         **options: The options of the load:
 
             * ``workers: int | None = None``: Batches in flight at once, at most 1,000. Defaults to the client's
-              ``max_pool_connections``. A ``ShardedTable`` limits it to its ``max_concurrency``. With ``processes``,
-              this is the total over all of them, and each of the three limits applies per process.
-            * ``processes: int | None = None``: Processes that send the requests, at most 256, each with its own client,
-              so that a load uses more than one core. Everything else stays in the calling process. Call it under
-              ``if __name__ == "__main__":``.
+              ``max_pool_connections``, and is at most the ``max_concurrency`` of a ``ShardedTable``. With
+              ``processes``, this is the total over all of them, and each of the three limits applies per process.
+            * ``processes: int | None = None``: Processes that send the requests, to use more than one core; at most
+              256, each with its own client. Call it under ``if __name__ == "__main__":``.
             * ``connect: Callable[[], Any] | None = None``: Creates the client (or resource, or Table) of each process:
               a function without arguments at the top level of a module. By default each client has the region, endpoint
-              and configuration of the table's client, and the credentials that boto3 finds. Credentials and event
-              handlers that were set in code are not copied. A ``CapacityMeter`` on the table's client sees all
-              requests.
+              and configuration of the table's client, and the credentials that boto3 finds, but no credentials or event
+              handlers that were set in code. A ``CapacityMeter`` on the table's client sees all requests.
             * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The order is exactly the
               guide's if the window holds all items.
             * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
               and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
-              is looked up again every minute. By default there is no limit.
+              is looked up every minute. By default there is no limit.
             * ``on_error: Literal["raise", "collect"] = "raise"``: ``"raise"`` raises BulkLoadError after all other
               items are written. ``"collect"`` reports failures only in the results and the report.
             * ``max_failures: int | None = None``: The load stops when more items than this have failed.
-            * ``duplicates: Literal["last", "first", "error"] = "last"``: What happens to writes of one primary key (as
-              stored) that are in the window or in flight at the same time. ``"last"`` and ``"first"`` keep that write,
-              the others are superseded; ``"error"`` fails the others. With ``"last"``, the last write of the whole
-              input wins, because no write overtakes another one of its key.
+            * ``duplicates: Literal["last", "first", "error"] = "last"``: Which write of a primary key (as stored) is
+              kept, if several are in the window or in flight at once. The others are superseded; with ``"error"``, all
+              but the first fail. With ``"last"``, the last write of the whole input wins, because no write overtakes
+              another one of its key.
             * ``journal: str | os.PathLike | None = None``: A file that makes the load resumable: items that it records
               as done are not sent again.
             * ``dead_letters: str | os.PathLike | None = None``: A file for the items that fail, with the reasons.
-            * ``progress: Callable[[BulkReport], object] | None = None``: Called with the report so far after every
-              batch.
+            * ``progress: Callable[[BulkReport], object] | None = None``: Called after every batch, with the report so
+              far.
 
     Returns:
         An iterator of BulkResult, in the order in which items finish. If you stop iterating, nothing more is sent.
@@ -246,6 +243,17 @@ def check_items(items: Any) -> None:
         raise ConfigurationError(
             f"items: must be an iterable of items, got {type(items).__name__}; give a list or a generator"
         )
+
+
+def as_source(items: Source | Iterable[Item]) -> Source:
+    """Return a source unchanged; turn a frame (Arrow, pandas, polars) or an iterable into one with one cursor."""
+    if isinstance(items, Source):
+        return items
+    if hasattr(items, "__arrow_c_stream__"):
+        from shardkit.bulk.sources.opening import open_source  # noqa: PLC0415 - other items need no file formats
+
+        return open_source(items)
+    return IterableSource(items)
 
 
 class Loading:

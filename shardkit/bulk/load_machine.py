@@ -66,7 +66,6 @@ class Load:
     """The machine: ``put``, ``delete`` and ``close`` feed it; each of its results is a list of BulkResult.
 
     Args:
-        workers: Most batches in flight.
         draw: Returns a random number from [0, 1), for jitter.
         spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
         where: Returns a place as a reader understands it.
@@ -350,9 +349,6 @@ class Load:
                 self._keys.throttled(key, now, asked)
         else:
             self._pace.throttled(now, asked)
-        self._put_back(writes)
-
-    def _put_back(self, writes: list[Write]) -> None:
         for write in reversed(writes):
             if self._window.put_back(write):
                 self._tally.retried += 1
@@ -427,7 +423,6 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
 
 
 def log_end(load: Load, table: str) -> None:
-    """Log why a load stopped, if it did, and the report's advice."""
     if load.fatal is not None:
         _log.warning("the load into table %s stopped: %s", table, load.fatal)
     elif load.broken is not None:

@@ -21,14 +21,7 @@ class LockedFile:
     """A locked file, created if it does not exist; while it is open, other processes cannot open it.
 
     It is not buffered: what is written outlasts this process. If it cannot be written (a full disk), it is closed,
-    because whatever followed half a record would be lost with it.
-
-    Args:
-        path: The file.
-        option: The name of the caller's argument, for messages.
-
-    Raises:
-        ConfigurationError: It is in use, or cannot be opened.
+    because whatever followed half a record would be lost with it. ``option`` is the caller's argument, for messages.
     """
 
     def __init__(self, path: str | os.PathLike[str], option: str) -> None:

@@ -63,7 +63,6 @@ class OneShard:
 
 
 def one_shard_advice(strategy: Strategy, key: str, items: int, shard: int | None, *, shards: int, more: int = 0) -> str:
-    """Return the advice for a key whose items are all on one shard."""
     others = f"; the same holds for {more:,} more partition key{'s' if more > 1 else ''}" if more else ""
     return (
         f"{key:.60} has {items:,} items, all on shard {shard} of its {shards:,}: {strategy!r} gives the same shard for "

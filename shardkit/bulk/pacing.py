@@ -14,11 +14,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from types import MappingProxyType
 from typing import Any
 
 from shardkit.core.backoff import Backoff
-from shardkit.core.token_bucket import TokenBucket
+from shardkit.core.token_bucket import Correction, TokenBucket
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
 from shardkit.errors import ConfigurationError, brief
@@ -50,7 +49,6 @@ _TRIES_MORE = 4
 _REFUSED_SHARE = 0.05  # about half of what is refused when a tenth too much is sent
 _FASTER = 1.25
 _MUCH_FASTER = 2.0  # if nothing is refused
-_LEARN = 0.25  # weight of the last batch in what items are expected to consume
 _HOLDS_SECONDS = 10.0
 _ASKS_SECONDS = 0.1  # between single writes, each a request for one item
 _HEARD_SECONDS = 1.0
@@ -86,7 +84,6 @@ class KeyPace:
         return slowed is not None and slowed.backoff.until > now
 
     def landed(self, keys: Sequence[Hashable]) -> None:
-        """Count items as answered, by the key of each."""
         counts = self._flying
         for key in keys:
             flying = counts[key] - 1
@@ -177,7 +174,7 @@ class TablePace:
         self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
         self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()
-        self._scale = 1.0
+        self._correction = Correction()
         self._throughput = self._units = 0.0
         self._since = self._cut = -inf
         self._before = self._lost = 0.0
@@ -222,7 +219,7 @@ class TablePace:
 
     def sent(self, units: float, now: float) -> float:
         """Charge and return what a batch is expected to consume, by its items' sizes and recent batches."""
-        expected = units * self._scale
+        expected = units * self._correction.factor
         self._bucket.take(expected, now)
         self._slowed.take(expected, now)
         return expected
@@ -236,7 +233,7 @@ class TablePace:
         if not took:
             return
         if units:
-            self._scale += _LEARN * (took / units - self._scale)
+            self._correction.learn(units, took)
         if self._slowed.rate < inf:
             late = (now - self._cut) / _RETURN_SECONDS - 1
             rate = self._before * (1 + self._lost * late**3)
@@ -381,7 +378,7 @@ def _own_units(described: Mapping[str, Any]) -> float | None:
 
 
 def units_of(
-    consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float] = MappingProxyType({})
+    consumed: Mapping[str, Any] | list[Mapping[str, Any]] | None, worth: Mapping[str, float]
 ) -> tuple[float, float | None]:
     """Return all units of a ``ConsumedCapacity``, and those of the table or of its busiest global index (the larger).
 

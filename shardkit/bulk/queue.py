@@ -109,14 +109,10 @@ class LoadWindow:
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Writes that are sent together.
+    """Writes that are sent together; if ``alone``, the only one is sent by PutItem or DeleteItem.
 
-    Attributes:
-        tries: How often it got no answer.
-        since: When it first got no answer.
-        units: Write units by its items' sizes.
-        expected: Write units that it is expected to consume.
-        alone: Whether its only write is sent as a single PutItem or DeleteItem.
+    ``tries`` and ``since``: how often it got no answer, and when first. ``units`` are write units by its items' sizes,
+    ``expected`` those that it is expected to consume.
     """
 
     writes: list[Write]

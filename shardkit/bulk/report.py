@@ -71,10 +71,8 @@ class BulkReport:
         stopped = f", {self.stopped:,} not written because it stopped" if self.stopped else ""
         return (
             f"{self.items:,} items: {self.written:,} written, {self.failed - self.stopped:,} failed"
-            f"{stopped}{duplicates}{resumed}; "
-            f"{self.write_units:,.1f} write "
-            f"units in {self.requests:,} requests ({self.retried:,} items retried, {self.throttles:,} throttles); "
-            f"{self.seconds:,.2f} s{rate}"
+            f"{stopped}{duplicates}{resumed}; {self.write_units:,.1f} write units in {self.requests:,} requests "
+            f"({self.retried:,} items retried, {self.throttles:,} throttles); {self.seconds:,.2f} s{rate}"
         )
 
 
@@ -313,7 +311,6 @@ class Encoded:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """The item as the application sees it."""
         ((_, request),) = orjson.loads(self.body).items()
         ((_, stored),) = request.items()
         return from_wire_item(self.sharding.shown(stored))

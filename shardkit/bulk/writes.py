@@ -37,14 +37,10 @@ class DeadLetter(dict[str, Any]):
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A put or a delete.
+    """A put or a delete, with its part of a BatchWriteItem as JSON; ``sent``: whether it is in flight.
 
-    Attributes:
-        body: Its part of a BatchWriteItem, as JSON.
-        identity: Its primary key as stored, the partition key first.
-        same: Of two writes with the same value, one may replace the other.
-        units: Write units by its size.
-        sent: Whether it is in flight.
+    ``identity`` is its primary key as stored, the partition key first. Of two writes with the same ``same``, one may
+    replace the other.
     """
 
     body: bytes
@@ -70,13 +66,7 @@ class Write:
 
 
 class Writes:
-    """Makes writes of items and keys.
-
-    Args:
-        sharding: The table's sharding.
-        spread: Returns the draw from [0, 1) for the random suffix of a place.
-        replace_by: The attributes that identify duplicates; None for the primary key as stored.
-    """
+    """Makes writes of items and keys; ``spread`` and ``replace_by`` are as of ``Load``."""
 
     def __init__(
         self, sharding: Sharding, spread: Callable[[Any], float], replace_by: tuple[str, ...] | None = None

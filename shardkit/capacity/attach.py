@@ -19,7 +19,6 @@ from shardkit.runtime.hooks import observe, unobserve
 from shardkit.runtime.observers import Call, Observer
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 _ASK = "ReturnConsumedCapacity"
@@ -54,9 +53,7 @@ class Attachment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.detach()
 
 
@@ -70,7 +67,6 @@ class Attached(Attachment):
     key: KeyValue
 
     def detach(self) -> None:
-        """Stop seeing calls; detaching twice does nothing."""
         self.observer.detach(self)
 
 
@@ -89,7 +85,6 @@ class ClientObserver(Observer):
         self._keys: Mapping[str, str] = {}
 
     def attach(self, table: str | None, keys: Mapping[str, str], key: KeyValue) -> Attached:
-        """See the calls to a table, or to all, from now on."""
         attached = Attached(self, table, keys, key)
         with self._changing:
             self._set((*self._attached, attached))
@@ -124,7 +119,6 @@ class Observers:
         self._observers: WeakKeyDictionary[Any, ClientObserver] = WeakKeyDictionary()
 
     def attach(self, client: Any, table: str | None, keys: Mapping[str, str], key: KeyValue = None) -> Attached:
-        """See the calls of a client to a table, or to all, from now on."""
         with self._lock:
             observer = self._observers.get(client)
             if observer is None:
@@ -136,11 +130,7 @@ _MADE = "creating-client-class.dynamodb"
 
 
 def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
-    """Return ``key_schema=``, table names to names of partition keys, by the tables' plain names.
-
-    Raises:
-        ConfigurationError: it is not a mapping of str to str.
-    """
+    """Return ``key_schema=``, table names to names of partition keys, by the tables' plain names."""
     given = {} if key_schema is None else key_schema
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for pair in given.items() for name in pair):
         raise ConfigurationError(
@@ -213,7 +203,6 @@ class SessionAttachment(Attachment):
         events.register(_MADE, self._making, unique_id=self._unique_id)
 
     def detach(self) -> None:
-        """Stop seeing the calls of the session's clients, and attach to no new ones."""
         self._events.unregister(_MADE, self._making, unique_id=self._unique_id)
         with self._lock:
             attached, self._attached = self._attached, WeakSet()

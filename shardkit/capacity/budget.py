@@ -103,7 +103,7 @@ class CapacityBudget:
             sleep=sleep,
             async_sleep=async_sleep,
         )
-        self._observers = Observers(partial(BudgetObserver, paces))
+        self._observers = Observers(partial(_BudgetObserver, paces))
 
     def attach(self, target: Any, *, key: KeyValue = None, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Hold the calls of a client, those to one table, or those to one logical key, from now on.
@@ -238,7 +238,7 @@ class _Note:
     turn: Turn | None = None
 
 
-class BudgetObserver(ClientObserver, Holder):
+class _BudgetObserver(ClientObserver, Holder):
     """Applies a budget to a client's calls.
 
     If a call cannot be read, the error is logged, and the call is not held.
@@ -250,7 +250,6 @@ class BudgetObserver(ClientObserver, Holder):
         self._held = _Held(frozenset(), frozenset(), {})
 
     def before(self, call: Call) -> None:
-        """Ask for what the call consumes, and note what it is expected to."""
         if call.operation not in OPERATIONS:
             return
         try:
@@ -262,13 +261,11 @@ class BudgetObserver(ClientObserver, Holder):
             _log.exception("%s: the budget could not read the request; it is not held", call.operation)
 
     def hold(self, call: Call) -> None:
-        """Wait for the call's turn, or refuse it."""
         turn = self._turn(call)
         if turn is not None:
             self._paces.wait(turn)
 
     async def hold_async(self, call: Call) -> None:
-        """Do the same for a call of an async client."""
         turn = self._turn(call)
         if turn is not None:
             await self._paces.wait_async(turn)
@@ -283,7 +280,6 @@ class BudgetObserver(ClientObserver, Holder):
         return turn
 
     def release(self, call: Call) -> None:
-        """Give back the units of a call that is not sent."""
         note = call.notes.pop(self, None)
         if note is not None and note.turn is not None:
             self._paces.settle(note.turn, _NOTHING)
@@ -293,7 +289,6 @@ class BudgetObserver(ClientObserver, Holder):
         return
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """Charge what the call took."""
         note = call.notes.pop(self, None)
         if note is None:
             return

@@ -83,7 +83,6 @@ class Charge:
 
     @property
     def total(self) -> Units:
-        """The units of all tables."""
         total = Account()
         for account in self.tables.values():
             total.add(account.units)
@@ -112,17 +111,11 @@ def charge_of(
     only: frozenset[str] | None = None,
     partition_keys: Mapping[str, str],
 ) -> Charge:
-    """Return what one API call consumed.
+    """Return what one API call consumed: what was reported, and estimates for the tables without a report.
 
-    Args:
-        call: the request, in wire form.
-        consumed: the response's ``ConsumedCapacity``: a structure, a list of them, or None.
-        parsed: the response (or the error, under ``Error``), in wire form.
-        only: the tables to count; None for all.
-        partition_keys: table names to the names of their partition keys, as far as they are known.
-
-    Returns:
-        The :class:`Charge`: what was reported, and estimates for the tables without a report.
+    ``consumed`` is the response's ``ConsumedCapacity`` (a structure, a list of them, or None), ``parsed`` the response
+    (or the error, under ``Error``). ``only`` are the tables to count; None for all. ``partition_keys`` are the names of
+    the tables' partition keys, as far as they are known.
     """
     if call.operation == SEARCH and consumed:  # the report of SearchVectors is that of its index
         consumed = {_VECTORS: {call.params["IndexName"]: consumed}}
@@ -140,7 +133,7 @@ def charge_of(
     known = {table: account.units for table, account in charge.tables.items()}
     # If the report equals the least that the call can have cost, each access cost its least: no item is measured.
     shares = _shares(call, parsed, only, partition_keys, least=bool(known))
-    if known and any(table not in known or part.units != _sum(known[table]) for table, part in shares.items()):
+    if known and any(table not in known or part.units != sum(known[table][:2]) for table, part in shares.items()):
         shares = _shares(call, parsed, only, partition_keys)
     keys_of_call: list[KeyUnits] = []
     for table, part in shares.items():
@@ -219,10 +212,6 @@ def _shares(
     return shares
 
 
-def _sum(units: Units) -> float:
-    return units.read + units.write
-
-
 class Shares:
     """The keys of a call to one table, and the units that each should have cost."""
 
@@ -233,17 +222,14 @@ class Shares:
             self._weights[key], self.requests[key] = float(units), requests
 
     def add(self, key: WireKey | None, units: float) -> None:
-        """Add one read or write."""
         self._weights[key] = self._weights.get(key, 0.0) + units
         self.requests[key] = self.requests.get(key, 0) + 1
 
     @property
     def units(self) -> float:
-        """What all keys together should have cost."""
         return sum(self._weights.values())
 
     def estimated(self, *, write: bool) -> dict[WireKey | None, Units]:
-        """Return what each key should have cost."""
         if write:
             return {key: Units(estimated_write=units) for key, units in self._weights.items()}
         return {key: Units(estimated_read=units) for key, units in self._weights.items()}
@@ -286,13 +272,12 @@ def _units(structure: Mapping[str, Any], *, write: bool | None) -> Units:
     read, written = structure.get("ReadCapacityUnits"), structure.get("WriteCapacityUnits")
     parts = float(read or 0), float(written or 0)
     if units is None and read is None and written is None:
-        indexes = (structure.get(kind) or {} for kind in _INDEXES)
-        pieces = [structure.get("Table") or {}, *(piece for some in indexes for piece in some.values())]
         whole = _NOTHING
-        for piece in filter(None, pieces):
+        indexes = (part for kind in _INDEXES for part in (structure.get(kind) or {}).values())
+        for piece in filter(None, [structure.get("Table"), *indexes]):
             whole = whole.plus(_units(piece, write=write))
         return whole
-    if units is None or (sum(parts) == units and (read is not None or written is not None)):
+    if units is None or sum(parts) == units:
         # A repeated TransactWriteItems is charged as reads: where the service tells the sides apart, it is right.
         return Units(*parts)
     return Units(0.0, float(units)) if write else Units(float(units))

@@ -71,7 +71,7 @@ class CapacityMeter(Totals):
     ) -> None:
         self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
         super().__init__("total", self._recorder(), {})
-        self._observers = Observers(partial(MeterObserver, self))
+        self._observers = Observers(partial(_MeterObserver, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:
         """Count the calls of a client, those of one table on its client, or those of a session's clients.
@@ -164,7 +164,7 @@ class _Note:
         self.asked = asked
 
 
-class MeterObserver(ClientObserver):
+class _MeterObserver(ClientObserver):
     """Counts the calls of one client for a meter. An error in here is logged, and does not reach the caller."""
 
     def __init__(self, meter: Totals, client: Any) -> None:
@@ -175,7 +175,6 @@ class MeterObserver(ClientObserver):
         self._clock = meter.recorder.clock
 
     def before(self, call: Call) -> None:
-        """Ask for what the call consumes, and note who counts it."""
         if call.operation not in METERED:
             return
         try:
@@ -192,7 +191,6 @@ class MeterObserver(ClientObserver):
             _log.exception("%s: the meter could not read the request; it is not counted", call.operation)
 
     def failed(self, call: Call, response: Mapping[str, Any]) -> None:
-        """Count a failed attempt, by the service's reason or the network's error."""
         note = call.notes.get(self)
         if note is not None:
             try:
@@ -201,7 +199,6 @@ class MeterObserver(ClientObserver):
                 _log.exception("%s: the meter could not read an attempt; it is not counted", call.operation)
 
     def after(self, call: Call, parsed: dict[str, Any]) -> None:
-        """Count what the call consumed."""
         note = call.notes.pop(self, None)
         if note is None:
             return

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import inf
 
-from shardkit.core.token_bucket import TokenBucket
+from shardkit.core.token_bucket import Correction, TokenBucket
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import CapacityBudgetError
-
-_LEARN = 0.25  # the weight of the last call in what the next call of its operation is expected to take
 
 
 class Pace:
     """The calls that share one rate, of read or of write units.
 
-    A call is sent while no units are owed. It is charged at once what it is expected to take: the units that its
-    request shows, times the ratio by which recent calls of its operation differed from theirs. Later, the difference
-    to what it took is charged, or given back, to the calls after it. So in any time ``t``, whatever the calls, at most
-    ``rate × t + burst`` units are charged, plus one call's.
+    :class:`shardkit.CapacityBudget` describes how a call is charged.
 
     Calls wait in the order in which they came. Each sleeps until its turn, and none wakes another: a call that
     oversleeps is overtaken.
-
-    Args:
-        side: which units they are.
-        rate: units a second, above 0.
-        burst: how many unused units are kept.
-        now: the time, in seconds on the caller's clock.
     """
 
     def __init__(self, side: Kind, rate: float, *, burst: float, now: float) -> None:
@@ -36,14 +26,13 @@ class Pace:
         self._bucket = TokenBucket(rate, burst=burst, now=now)
         # Units of all calls that came to wait, and of those that have left; the difference is waiting now.
         self._joined = self._left = 0.0
-        self._scales: dict[str, float] = {}
+        self._corrections: defaultdict[str, Correction] = defaultdict(Correction)
 
     def take(self, units: float, now: float) -> None:
         """Charge units; negative units are given back."""
         self._bucket.take(units, now)
 
     def debt(self, now: float) -> float:
-        """Return how many units are owed."""
         return (self._bucket.ready(now) - now) * self.rate
 
     def due(self, place: float, now: float) -> float:
@@ -51,13 +40,10 @@ class Pace:
         return self._bucket.ready(now) + max(0.0, place - self._left) / self.rate
 
     def expected(self, operation: str, units: float) -> float:
-        """Return what a call is expected to take whose request shows so many units."""
-        return units * self._scales.get(operation, 1.0)
+        return units * self._corrections[operation].factor
 
     def learn(self, operation: str, units: float, took: float) -> None:
-        """Compare the units that a call's request showed with those that it took."""
-        scale = self._scales.get(operation, 1.0)
-        self._scales[operation] = scale + _LEARN * (took / units - scale)
+        self._corrections[operation].learn(units, took)
 
     def join(self, units: float) -> float:
         """Add a call to the end of the queue, and return its place."""
@@ -67,7 +53,6 @@ class Pace:
         return place
 
     def leave(self, units: float) -> None:
-        """Remove a call from the queue."""
         self._left += units
         self.waiting -= 1
         if not self.waiting:
@@ -75,15 +60,7 @@ class Pace:
 
 
 class Turn:
-    """One call's turn.
-
-    Args:
-        pace: the rate that the call waits for.
-        operation: the API's operation name.
-        units: what the call takes, as far as its request shows.
-        now: the time.
-        timeout: the most seconds that it waits.
-    """
+    """One call's turn: ``units`` are those that its request shows, ``timeout`` is the most seconds that it waits."""
 
     def __init__(self, pace: Pace, operation: str, units: float, now: float, timeout: float) -> None:
         self._pace = pace
@@ -99,7 +76,6 @@ class Turn:
 
     @property
     def side(self) -> Kind:
-        """Which units they are."""
         return self._pace.side
 
     def next(self, now: float) -> float | None:

@@ -32,14 +32,7 @@ Tags = tuple[tuple[str, str], ...]
 
 
 class Backlog:
-    """The calls of a meter and its scopes that are not yet added up; for many threads.
-
-    Args:
-        window: seconds that their ``rates`` look back, above 0.
-
-    Raises:
-        ConfigurationError: ``window`` is not above 0.
-    """
+    """The calls of a meter and its scopes that are not yet added up; for many threads."""
 
     def __init__(self, *, window: float) -> None:
         self._part = part_of(window)
@@ -81,12 +74,7 @@ class Backlog:
 
 
 class Recorder:
-    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller.
-
-    Example:
-        >>> with recorder as tally:  # doctest: +SKIP
-        ...     tally.total
-    """
+    """A tally for many threads; inside the ``with``, it holds all calls so far, locked for the caller."""
 
     def __init__(self, backlog: Backlog, *, max_keys: int, window: float, clock: Callable[[], float]) -> None:
         self.backlog = backlog
@@ -95,7 +83,6 @@ class Recorder:
         self._tally = Tally(max_keys=max_keys, window=window)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
-        """Add a charge; called by the backlog."""
         with self._lock:
             self._tally.add(charge, now, tags)
 

@@ -21,7 +21,6 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from rich.console import ConsoleRenderable
@@ -404,9 +403,7 @@ class Scope(Totals):
         _scopes.set((*_scopes.get(), self))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A ContextVar's token would not do: a generator or a task may leave the scope in another context.
         stack = _scopes.get()
         for place in range(len(stack) - 1, -1, -1):

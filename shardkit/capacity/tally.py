@@ -25,11 +25,7 @@ V = TypeVar("V")
 
 
 class Ledger(Generic[K]):
-    """What each key of any number of keys consumed, in bounded memory.
-
-    Args:
-        capacity: how many keys are held by reads, how many by writes, and how many by throttles.
-    """
+    """What each key of any number of keys consumed, in bounded memory: so many by reads, by writes and by throttles."""
 
     def __init__(self, capacity: int) -> None:
         self.reads: HeavyHitters[K] = HeavyHitters(capacity)
@@ -37,7 +33,6 @@ class Ledger(Generic[K]):
         self._throttled: HeavyHitters[K] = HeavyHitters(capacity)
 
     def add(self, key: K, units: Units, requests: int, second: int) -> None:
-        """Add what a key consumed in a second."""
         read, write, estimated_read, estimated_write = units
         if write or estimated_write:
             self.writes.add(key, write, estimated_write, requests, second)
@@ -51,19 +46,15 @@ class Ledger(Generic[K]):
         self.writes.others.add(units.write, units.estimated_write, 0, 0)
 
     def throttled(self, key: K) -> None:
-        """Add a throttle."""
         self._throttled.add(key, 1.0)
 
     def __iter__(self) -> Iterator[K]:
-        """Iterate over the keys that are held."""
         return iter(dict.fromkeys((*self.reads.held, *self.writes.held, *self._throttled.held)))
 
     def usages(self) -> dict[K, Usage]:
-        """Return the usage of each key that is held."""
         return {key: self.usage(key) for key in self}
 
     def usage(self, key: K) -> Usage:
-        """Return the usage of a key."""
         return _usage(*(sketch.held.get(key) for sketch in (self.reads, self.writes, self._throttled)))
 
     def peaks(self, key: K) -> tuple[float, float]:
@@ -111,13 +102,6 @@ _NONE = Held(0.0, 0)
 
 class Tally:
     """The sums of a scope; several threads need a lock.
-
-    Args:
-        max_keys: how many keys to hold, at least 1.
-        window: seconds that ``rates`` looks back, above 0.
-
-    Raises:
-        ConfigurationError: ``max_keys`` is less than 1, or ``window`` is not above 0.
 
     Attributes:
         keys: per (table, logical key); units of batches are apportioned, as estimates.
@@ -178,17 +162,14 @@ class Tally:
             self.keys.throttled(key)
 
     def rates(self, now: float) -> Rates:
-        """Return the rates of the window that ends now."""
         return self._window.rates(now)
 
     @property
     def total(self) -> Usage:
-        """The usage of all operations."""
         return sum(self.by_operation.values(), Usage())
 
     @property
     def by_operation(self) -> dict[str, Usage]:
-        """Per API operation."""
         return {operation: account.usage for operation, account in self._operations.items()}
 
     @property
@@ -198,7 +179,6 @@ class Tally:
 
     @property
     def by_index(self) -> dict[tuple[str, str], Usage]:
-        """Per (table, index)."""
         usages = self.by_index_and_operation.items()
         return _summed((((table, index), usage) for (table, index, _), usage in usages), add)
 
@@ -210,12 +190,10 @@ class Tally:
 
     @property
     def by_table_and_operation(self) -> dict[tuple[str, str], Usage]:
-        """Per (table, API operation), the table's indexes included."""
         return {place: account.usage for place, account in self._tables.items()}
 
     @property
     def by_index_and_operation(self) -> dict[tuple[str, str, str], Usage]:
-        """Per (table, index, API operation)."""
         return {place: account.usage for place, account in self._indexes.items()}
 
 

@@ -180,11 +180,7 @@ class Rates:
 
 
 def part_of(window: float) -> float:
-    """Return the length of a window's parts in seconds.
-
-    Raises:
-        ConfigurationError: ``window`` is not above 0.
-    """
+    """Return the length of a window's parts in seconds."""
     return check_number("window", window, "seconds", above=True) / _PARTS
 
 
@@ -193,12 +189,6 @@ class Window:
 
     The window has sixty parts, and the oldest is dropped as a whole: so ``rates`` covers up to one part less than the
     window, never more.
-
-    Args:
-        seconds: the length of the window, above 0.
-
-    Raises:
-        ConfigurationError: ``seconds`` is not above 0.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -64,8 +64,6 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Check:
-    """How the items read back compare with the source."""
-
     seconds: float
     read_units: float
     expected: int
@@ -95,14 +93,11 @@ def mocked_dynamodb() -> Iterator[DynamoDBServiceResource]:
 
 def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
     """Connect to an endpoint with the environment's credentials; on this machine dummies do, if there are none."""
-    config = Config(max_pool_connections=50)
     session = Session()
     if urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
-        region = session.region_name or "us-east-1"
-        if not os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"}:
-            session = Session(aws_access_key_id=DUMMY, aws_secret_access_key=DUMMY)
-        return session.resource("dynamodb", region_name=region, endpoint_url=endpoint_url, config=config)
-    return session.resource("dynamodb", endpoint_url=endpoint_url, config=config)
+        key = None if os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} else DUMMY
+        session = Session(key, key, region_name=session.region_name or "us-east-1")
+    return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=50))
 
 
 def load(
@@ -155,14 +150,6 @@ def compare(source: list[Item], items: list[Any], seconds: float, read_units: fl
 # -- show ------------------------------------------------------------------------------------------------------------
 
 
-def show_headline(console: Console, place: str, rows: int, shards: int) -> None:
-    console.rule("shardkit demo")
-    console.print(
-        f"Loading {rows:,} flights that left New York in 2013 into {place}, twice: with the partition key Date "
-        f"spread over {shards} shards, and as it is. Then one day is read back in order and checked.\n"
-    )
-
-
 @contextmanager
 def progress_bar(console: Console, title: str, rows: int) -> Iterator[Callable[[BulkReport], None]]:
     """Show a load's progress; yield the function to call with each report."""
@@ -195,7 +182,6 @@ def show_keys(console: Console, keys: dict[str, int], sharded: Loaded, plain: Lo
 
 
 def show_check(console: Console, what: str, check: Check) -> None:
-    """Print how many items were equal, and the first that were not."""
     verdict = "" if check.ok else " [bold red]NOT EQUAL[/]"
     console.print(f"{what}: {check.equal:,} of {check.expected:,} items equal to the source{verdict}")
     for mismatch in check.mismatches[:5]:
@@ -271,7 +257,12 @@ def demo(
         flights_zip()
         with ExitStack() as stack:
             resource = dynamodb_at(endpoint_url) if endpoint_url else stack.enter_context(mocked_dynamodb())
-            show_headline(console, endpoint_url or "moto, in this process", rows, shards)
+            console.rule("shardkit demo")
+            console.print(
+                f"Loading {rows:,} flights that left New York in 2013 into {endpoint_url or 'moto, in this process'}, "
+                f"twice: with the partition key Date spread over {shards} shards, and as it is. Then one day is read "
+                "back in order and checked.\n"
+            )
             same = run(console, resource, shards, rows, mocked=endpoint_url is None)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("shardkit"):

@@ -183,8 +183,6 @@ class ItemCounts:
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate with its verdict, for a number of shards."""
-
     found: Uniformity
     verdict: Verdict
     without: Mapping[tuple[str, str], int]
@@ -266,11 +264,11 @@ def show(console: Console, items: int, judged: Sequence[Judged]) -> None:
             f"  {about}{found.distinct:,} distinct values, as many as {found.effective_keys:,.1f} equally hot ones "
             f"(entropy {found.entropy:.2f} bits, {percent(found.evenness)} of what is possible)"
         )
-        hottest = "the hottest of a time" if found.times else "the hottest"
+        hottest = "the hottest key at any one time" if found.times else "the hottest key"
         for units, heat in one.heats:
             line(
-                f"  {hottest} takes {heat.units:,.0f} {units} a second ({percent(heat.share)}), "
-                f"a partition serves {heat.limit:,}"
+                f"  {hottest} takes {heat.units:,.0f} {units} a second ({percent(heat.share)}); "
+                f"one partition serves {heat.limit:,}"
             )
         for text in _shards(one):
             line(f"  {text}")
@@ -394,10 +392,10 @@ def _draw(judged: Sequence[Judged], path: str) -> None:
 
 
 def _bars(one: Judged) -> list[tuple[str, float]]:
-    """Return the units a second of the hottest keys, or of the hottest of a time: of writes if the load has any."""
+    """Return the units a second of the hottest keys: of writes if the load has any."""
     found, (units, heat) = one.found, one.heats[0]
     if found.times:
-        return [("the hottest of a time", heat.units)]
+        return [("hottest key at any one time", heat.units)]
     whole = found.write_units if units == "write units" else found.read_units
     used = [(one.write_units if units == "write units" else one.read_units) or 0.0 for one in found.hottest]
     labels = [clipped(key_text(usage.key), _LONGEST) for usage in found.hottest]

@@ -359,7 +359,6 @@ def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
 
 
 def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
-    """Print what will be read, how, and where it is written."""
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}")
@@ -401,7 +400,6 @@ def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int
 
 
 def show_estimate(console: Console, guess: Estimate) -> None:
-    """Print what would be written where, and what it consumes."""
     good = guess.items - guess.failed
     console.print(f"{guess.items:,} items: {good:,} would be written, {guess.failed:,} would fail")
     console.print(f"{size(guess.bytes)}, {guess.units.total:,.0f} write units: {guess.units.table:,.0f} of the table")

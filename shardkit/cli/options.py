@@ -133,8 +133,6 @@ def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
 
 @dataclass
 class BadRecords:
-    """The records that are not valid items: how many, and the first ones with their place and reason."""
-
     count: int = 0
     first: list[tuple[str, str]] = field(default_factory=list)
 

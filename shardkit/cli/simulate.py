@@ -128,12 +128,13 @@ _SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
 def show(console: Console, outcomes: Sequence[WayResult]) -> None:
-    """Print the comparison of all ways, then the heat map of each."""
     rows = [_row(outcome) for outcome in outcomes]
     way, *others = rows[0]
     shown: list[str] = []
+    wide = console.options.update(width=_WIDE)
     for name in others:  # a narrow terminal gets its columns in several tables
-        if shown and _width(console, _grid(console, rows, [way, *shown, name])) > console.width:
+        wider = _grid(console, rows, [way, *shown, name])
+        if shown and Measurement.get(console, wide, wider).maximum > console.width:
             show_table(console, _grid(console, rows, [way, *shown]))
             shown.clear()
         shown.append(name)
@@ -156,10 +157,6 @@ def _row(outcome: WayResult) -> dict[str, str]:
         "hottest partition": f"{partition} of {len(outcome.heat[None].partitions)}, {rate:,.0f}/s",
         "hottest key": f"{clipped(outcome.hottest_key, 24)}, {percent(outcome.hottest_key_share)}",
     }
-
-
-def _width(console: Console, grid: Table) -> int:
-    return Measurement.get(console, console.options.update(width=_WIDE), grid).maximum
 
 
 def _grid(console: Console, rows: Sequence[Mapping[str, str]], names: Sequence[str]) -> Table:
@@ -223,7 +220,6 @@ _MINUTES = 300.0  # a longer axis is in minutes; in seconds
 
 
 def _draw(outcomes: Sequence[WayResult], path: str) -> None:
-    """Draw a heat map for the table and each index of each way, and each kind of units."""
     panels = [(outcome, *one) for outcome in outcomes for one in pictures(outcome)]
     heights = [_PANEL + _ROW * min(_MOST_ROWS, max(4, len(one.heat[index].partitions))) for one, index, _ in panels]
     most = scales(outcomes, _PLOT_COLUMNS)

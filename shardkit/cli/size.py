@@ -62,7 +62,6 @@ def measure(
 
 
 def to_json(profile: SizeProfile) -> dict[str, Any]:
-    """Return a profile for ``--json``."""
     return {
         "items": profile.items,
         "bytes": profile.bytes,

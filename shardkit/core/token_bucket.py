@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 
 _NOTHING = 1e-9  # units; less than this is a rounding error
+_LEARN = 0.25  # the weight of the last request
 
 
 class TokenBucket:
@@ -109,3 +110,15 @@ class TokenBucket:
             balance = self._balance + (now - then) * self._rate
             self._balance = min(self._burst, balance)
             self._then = now
+
+
+class Correction:
+    """By which factor recent requests took more or fewer units than estimated."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def learn(self, estimated: float, took: float) -> None:
+        self.factor += _LEARN * (took / estimated - self.factor)

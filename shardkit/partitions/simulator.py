@@ -21,8 +21,6 @@ from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
 
-_OPTIONS: Mapping[str, Any] = {"window": WINDOW, "write_units": None, "duplicates": "last", "max_failures": None}
-
 Latency = tuple[float, float] | Callable[[Send, float], float]
 """The seconds until an answer: a range, or a function of the request and a random number in [0, 1)."""
 
@@ -204,18 +202,24 @@ class Simulator:
         return self.run(self.loading(items, strategy, workers=workers, **options))
 
     def loading(
-        self, items: Iterable[Mapping[str, Any] | Write], strategy: Strategy | None = None, **options: Any
+        self,
+        items: Iterable[Mapping[str, Any] | Write],
+        strategy: Strategy | None = None,
+        *,
+        workers: int = 10,
+        spread: Callable[[Any], float] | None = None,
+        **options: Any,
     ) -> SimulatedLoad:
         """Return a load as a machine, to run beside others (:meth:`run_all`); arguments as of :meth:`load`."""
         if not isinstance(self._table, SimulatedTable):
             raise ConfigurationError(
                 "table: a load needs a SimulatedTable, and the simulator has a function; give it a SimulatedTable"
             )
-        table, options = self._table, {"workers": 10, **_OPTIONS, **options}
-        check_side_by_side("workers", options["workers"])
-        check_load(**{name: options[name] for name in _OPTIONS})
+        table = self._table
+        check_side_by_side("workers", workers)
+        check_load(**options)
         sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
-        return SimulatedLoad(Load(sharding, draw=self.draw, **options), items)
+        return SimulatedLoad(Load(sharding, workers=workers, draw=self.draw, spread=spread, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:
         """Start all requests that a machine sends now; return the time until which it waits, or that it is done."""

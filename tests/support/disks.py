@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +25,9 @@ def full_disk(room: int | None = 0) -> Iterator[Callable[[int], None]]:
         yield fill
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def places_in(journal: Path) -> int:
+    """How many places are done by a journal's file, as it is rewritten when it is opened or closed."""
+    records = [json.loads(line[9:]) for line in journal.read_bytes().splitlines()]
+    return sum(end - start for record in records if "ranges" in record for start, end in record["ranges"])

@@ -146,8 +146,6 @@ def _chunk_end(column: Any) -> int:
 
 @dataclass(eq=False)
 class RowSection:
-    """The rows between two indexes of a file or frame."""
-
     rows: Frame | ParquetFile
     start: int
     end: int

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 class Place(NamedTuple):
     """The position of a record in its source: the ``number``-th, from 0, that the ``cursor``-th cursor reads.
 
-    Example:
-        json.dumps(Place(3, 17)) == "[3, 17]"
-
-    A tuple: it can be ordered, hashed and written as JSON. ``Source.where`` returns it as a reader understands it.
+    A tuple: it can be ordered, hashed and written as JSON.
     """
 
     cursor: int
@@ -22,12 +19,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be read as an item: it fails, and the load continues.
-
-    Attributes:
-        text: The record as text.
-        error: What is wrong with it, and what to do.
-    """
+    """A record that cannot be read as an item: it fails, and the load continues."""
 
     text: str
     error: Exception

@@ -18,7 +18,7 @@ from hashlib import sha256
 from importlib import import_module
 from itertools import dropwhile
 from pathlib import Path, PurePath
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from shardkit.errors import ConfigurationError
@@ -35,28 +35,15 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _BESIDE = (".", "_", "manifest-")
 
 
-class File(Protocol):
-    """A file: its name, its size, and its bytes from any offset."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def size(self) -> int | None:
-        """Its bytes; None if it can be read only once, from the start."""
-
-    def open(self, offset: int = 0) -> IO[bytes]:
-        """Open it at an offset; the caller closes it."""
-
-    def look(self, offset: int = 0) -> IO[bytes]:
-        """Open it to read a small part; a later ``open`` still returns everything."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return what identifies it and its present content."""
-
-
 @dataclass(frozen=True)
 class LocalFile:
+    """A file on disk.
+
+    It, ``S3File`` and ``StandardInput`` have the same members: ``open`` returns a stream from an offset, which the
+    caller closes; ``look`` one to read a small part, after which ``open`` still returns everything. ``size`` is None if
+    the file can be read only once. ``identity`` returns what identifies the file and its present content.
+    """
+
     name: str
 
     @cached_property
@@ -178,6 +165,9 @@ class _Joined(io.RawIOBase):
 
     def tell(self) -> int:
         return self._at
+
+
+File = LocalFile | S3File | StandardInput
 
 
 def _hash(content: bytes) -> str:

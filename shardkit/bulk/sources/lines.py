@@ -21,8 +21,6 @@ Skip: TypeAlias = Callable[[int], bool]
 
 
 class Format(Protocol):
-    """How lines become records."""
-
     def records(self, lines: Iterator[bytes], skip: Skip | None = None) -> Iterator[tuple[int, int, Record]]:
         """Yield each record that is not skipped: its number, the lines before it, and the record.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
-from shardkit.bulk.sources.base import Item, IterableSource, Source
+from shardkit.bulk.sources.base import Record
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
@@ -22,6 +22,7 @@ from shardkit.runtime.runner import runner_of
 FormatName = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 Cursors = int | Literal["auto"]
 Keys = Mapping[str, str | None]
+Sample = list[list[Record]]
 
 _SUFFIXES: dict[str, FormatName] = {
     ".csv": "csv",
@@ -58,10 +59,10 @@ def open_source(
         bulk_load(orders, source, journal="orders.journal")
 
     Args:
-        where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame: an
-            Arrow table, or anything with ``__arrow_c_stream__`` (pandas, polars).
-        table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema defines which records cursors keep
-            together, and the types of key columns. Without it there is one cursor.
+        where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame
+            (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
+        table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema says which records to keep together,
+            and the types of key columns. Without it there is one cursor.
         format: The files' format. By default it is inferred from their names and first records.
         types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
         columns: The column names of CSV or TSV files without a header.
@@ -70,8 +71,8 @@ def open_source(
         empty_strings: Keep empty cells of text columns as empty strings.
         cursors: At how many positions the source is read in turn, at most 1,000: each is an open file. ``"auto"`` is 64
             for a source of 16 MB or more (Parquet and frames: or more than 50,000 rows) in which a sample shows that
-            records of one partition key are adjacent, else 1. With more than one, records of one primary key that are
-            not adjacent lose their order: which of them is written last is undefined.
+            records of one partition key are adjacent, else 1. With more than one, it is undefined which of several
+            records of one primary key is written last, unless they are adjacent.
         s3: A boto3 S3 client. By default one is created from the environment if needed.
 
     Returns:
@@ -116,13 +117,12 @@ def open_source(
 
         _refuse_options(types, columns, delimiter, name)
         return _rows([ParquetFile(file) for file in files], "parquet", keys, cursors)
-    opening = _Text(files, name, guessed=format is None, keys=keys)
     if name in {"csv", "tsv"}:
-        given = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
-        opening.delimited(Cells(given, frozenset({"", *absent}), empty_strings), columns, delimiter)
-    else:
-        _refuse_options(types, columns, delimiter, name)
-    return opening.source(cursors)
+        letters = parse_types(types) if isinstance(types, str) else check_types(types or {}, types)
+        cells = Cells(letters, frozenset({"", *absent}), empty_strings)
+        return _delimited(files, name, keys, cursors, given=cells, columns=columns, delimiter=delimiter)
+    _refuse_options(types, columns, delimiter, name)
+    return _json(files, name, keys, cursors, guessed=format is None)
 
 
 def _refuse_options(types: object, columns: object, delimiter: object, name: str) -> None:
@@ -199,95 +199,93 @@ def _check_columns(keys: Mapping[str, Any], names: Sequence[str], where: str) ->
         )
 
 
-class _Text:
-    def __init__(self, files: Sequence[File], name: FormatName, *, guessed: bool, keys: Keys) -> None:
-        self._files = files
-        self._keys = keys
-        self._name = name
-        self._guessed = guessed
-        self._options: dict[str, Any] = {}
-        self._types: dict[str, str] = {}
-        self._layout = Layout(lambda _lines, _name: JsonLines())
-
-    @cached_property
-    def _sample(self) -> Any:
-        return sample([TextFile(file, self._layout) for file in self._files])
-
-    def delimited(self, given: Cells, columns: Sequence[str] | None, delimiter: str | None) -> None:
-        """Read cells as CSV or TSV; infer the types of columns that have none."""
-        between = delimiter or ("\t" if self._name == "tsv" else ",")
-        if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
-            raise ConfigurationError(
-                f"delimiter: must be one character, and not a quote or a newline, got {brief(delimiter)}"
-            )
-
-        def layout(cells: Cells) -> Layout:
-            def begin(lines: Iterator[bytes], where: str) -> Format:
-                names = list(columns) if columns else read_row(lines, between, where)
-                if names:
-                    _check_columns(self._keys, names, where)
-                return Delimited(names, cells, between)
-
-            return Layout(begin, quotes=True)
-
-        # Sample all cells as text.
-        self._layout = layout(Cells({}, frozenset()))
-        first = [record for records in self._sample for record in records if isinstance(record, dict)]
-        inferred = infer_types(first, given.absent)
-        if unknown := [name for name in given.types if inferred and name not in inferred]:
-            near = did_you_mean(unknown[0], inferred)
-            raise ConfigurationError(
-                f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
-            )
-        known = {name: letter for name, letter in self._keys.items() if letter}
-        self._types = {**inferred, **known, **given.types}
-        absent, empty_strings = sorted(given.absent), given.empty_strings
-        self._options = {"absent": absent, "empty_strings": empty_strings, "delimiter": between}
-        self._layout = layout(replace(given, types=self._types))
-
-    def source(self, cursors: Cursors) -> SectionedSource:
-        if self._name == "jsonl" and self._guessed:
-            record = next((one for records in self._sample for one in records if isinstance(one, dict)), {})
-            self._name = "dynamodb" if is_dynamodb_json(record) else "jsonl"
-        if self._name == "dynamodb":
-            self._layout = Layout(lambda _lines, _name: DynamoDBJson())
-            self.__dict__.pop("_sample", None)
-        files = [TextFile(file, self._layout) for file in self._files]
-        sizes = [file.size or 0 for file in self._files]
-        total = sum(sizes)
-        if cursors == "auto":
-            large = self._keys and total >= _SMALL
-            cursors = CURSORS if large and is_clustered(keys_apart(self._sample, next(iter(self._keys)))) else 1
-        sections = [
-            section
-            for text, size in zip(files, sizes, strict=True)
-            for section in text.sections(-(-cursors * size // total) if total else 1, list(self._keys))
-        ]
-        identity = {
-            "files": [file.identity() for file in self._files],
-            "options": self._options,
-            "sections": [section.start for section in sections],
-        }
-        return SectionedSource(
-            sections,
-            format=self._name,
-            cursors=cursors,
-            identity=identity,
-            attributes=self._attributes,
-            types=self._types,
-            bytes_total=None if None in [file.size for file in self._files] else total,
+def _delimited(
+    files: Sequence[File],
+    name: FormatName,
+    keys: Keys,
+    cursors: Cursors,
+    *,
+    given: Cells,
+    columns: Sequence[str] | None,
+    delimiter: str | None,
+) -> SectionedSource:
+    """Open CSV or TSV; infer the types of columns that have none."""
+    between = delimiter or ("\t" if name == "tsv" else ",")
+    if not isinstance(between, str) or len(between) != 1 or between in '"\r\n':
+        raise ConfigurationError(
+            f"delimiter: must be one character, and not a quote or a newline, got {brief(delimiter)}"
         )
 
-    def _attributes(self) -> Iterable[str]:
-        if self._types:
-            return self._types
-        return sorted({name for records in self._sample for one in records if isinstance(one, Mapping) for name in one})
+    def texts(cells: Cells) -> list[TextFile]:
+        def begin(lines: Iterator[bytes], where: str) -> Format:
+            names = list(columns) if columns else read_row(lines, between, where)
+            if names:
+                _check_columns(keys, names, where)
+            return Delimited(names, cells, between)
+
+        return [TextFile(file, Layout(begin, quotes=True)) for file in files]
+
+    sampled = sample(texts(Cells({}, frozenset())))  # all cells as text
+    inferred = infer_types(_items(sampled), given.absent)
+    if unknown := [name for name in given.types if inferred and name not in inferred]:
+        near = did_you_mean(unknown[0], inferred)
+        raise ConfigurationError(
+            f"types: there is no column {unknown[0]!r}{near}; the columns are {', '.join(inferred)}"
+        )
+    types = {**inferred, **{name: letter for name, letter in keys.items() if letter}, **given.types}
+    options = {"absent": sorted(given.absent), "empty_strings": given.empty_strings, "delimiter": between}
+    return _lines(texts(replace(given, types=types)), name, keys, cursors, lambda: sampled, types, options)
 
 
-def as_source(items: Source | Iterable[Item]) -> Source:
-    """Return a source unchanged; turn a frame (Arrow, pandas, polars) or an iterable into one with one cursor."""
-    if isinstance(items, Source):
-        return items
-    if hasattr(items, "__arrow_c_stream__"):
-        return open_source(items)
-    return IterableSource(items)
+def _json(files: Sequence[File], name: FormatName, keys: Keys, cursors: Cursors, *, guessed: bool) -> SectionedSource:
+    """Open JSON Lines; if that is ``guessed``, the first record may show that it is DynamoDB JSON."""
+
+    def opened(format_: Format) -> tuple[list[TextFile], Callable[[], Sample]]:
+        texts = [TextFile(file, Layout(lambda _lines, _name: format_)) for file in files]
+        return texts, cache(lambda: sample(texts))
+
+    texts, sampled = opened(JsonLines())
+    if name == "jsonl" and guessed and is_dynamodb_json(next(_items(sampled()), {})):
+        name = "dynamodb"
+    if name == "dynamodb":
+        texts, sampled = opened(DynamoDBJson())
+    return _lines(texts, name, keys, cursors, sampled, {}, {})
+
+
+def _items(sampled: Sample) -> Iterator[dict[str, Any]]:
+    return (record for records in sampled for record in records if isinstance(record, dict))
+
+
+def _lines(
+    texts: Sequence[TextFile],
+    name: FormatName,
+    keys: Keys,
+    cursors: Cursors,
+    sampled: Callable[[], Sample],
+    types: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> SectionedSource:
+    sizes = [text.file.size or 0 for text in texts]
+    total = sum(sizes)
+    if cursors == "auto":
+        large = keys and total >= _SMALL
+        cursors = CURSORS if large and is_clustered(keys_apart(sampled(), next(iter(keys)))) else 1
+    sections = [
+        section
+        for text, size in zip(texts, sizes, strict=True)
+        for section in text.sections(-(-cursors * size // total) if total else 1, list(keys))
+    ]
+    identity = {
+        "files": [text.file.identity() for text in texts],
+        "options": options,
+        "sections": [section.start for section in sections],
+    }
+    return SectionedSource(
+        sections,
+        format=name,
+        cursors=cursors,
+        identity=identity,
+        attributes=lambda: types or sorted({name for item in _items(sampled()) for name in item}),
+        types=types,
+        bytes_total=None if None in [text.file.size for text in texts] else total,
+    )

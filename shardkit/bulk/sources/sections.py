@@ -29,16 +29,7 @@ class Section(Protocol):
 
 
 class SectionedSource:
-    """A source of sections, read by several cursors in turn.
-
-    Attributes:
-        format: ``csv``, ``tsv``, ``jsonl``, ``dynamodb``, ``parquet`` or ``frame``.
-        cursors: How many sections are read in turn.
-        sections: The sections, in the order of the source.
-        types: The type of each column (CSV, TSV).
-        total: The number of items; None if unknown.
-        bytes_total: The number of bytes to read; None if unknown.
-    """
+    """A source of sections, of which so many as there are ``cursors`` are read in turn."""
 
     def __init__(
         self,

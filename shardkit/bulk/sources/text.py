@@ -76,8 +76,6 @@ class _Lines:
 
 
 class TextFile:
-    """A file of lines, perhaps compressed, and how it is read."""
-
     def __init__(self, file: File, layout: Layout) -> None:
         self.file = file
         self.layout = layout
@@ -128,7 +126,8 @@ class TextFile:
         for target in (begin + (size - begin) * part // count for part in range(1, count)):
             if target <= cut:
                 continue
-            start = self._line_start(target)
+            with self.file.look(target - 1) as stream:
+                start = target - 1 + len(stream.readline())
             if self.layout.quotes:
                 quotes, newlines = self._count(at, start)
                 inside, line, at = (inside + quotes) % 2, line + newlines, start
@@ -143,10 +142,6 @@ class TextFile:
             yield cut, line + taken if self.layout.quotes else None
             # Between that line and the cut are whole records: no quote is open.
             at, line = cut, line + taken
-
-    def _line_start(self, offset: int) -> int:
-        with self.file.look(offset - 1) as stream:
-            return offset - 1 + len(stream.readline())
 
     def _count(self, start: int, end: int) -> tuple[int, int]:
         quotes = newlines = 0
@@ -193,8 +188,6 @@ def _key_changes(lines: _Lines, format_: Format, keys: Sequence[str]) -> tuple[i
 
 
 class TextSection:
-    """The lines between two bytes of a file."""
-
     def __init__(self, text: TextFile, start: int = 0, end: int | None = None, line: int | None = 0) -> None:
         self._text = text
         self.start = start

@@ -25,7 +25,6 @@ from shardkit.capacity.exporters.measurements import (
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 __all__ = ["EmbeddedMetrics"]
@@ -102,7 +101,11 @@ class EmbeddedMetrics(ContextDecorator):
     ) -> None:
         check(totals)
         self._totals = totals
-        _check_namespace(namespace)
+        _check_text("namespace", namespace, _NAME_LENGTH)
+        if namespace.startswith((":", "AWS/")):
+            raise ConfigurationError(
+                f"namespace: {namespace!r:.100} must not begin with a colon, nor with AWS/, which is CloudWatch's own"
+            )
         _check_dimensions(dimensions or {})
         self._namespace = namespace
         self._dimensions = dict(dimensions or {})
@@ -167,21 +170,11 @@ class EmbeddedMetrics(ContextDecorator):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.flush()
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("the metrics could not be written; they go with the next flush")
-
-
-def _check_namespace(namespace: str) -> None:
-    _check_text("namespace", namespace, _NAME_LENGTH)
-    if namespace.startswith((":", "AWS/")):
-        raise ConfigurationError(
-            f"namespace: {namespace!r:.100} must not begin with a colon, nor with AWS/, which is CloudWatch's own"
-        )
 
 
 def _check_dimensions(dimensions: Mapping[str, str]) -> None:

@@ -95,11 +95,7 @@ HOT_KEYS = tuple(_HOT.values())
 
 
 def check(totals: Measured, top: int = 0) -> None:
-    """Check an exporter's arguments when it is made, because an error during a scrape is easily missed.
-
-    Raises:
-        ConfigurationError: ``totals`` is not a meter or a scope, or ``top`` is not an integer >= 0.
-    """
+    """Check an exporter's arguments when it is made, because an error during a scrape is easily missed."""
     if not hasattr(totals, "recorder"):
         raise ConfigurationError(
             f"totals: must be a CapacityMeter or one of its scopes, got a {type(totals).__name__}; attach a meter to "

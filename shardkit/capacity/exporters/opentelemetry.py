@@ -20,7 +20,6 @@ from shardkit.capacity.exporters.measurements import (
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
@@ -113,7 +112,5 @@ class CapacityInstruments:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -135,11 +135,11 @@ def test_a_table_that_says_no_throughput() -> None:
 
 def test_units_that_count_for_the_pace() -> None:
     """The table's with its local indexes, or the busiest index's, whichever is more."""
-    assert units_of(None) == (0.0, None)
-    assert units_of({"CapacityUnits": 2.0}) == (2.0, 2.0)
+    assert units_of(None, {}) == (0.0, None)
+    assert units_of({"CapacityUnits": 2.0}, {}) == (2.0, 2.0)
     indexes = {"a": {"CapacityUnits": 50.0}, "b": {"CapacityUnits": 10.0}}
     consumed: Any = [{"CapacityUnits": 90.0, "Table": {"CapacityUnits": 25.0}, "GlobalSecondaryIndexes": indexes}]
-    assert units_of(consumed) == (90.0, 50.0)
+    assert units_of(consumed, {}) == (90.0, 50.0)
     assert units_of(consumed, {"a": 0.1, "b": 8.0}) == (90.0, 80.0)
     assert units_of(consumed, {"a": 0.1}) == (90.0, 30.0)
 

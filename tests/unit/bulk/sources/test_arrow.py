@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import ShardedTable, Unsharded
+from shardkit.bulk.load import as_source
 from shardkit.bulk.sources.base import BadRecord
-from shardkit.bulk.sources.opening import as_source, open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.errors import ConfigurationError
 
 pa = pytest.importorskip("pyarrow")

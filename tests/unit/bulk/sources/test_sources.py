@@ -19,9 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, ShardedTable
+from shardkit.bulk.load import as_source
 from shardkit.bulk.sources.base import BadRecord, IterableSource, Place, Source
 from shardkit.bulk.sources.files import StandardInput
-from shardkit.bulk.sources.opening import as_source, open_source
+from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import is_clustered
 
 SCHEMA: dict[str, Any] = {
