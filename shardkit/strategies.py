@@ -27,8 +27,7 @@ _KEY_FORMS: dict[str, Callable[[Any], Any]] = {"S": str, "B": lambda text: base6
 def register_function(function: F, *, name: str) -> F:
     """Register a function under a name, so that strategies that use it can be written as JSON.
 
-    Example::
-
+    Example:
         register_function(shards_of_day, name="shards-of-day")
 
     Do so at import, in every process that reads the strategy.
@@ -61,8 +60,7 @@ class TextForm:
     def to_dict(self) -> dict[str, Any]:
         """Return the strategy as plain values that JSON can represent, for ``from_dict``.
 
-        Example::
-
+        Example:
             Unsharded().to_dict() == {"type": "Unsharded"}
 
         Returns:
@@ -79,8 +77,7 @@ class TextForm:
     def from_dict(form: Mapping[str, Any]) -> Strategy:
         """Return the strategy that ``to_dict`` represents.
 
-        Example::
-
+        Example:
             Strategy.from_dict({"type": "RandomSuffix", "shards": 200}) == RandomSuffix(200)
 
         Args:
@@ -144,8 +141,7 @@ By = str | tuple[str, ...] | Callable[[Mapping[str, Any]], Any]
 class Strategy(TextForm):
     """How a table's suffixes are chosen. Strategies are immutable, picklable, compared by value, and do no I/O.
 
-    Example::
-
+    Example:
         strategy = CalculatedSuffix("OrderId", shards=200)
         strategy.physical_key("2014-07-09", strategy.shard_of("2014-07-09", {"OrderId": "A17"}))
 
@@ -178,8 +174,7 @@ class Strategy(TextForm):
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:
         """Return the shard of an item, if it is known.
 
-        Example::
-
+        Example:
             CalculatedSuffix("OrderId", shards=200).shard_of("2014-07-09", {"OrderId": "A17"})
 
         Args:
@@ -202,8 +197,7 @@ class Strategy(TextForm):
     def shards_for(self, key: KeyValue) -> Sequence[int | None]:
         """Return the shards of a logical key.
 
-        Example::
-
+        Example:
             RandomSuffix(3).shards_for("k") == range(1, 4)
 
         Args:
@@ -229,8 +223,7 @@ class Strategy(TextForm):
     def physical_key(self, key: KeyValue, shard: int | None) -> KeyValue:
         """Return the stored partition key for a logical key and one of its shards.
 
-        Example::
-
+        Example:
             RandomSuffix(200).physical_key("2014-07-09", 57) == "2014-07-09.57"
 
         Args:
@@ -255,8 +248,7 @@ class Strategy(TextForm):
     def physical_keys(self, key: KeyValue) -> tuple[KeyValue, ...]:
         """Return all physical keys of a logical key, in the order of ``shards_for``.
 
-        Example::
-
+        Example:
             RandomSuffix(2).physical_keys("k") == ("k.1", "k.2")
 
         Args:
@@ -276,8 +268,7 @@ class Strategy(TextForm):
     def split(self, physical: KeyValue) -> tuple[KeyValue, int | None]:
         """Split a stored partition key into logical key and shard: the inverse of ``physical_key``.
 
-        Example::
-
+        Example:
             RandomSuffix(200).split("a.5.57") == ("a.5", 57)
 
         Args:
@@ -332,8 +323,7 @@ class Strategy(TextForm):
 class Unsharded(Strategy):
     """No suffixes, as in an existing table: one shard per key, whose number is None. Keys may be numbers.
 
-    Example::
-
+    Example:
         Unsharded().physical_key("2014-07-09", None) == "2014-07-09"
 
     Cost: none.
@@ -348,8 +338,7 @@ class Unsharded(Strategy):
 class RandomSuffix(Strategy):
     """A random suffix for every write, evenly distributed over the shards.
 
-    Example::
-
+    Example:
         RandomSuffix(200)  # 2014-07-09.1 to 2014-07-09.200
         RandomSuffix({"2014-07-09": 200}, locate=True)  # any other day has one shard
 
@@ -386,8 +375,7 @@ class RandomSuffix(Strategy):
 class CalculatedSuffix(Strategy):
     """A suffix calculated from the item, so that its shard is known: ``hash(value) % shards + first``.
 
-    Example::
-
+    Example:
         CalculatedSuffix("OrderId", shards=200)
 
     Args:

@@ -62,8 +62,7 @@ _ATTRIBUTES = frozenset(
 class ShardedTable:
     """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
 
-    Example::
-
+    Example:
         orders = ShardedTable(boto3.resource("dynamodb").Table("Orders"), CalculatedSuffix("OrderId", shards=200))
         orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
         orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
@@ -130,8 +129,7 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Read one item.
 
-        Example::
-
+        Example:
             orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})["Item"]
 
         Args:
@@ -157,8 +155,7 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Write one item.
 
-        Example::
-
+        Example:
             orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
 
         With ``RandomSuffix``, write each primary key only once: every put draws a new shard, so it does not replace an
@@ -189,8 +186,7 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Update one item.
 
-        Example::
-
+        Example:
             orders.update_item(
                 Key={"Date": "2014-07-09", "OrderId": "A17"},
                 UpdateExpression="SET Total = :t",
@@ -224,8 +220,7 @@ class ShardedTable:
     ) -> dict[str, Any]:
         """Delete one item.
 
-        Example::
-
+        Example:
             orders.delete_item(Key={"Date": "2014-07-09", "OrderId": "A17"})
 
         Args:
@@ -256,8 +251,7 @@ class ShardedTable:
     def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
         """Read many items by key.
 
-        Example::
-
+        Example:
             orders.batch_get_items([{"Date": "2014-07-09", "OrderId": "A17"}], ConsistentRead=True)["Items"]
 
         Args:
@@ -282,8 +276,7 @@ class ShardedTable:
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
 
-        Example::
-
+        Example:
             with orders.batch_writer() as batch:
                 batch.put_item(Item={"Date": "2014-07-09", "OrderId": "A17"})
 
@@ -318,8 +311,7 @@ class ShardedTable:
     ) -> Self:
         """Return a view of the table with other options for merged reads; options that you omit stay the same.
 
-        Example::
-
+        Example:
             page = orders.with_options(timeout=0.2, on_shard_error="partial").query(
                 KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50
             )
@@ -358,8 +350,7 @@ class ShardedTable:
     def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
         """Read one page of a logical key's items, merged from all its shards in sort-key order.
 
-        Example::
-
+        Example:
             page = orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
 
         Args:
@@ -395,8 +386,7 @@ class ShardedTable:
     ) -> QueryItems:
         """Iterate over all items of a logical key, merged from all its shards in sort-key order.
 
-        Example::
-
+        Example:
             for order in orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")):
                 print(order["OrderId"])
 
@@ -427,8 +417,7 @@ class ShardedTable:
     def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
         """Read one page of the table, or of one segment.
 
-        Example::
-
+        Example:
             orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)["Shards"]
 
         Args:
@@ -449,8 +438,7 @@ class ShardedTable:
     def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
         """Iterate over all items of the table, in no particular order.
 
-        Example::
-
+        Example:
             total = sum(order["Total"] for order in orders.scan_items(segments=4))
 
         Args:
@@ -479,8 +467,7 @@ class ShardedTable:
     def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """Return a logical primary key as it is stored, for a request of your own.
 
-        Example::
-
+        Example:
             delete = {"Delete": {"TableName": "Orders", "Key": orders.physical_key(key)}}
             orders.meta.client.transact_write_items(TransactItems=[delete])
 
@@ -500,8 +487,7 @@ class ShardedTable:
     def physical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return a logical item as it is stored, for a request of your own; ``RandomSuffix`` draws a suffix.
 
-        Example::
-
+        Example:
             table.put_item(Item=orders.physical_item({"Date": "2014-07-09", "OrderId": "A17"}))
 
         Args:
@@ -520,8 +506,7 @@ class ShardedTable:
     def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """Return a stored item (from a stream, an export, a transaction) with its logical key.
 
-        Example::
-
+        Example:
             orders.logical_item({"Date": "2014-07-09.57", "OrderId": "A17"})["Date"]  # "2014-07-09"
 
         Args:
@@ -591,8 +576,7 @@ class ShardedTable:
 class QueryItems(Iterator[Any]):
     """An iterator over the items of a merged Query; ``ShardedTable.query_items()`` returns it.
 
-    Example::
-
+    Example:
         with orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")) as day:
             first = next(day)  # the block's end stops reading ahead
 

@@ -18,8 +18,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]").search
 def stable_hash(value: Any) -> int:
     """Hash a value to 64 bits, the same in every process, version and language.
 
-    Example::
-
+    Example:
         stable_hash(Decimal("1.50")) == stable_hash("1.5")
         stable_hash("A17") % 200 + 1  # what CalculatedSuffix("OrderId", shards=200) does
 
@@ -54,8 +53,7 @@ def stable_hash(value: Any) -> int:
 def code_point_product(value: Any) -> int:
     """Return the product of a text's code points: the guide's formula, which spreads badly.
 
-    Example::
-
+    Example:
         code_point_product("A17") == 65 * 49 * 55
 
     Use it only for data already written with it. The strategy does the rest of the formula, "modulo 200 + 1".

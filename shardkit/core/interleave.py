@@ -15,8 +15,7 @@ T = TypeVar("T")
 class Interleave(Generic[T]):
     """One queue per partition key, served round-robin in the order in which the keys first came.
 
-    Example::
-
+    Example:
         order = Interleave()
         for user, message in [("U1", 1), ("U1", 2), ("U2", 1), ("U2", 2)]:
             order.add(user, (user, message))

@@ -11,8 +11,7 @@ _LEARN = 0.25  # the weight of the last request
 class TokenBucket:
     """A balance of units that grows at a rate up to a burst; while it is not negative, any request may go.
 
-    Example::
-
+    Example:
         bucket = TokenBucket(rate=100)
         bucket.take(250, now=0.0)          # goes at once, and leaves a debt
         bucket.ready(now=0.0) == 2.5       # the next request waits until the debt is paid

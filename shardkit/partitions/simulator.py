@@ -139,8 +139,7 @@ class Simulator:
     def run_all(self, machines: Iterable[Machine[Any]]) -> list[Any]:
         """Run machines side by side until all are done.
 
-        Example::
-
+        Example:
             reports = simulator.run_all([simulator.loading(orders), simulator.loading(messages)])
 
         Returns:
@@ -198,8 +197,17 @@ class Simulator:
         Raises:
             ConfigurationError: the simulator has a function instead of a table, or an argument is invalid.
         """
-        options = {"window": window, "write_units": write_units, "duplicates": duplicates, "max_failures": max_failures}
-        return self.run(self.loading(items, strategy, workers=workers, **options))
+        return self.run(
+            self.loading(
+                items,
+                strategy,
+                workers=workers,
+                window=window,
+                write_units=write_units,
+                duplicates=duplicates,
+                max_failures=max_failures,
+            )
+        )
 
     def loading(
         self,

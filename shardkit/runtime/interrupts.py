@@ -13,8 +13,7 @@ from typing import Any
 class Interruptions:
     """A context manager that delays SIGINT, except while ``waiting``.
 
-    Example::
-
+    Example:
         interruptions = Interruptions()
         with interruptions:
             item = take()

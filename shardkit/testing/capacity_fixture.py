@@ -101,8 +101,7 @@ class CapacityBudgetFixture:
     ) -> CapacityBlock:
         """Fail the test if the calls inside the ``with`` block consume more units than allowed.
 
-        Example::
-
+        Example:
             def test_an_order_is_found_with_one_read(capacity_budget, orders):
                 with capacity_budget(orders, read_units=0.5):
                     orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})

@@ -16,8 +16,7 @@ T = TypeVar("T")
 class RealClock:
     """The machine's clock, for a simulation in real time.
 
-    Example::
-
+    Example:
         for item in clock.pace(items, per_second=200):
             orders.put_item(Item=item)
     """

@@ -33,8 +33,7 @@ class DynamoDBTableFixture:
     def __call__(self, partition_key: Attribute, sort_key: Attribute | None = None, **create_table: Any) -> Table:
         """Create a table.
 
-        Example::
-
+        Example:
             def test_an_order_is_found_again(dynamodb_table):
                 orders = dynamodb_table("Date", "OrderId")
 
@@ -127,8 +126,7 @@ class SimulatedPartitionsFixture:
     def __call__(self, client: Any, table: str | None = None, **options: Any) -> SimulatedPartitions:
         """Put simulated partitions in front of a client, in virtual time.
 
-        Example::
-
+        Example:
             def test_orders_are_not_throttled(simulated_partitions, orders):
                 simulated = simulated_partitions(orders, partitions=4, write_units=4000)
                 simulated.load(lambda order: orders.put_item(Item=order), ten_minutes_of_orders, per_second=40)

@@ -22,8 +22,7 @@ _SHOWN = 5
 class Hot:
     """The units that a partition, or a stored partition key, took and was throttled for.
 
-    Example::
-
+    Example:
         (hottest,) = simulated.hottest_keys(1)
         assert hottest.peak_write_units < 500
 

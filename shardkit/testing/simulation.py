@@ -94,8 +94,7 @@ class SimulatedPartitions:
     def load(self, call: Callable[[T], object], items: Iterable[T], *, per_second: float) -> int:
         """Call a function for each item at a steady rate; count the calls that are throttled, and go on.
 
-        Example::
-
+        Example:
             simulated.load(lambda order: orders.put_item(Item=order), orders_of_ten_minutes, per_second=40)
 
         Args:
@@ -181,8 +180,7 @@ def simulate_partitions(
 ) -> SimulatedPartitions:
     """Simulate a table's partitions between a client and its engine: moto, or an engine for tests.
 
-    Example::
-
+    Example:
         with simulate_partitions(orders, partitions=4, write_units=4000, clock=VirtualClock()) as simulated:
             bulk_load(orders, items)
         simulated.assert_not_throttled()
