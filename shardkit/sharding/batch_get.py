@@ -110,7 +110,7 @@ class BatchGet:
         left = [key for of_table in answer.get("UnprocessedKeys", {}).values() for key in of_table["Keys"]]
         for item in items:
             self._items[self._id(item)] = item
-        if items or len(left) < len(chunk):
+        if len(left) < len(chunk):
             self._tries = 0
         if left and self._tries < ATTEMPTS:
             self._again(left, answer, now)

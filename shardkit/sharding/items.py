@@ -251,7 +251,7 @@ def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: i
 def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireValue:
     """Add the item's suffix to a value that a condition compares the key with, if it is of the key's type."""
     ((letter, _),) = physical.items()
-    if letter not in value or letter == "N":
+    if letter not in value:
         return value
     plain: Callable[[Any], Any] = binary if letter == "B" else str
     suffix = plain(physical[letter])[len(plain(logical[letter])) :]

@@ -149,8 +149,8 @@ class Scenario:
 
     items: ItemsSettings
     ways: tuple[Way, ...]
-    seed: int = 1
-    latency_seconds: tuple[float, float] = (0.005, 0.010)
+    seed: int
+    latency_seconds: tuple[float, float]
 
     @property
     def keys(self) -> KeySchema:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from shardkit.dynamodb.service_errors import Kind
@@ -39,18 +39,18 @@ class WayResult:
     way: Way
     kind: Kind
     seconds: float
-    items: int = 0
-    written: int = 0
-    provisioned: float = 0.0
-    least_seconds: float = 0.0
-    requests: int = 0
-    throttled: Mapping[str, int] = field(default_factory=dict)
-    reads: int = 0
-    failed_reads: int = 0
-    hottest_key: str = ""
-    hottest_key_share: float = 0.0
-    heat: Mapping[str | None, Heat] = field(default_factory=dict)
-    stopped: str | None = None
+    items: int
+    written: int
+    provisioned: float
+    least_seconds: float
+    requests: int
+    throttled: Mapping[str, int]
+    reads: int
+    failed_reads: int
+    hottest_key: str
+    hottest_key_share: float
+    heat: Mapping[str | None, Heat]
+    stopped: str | None
 
     @property
     def counted_seconds(self) -> float:

@@ -43,7 +43,7 @@ class PageOfShards(Gather):
     def last_evaluated_key(self) -> dict[str, str] | None:
         """The cursor at the end of the page; None: everything has been read."""
         bound = self.merge.bound()
-        if self.items and len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
+        if len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
             return self.plan.behind(self.items[-1])
         if bound is None:
             return None
