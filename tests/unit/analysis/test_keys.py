@@ -81,6 +81,8 @@ def test_as_many_keys_as_may_be_held_are_counted_exactly() -> None:
     beyond = counted(*range(101), max_keys=100)
     assert not beyond.exact
     assert beyond.distinct == pytest.approx(101, rel=0.2)
+    # Of these two keys one is sampled, as many as may be held: it stands for two.
+    assert counted("k0", "k1", max_keys=1).distinct == 2
 
 
 def test_numbers_that_are_equal_are_one_key() -> None:

@@ -265,6 +265,22 @@ def test_a_key_that_is_throttled_rests_until_its_alarm() -> None:
     assert keys.alarm == inf
 
 
+def test_a_key_that_is_throttled_twice_at_once_rests_once() -> None:
+    keys = KeyPace(lambda: 0.5)
+    keys.throttled("hot", 0.0)
+    keys.throttled("hot", 0.0)
+    assert keys.rested(keys.alarm) == ["hot"]
+
+
+def test_a_key_without_items_in_flight_may_still_send_one() -> None:
+    keys = KeyPace(lambda: 0.5)
+    keys.throttled("hot", 0.0)
+    assert [keys.goes("hot", keys.alarm) for _ in range(2)] == [True, False]
+    keys.landed(["hot"])
+    keys.written(["hot"])
+    assert [keys.goes("hot", keys.alarm) for _ in range(3)] == [True, True, False]
+
+
 def test_a_key_gets_faster_again() -> None:
     """Half of what was in flight at once, then one more item for each round of them, until it is forgotten."""
     keys = KeyPace(lambda: 0.5)

@@ -295,6 +295,7 @@ def test_a_plan_that_reaches_its_probability_keeps_every_average_under_the_limit
         ({"headroom": 1}, "headroom: must be a number >= 0 and < 1 (a share of a partition's throughput), got 1"),
         ({"headroom": "0.2"}, "headroom: must be a number >= 0 and < 1 (a share"),
         ({"probability": 1}, "probability: must be above 0 and below 1, got 1"),
+        ({"probability": 0}, "probability: must be above 0 and below 1, got 0"),
     ],
 )
 def test_what_is_no_figure_is_refused(given_: dict[str, Any], message: str) -> None:

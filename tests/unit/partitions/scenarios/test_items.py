@@ -59,7 +59,7 @@ def test_items_are_as_large_as_they_are_to_be(least: int, more: int, number: int
 
 
 def test_a_size_that_does_not_hold_the_attributes_is_refused() -> None:
-    keys = Weighted(("abc",), (1.0,))
+    keys = Weighted(("abc", "a"), (1.0, 1.0))
     needed = len("Key") + len("abc") + len("Id") + 9 + len(FILLER)
     assert item_size(made(keys, 1, size=(needed, needed))[0]) == needed
     with pytest.raises(ConfigurationError, match=rf"size: .* {needed} bytes .* Key, Id .* got {needed - 1}$"):
