@@ -123,6 +123,7 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
                 text = ast.unparse(child) if isinstance(child, ast.If | ast.Assign | ast.Raise) else ""
                 if isinstance(child, ast.AST) and not (
                     isinstance(child, ast.Assert | ast.JoinedStr)
+                    or getattr(child, "arg", None) == "strict"  # of zip: an assert, too
                     or text.startswith(("if TYPE_CHECKING", "__all__", "__slots__", "raise NotImplementedError"))
                 ):
                     yield child
