@@ -88,6 +88,14 @@ def test_the_answer_is_enough_and_one_step_less_is_not(
         assert served(one_less, full, fit.partitions) <= probability + chance
 
 
+def test_one_shard_is_enough_for_what_a_partition_serves() -> None:
+    needed = shards_for(write_units=800)
+    assert (needed.shards, needed.reason) == (
+        1,
+        "the key takes at most 80% of what a partition serves (20% is left free)",
+    )
+
+
 @pytest.mark.parametrize("partitions", [2, 4, 5])
 def test_where_there_is_no_number_there_is_a_reason(partitions: int) -> None:
     needed = shards_for(write_units=4000, partitions=partitions)

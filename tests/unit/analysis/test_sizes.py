@@ -142,6 +142,7 @@ def test_items_that_are_too_large_are_counted_by_the_kilobyte() -> None:
     profile = profile_of({"k": "x" * (ITEM_BYTES - 1)}, {"k": "x" * (large - 1)}, {"k": "x" * large})
     assert profile.over(ITEM_BYTES) == 2
     assert profile.sizes().most == ITEM_BYTES + 1024
+    assert [*profile.sizes().percentiles] == [*profile.units(float).percentiles] == [50, 90, 99]
     assert profile.bytes == 3 * ITEM_BYTES + 3
 
 
