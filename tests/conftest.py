@@ -40,7 +40,7 @@ os.environ.update(
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_quiet)
 settings.register_profile(
-    "ci", deadline=None, max_examples=100, derandomize=False, print_blob=True, suppress_health_check=_quiet
+    "ci", deadline=None, max_examples=50, derandomize=False, print_blob=True, suppress_health_check=_quiet
 )
 settings.register_profile("search", deadline=None, max_examples=250, print_blob=True, suppress_health_check=_quiet)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_quiet)

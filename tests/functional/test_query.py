@@ -27,6 +27,7 @@ DAY = Key("pk").eq("2014-07-09")
 MOTO = ("objects", "strings", "legacy, conditions only")
 
 
+@pytest.mark.long_search
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str) -> None:
     """Promise 2: same items, sort-key order, no page over Limit, one fixed order, whatever is asked of whatever."""
