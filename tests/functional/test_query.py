@@ -180,6 +180,7 @@ class TestResponses:
         """Count is what the page holds, ScannedCount what was evaluated for it, and both sum up over pages."""
         page = orders.query(KeyConditionExpression=DAY, Limit=4)
         assert (page["Count"], page["ScannedCount"], page["ResponseMetadata"]["HTTPStatusCode"]) == (4, 4, 200)
+        assert page["ResponseMetadata"]["RequestId"]
         filtered = orders.query(KeyConditionExpression=DAY, FilterExpression=Attr("a").lt(2))
         assert (filtered["Count"], filtered["ScannedCount"]) == (6, 30)
         counted = orders.query(KeyConditionExpression=DAY, Select="COUNT")

@@ -48,6 +48,19 @@ def test_a_random_suffix_costs_the_same_however_many_shards_there_are() -> None:
     assert min(seconds(1_000_000) for _ in range(3)) < 10 * min(seconds(2) for _ in range(3))
 
 
+def test_a_batch_tells_a_meter_of_its_writes() -> None:
+    """Then the meter need not decode what the load has just encoded."""
+    load = a_load()
+    for item in some(2):
+        load.put(item)
+    load.close()
+    step = load.next(0.0)
+    assert isinstance(step, Send)
+    (requests,) = step.params["RequestItems"].values()
+    assert len(requests.writes) == len(requests) == 2
+    assert requests.outline is not None
+
+
 def test_results_can_be_looked_at_more_than_once() -> None:
     """They are made each time, of what the load keeps of an item."""
     load = a_load()

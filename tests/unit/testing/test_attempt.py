@@ -155,6 +155,41 @@ def test_each_write_is_carried_out_or_given_back_and_paid_once(given: Any, units
     assert front.taken() == pytest.approx(consumed)
 
 
+@pytest.mark.parametrize(("projection", "select", "cost"), [("Note", "ALL_ATTRIBUTES", 0.5 + 1.5), ("Id", None, 0.5)])
+def test_what_a_local_index_fetches_is_read_whole(projection: str, select: str | None, cost: float) -> None:
+    """The answer has some attributes only: the items are asked for once more, to know what they cost."""
+    keys = [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "Total", "KeyType": "RANGE"}]
+    local = {"IndexName": "ByTotal", "KeySchema": keys, "Projection": {"ProjectionType": "KEYS_ONLY"}}
+    limits: Any = {"read_units": 100, "write_units": 100, "count": 1}
+    table = PartitionedTable(
+        {**DESCRIPTION, "LocalSecondaryIndexes": [local]},
+        {None: Partitions(**limits), "ByCustomer": Partitions(**limits)},
+    )
+    params = {
+        "TableName": "Orders",
+        "IndexName": "ByTotal",
+        "KeyConditionExpression": "#d = :d",
+        "ExpressionAttributeNames": {"#d": "Date"},
+        "ExpressionAttributeValues": {":d": {"S": "a"}},
+        "ProjectionExpression": projection,
+        "ReturnConsumedCapacity": "TOTAL",
+    }
+    program = attempt(EngineRequest("Query", params), {"Orders": table}, lambda: 0.0)
+    assert next(program).params == params
+    key = {"Date": {"S": "a"}, "Id": {"S": "1"}, "Total": {"N": "1"}}
+    again = program.send(EngineAnswer({"Items": [{}], "Count": 1, "ScannedCount": 1}))
+    assert (again.params.get("Select"), again.params["Limit"], "ProjectionExpression" in again.params) == (
+        select,
+        1,
+        False,
+    )
+    with pytest.raises(StopIteration) as end:
+        program.send(
+            EngineAnswer({"Items": [{**key, "Note": {"S": "x" * 9000}} if select else key], "ScannedCount": 1})
+        )
+    assert end.value.value.body["ConsumedCapacity"]["CapacityUnits"] == cost
+
+
 def test_what_the_engine_leaves_is_given_back_and_costs_nothing() -> None:
     front = Front(units=100)
     front.engine.leaves = {"BatchWriteItem": 2}
