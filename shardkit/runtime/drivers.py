@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from botocore import xform_name
 
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
-from shardkit.runtime.hooks import own_call, prepare, visible
+from shardkit.runtime.hooks import OwnCall, prepare, visible
 from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
@@ -217,7 +217,7 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
     prepare(client)
 
     def send(request: Send) -> Answer:
-        with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
             try:
                 returned = getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))
@@ -233,7 +233,7 @@ def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Cal
     prepare(client)
 
     async def send(request: Send) -> Answer:
-        with own_call(request.operation, request.params, sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
             try:
                 returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))

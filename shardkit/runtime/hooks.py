@@ -40,11 +40,10 @@ from __future__ import annotations
 import json
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 import orjson
 from botocore.exceptions import ClientError
@@ -54,10 +53,7 @@ from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show
 
-if TYPE_CHECKING:
-    from shardkit.sharding.layout import Sharding
-
-__all__ = ["Call", "Observer", "carried", "observe", "own_call", "prepare", "unobserve", "visible"]
+__all__ = ["Call", "Observer", "OwnCall", "carried", "observe", "prepare", "unobserve", "visible"]
 
 _ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
                               "UpdateItem"})  # fmt: skip
@@ -79,9 +75,9 @@ _BAD_GATEWAY = 502
 _SHOWN_BYTES = 100
 
 
-@dataclass
+@dataclass(eq=False)
 class OwnCall(Call):
-    """A call that shardkit makes.
+    """A call that shardkit makes; in its ``with``, the next call of this operation in this context is this one.
 
     ``paced``: shardkit handles throttles, from the first on. ``shown``: botocore's parameters, without values; None
     until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts taken out of the response, as wire
@@ -92,6 +88,16 @@ class OwnCall(Call):
     shown: dict[str, Any] | None = None
     written: bool = False
     taken: dict[str, Any] = field(default_factory=dict)
+    _before: tuple[Any, ...] = field(default=(), init=False)
+
+    def __enter__(self) -> Self:
+        self._before = _announced.set(self), _under_way.set(None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        announced, under_way = self._before
+        _announced.reset(announced)
+        _under_way.reset(under_way)
 
     def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response with the parts taken out of it."""
@@ -177,20 +183,6 @@ def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
 
 _announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)
 _under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", default=None)
-
-
-@contextmanager
-def own_call(
-    operation: str, params: Mapping[str, Any], sharding: Sharding | None, *, paced: bool = False
-) -> Iterator[OwnCall]:
-    """Mark the next call of this operation in this context as shardkit's own."""
-    call = OwnCall(operation, dict(params), sharding, paced=paced)
-    announced, under_way = _announced.set(call), _under_way.set(None)
-    try:
-        yield call
-    finally:
-        _announced.reset(announced)
-        _under_way.reset(under_way)
 
 
 class _Handlers:

@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.runtime.hooks import own_call, prepare, visible
+from shardkit.runtime.hooks import OwnCall, prepare, visible
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
@@ -170,7 +170,7 @@ def test_own_calls_show_nothing_that_was_not_asked_for(table: Table) -> None:
     meter = CapacityMeter()
     item = {"Date": {"S": "d"}, "OrderId": {"S": "1"}}
     prepare(table.meta.client)
-    with meter.attach(table), own_call("PutItem", {"TableName": "Orders", "Item": item}, None) as call:
+    with meter.attach(table), OwnCall("PutItem", {"TableName": "Orders", "Item": item}, None) as call:
         response = call.response(table.meta.client.put_item(**visible(call.params)))
     assert "ConsumedCapacity" not in response
     assert meter.by_key.keys() == {("Orders", "d")}

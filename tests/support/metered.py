@@ -14,7 +14,7 @@ from botocore.hooks import HierarchicalEmitter
 from shardkit.capacity import CapacityMeter
 from shardkit.capacity.charge import Charge, KeyUnits
 from shardkit.capacity.usage import Units
-from shardkit.runtime.hooks import own_call, prepare, visible
+from shardkit.runtime.hooks import OwnCall, prepare, visible
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
 
@@ -37,7 +37,7 @@ class FakeClient:
         """Make a call: ``attempts`` fail before the response comes; with ``sharding``, it is shardkit's own."""
         if sharding is not None:
             prepare(self)
-        own = nullcontext() if sharding is None else own_call(operation, params, sharding)
+        own = nullcontext() if sharding is None else OwnCall(operation, dict(params), sharding)
         context: dict[str, Any] = {}
         with own:
             self.sent = copy.deepcopy(params) if sharding is None else visible(params)
