@@ -62,11 +62,17 @@ def pytest_sessionfinish() -> None:
     engines.stop_engines()
 
 
+@pytest.fixture(scope="session")
+def boto3_session() -> boto3.Session:
+    """One session for all tests: it reads botocore's data files once, which takes longer than most tests."""
+    return boto3.Session(region_name=REGION)
+
+
 @pytest.fixture
-def resource() -> Iterator[DynamoDBServiceResource]:
+def resource(boto3_session: boto3.Session) -> Iterator[DynamoDBServiceResource]:
     """A boto3 resource over moto, in process; empty at each test's start."""
     with mock_aws():
-        yield boto3.resource("dynamodb", region_name=REGION)
+        yield boto3_session.resource("dynamodb")
 
 
 @pytest.fixture(scope="session")
@@ -93,14 +99,13 @@ def engine_name(request: pytest.FixtureRequest) -> engines.EngineName:
 
 @pytest.fixture
 def engine_resource(
-    engine_name: engines.EngineName, engine_endpoint: Callable[[engines.EngineName], str]
+    boto3_session: boto3.Session,
+    engine_name: engines.EngineName,
+    engine_endpoint: Callable[[engines.EngineName], str],
 ) -> Iterator[DynamoDBServiceResource]:
     """A boto3 resource over a real engine, each in turn; tables of other tests may be there."""
-    resource = boto3.resource(
-        "dynamodb",
-        region_name=REGION,
-        endpoint_url=engine_endpoint(engine_name),
-        config=Config(max_pool_connections=50),
+    resource = boto3_session.resource(
+        "dynamodb", endpoint_url=engine_endpoint(engine_name), config=Config(max_pool_connections=50)
     )
     yield resource
     # A connection that waits for the garbage collector is a ResourceWarning in some later test.

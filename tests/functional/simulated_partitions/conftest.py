@@ -11,7 +11,6 @@ from botocore.config import Config
 from moto import mock_aws
 
 from shardkit.testing import SimulatedPartitions, VirtualClock, simulate_partitions
-from tests.conftest import REGION
 from tests.support.simulated import SHARES, Simulate
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def once() -> Iterator[DynamoDBServiceResource]:
+def once(boto3_session: boto3.Session) -> Iterator[DynamoDBServiceResource]:
     """A resource whose client makes each call once."""
     with mock_aws():
-        yield boto3.resource("dynamodb", region_name=REGION, config=Config(retries={"total_max_attempts": 1}))
+        yield boto3_session.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
 
 
 @pytest.fixture
