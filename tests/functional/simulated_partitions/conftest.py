@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.config import Config
 from moto import mock_aws
@@ -15,6 +14,7 @@ from tests.support.simulated import SHARES, Simulate
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_dynamodb import DynamoDBServiceResource
 
 
