@@ -65,7 +65,8 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(scope="session")
 def boto3_session() -> boto3.Session:
     """One session for all tests: it reads botocore's data files once, which takes longer than most tests."""
-    return boto3.Session(region_name=REGION)
+    # Within mock_aws, it would find moto's own credentials, by which DynamoDB Local tells accounts apart.
+    return boto3.Session(aws_access_key_id="testing", aws_secret_access_key="testing", region_name=REGION)
 
 
 @pytest.fixture
