@@ -93,6 +93,14 @@ def shard_of(send: Send) -> int:
     return int(stored.removeprefix("k."))
 
 
+def test_the_first_page_of_large_items_is_one_item() -> None:
+    sizes = ItemSizes()
+    sizes.learn([300_000])
+    send = Shards(2, 10).stream(sizes=sizes).next(0.0)
+    assert isinstance(send, Send)
+    assert send.params["Limit"] == 1
+
+
 @pytest.mark.parametrize(("in_order", "ahead"), [(31, False), (32, True), (63, True)])
 @pytest.mark.parametrize("max_items", [None, 5000])
 def test_the_next_pages_are_asked_for_before_items_are_handed_out(
