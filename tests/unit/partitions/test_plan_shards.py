@@ -204,6 +204,9 @@ def test_fan_out_reads_that_cost_more_than_the_writes_bring() -> None:
     assert "sharding costs more than it brings: queries take" in warned(many)
     (said,) = [one for one in many.warnings if "brings" in one.text]
     assert said.kind == "model"
+    # One partition serves all the writes: sharding brings them nothing, and any read unit more is too much.
+    brings_nothing = warned(plan_shards(350, 100, 12_000, queries_per_second=0.1))
+    assert "for 0 write units a second that one partition does not serve" in brings_nothing
 
 
 def test_reads_that_ask_for_shards_are_better_cached() -> None:
