@@ -93,6 +93,17 @@ def shard_of(send: Send) -> int:
     return int(stored.removeprefix("k."))
 
 
+def test_a_shard_whose_last_possible_key_was_read_is_not_asked_again() -> None:
+    """DynamoDB Local refuses an ExclusiveStartKey at the end of the key condition."""
+    sharding = many(2)
+    asked: dict[str, Any] = {"KeyConditionExpression": K & Key("sk").lte(5)}
+    plan = Plan.of(sharding, asked)
+    for last, requested in ((4, True), (5, False)):
+        cursor = plan.token(1, {"pk": {"S": "k.1"}, "sk": {"N": str(last)}})
+        resumed = Plan.of(sharding, {**asked, "ExclusiveStartKey": cursor})
+        assert (resumed.request(0, None, None, dict) is not None) == requested
+
+
 def test_the_first_page_of_large_items_is_one_item() -> None:
     sizes = ItemSizes()
     sizes.learn([300_000])
