@@ -71,7 +71,6 @@ PARTINGS = {
 
 
 def skipped(engine: EngineName) -> frozenset[str]:
-    """Return what an engine counts in another way than the rules."""
     return frozenset(what for what, parting in PARTINGS.items() if getattr(parting, engine) != parting.rules)
 
 

@@ -48,8 +48,6 @@ class Streaming(Many):
 
 
 class WaitsBeside:
-    """One request, and a wait beside it that is over at once."""
-
     def __init__(self) -> None:
         self.sent = False
         self.done: list[str] = []

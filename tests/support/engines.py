@@ -55,7 +55,6 @@ def engine_endpoint(name: EngineName) -> str:
 
 
 def stop_engines() -> None:
-    """End every engine that this process started."""
     while _running:
         _, (process, _) = _running.popitem()
         _stop(process)

@@ -115,7 +115,6 @@ KEPT: dict[str, list[Case]] = {
 
 
 def lopsided(value: Any) -> int:
-    """A hash that gives nearly everything to the first shard."""
     number = stable_hash(value)
     return number if number % 8 == 0 else 0
 
@@ -179,8 +178,6 @@ def _strategies(by: str, shards: Sequence[int]) -> st.SearchStrategy[Strategy]:
 
 
 def kept(shape: str) -> Callable[[T], T]:
-    """Run a test of ``case`` on the counterexamples of a shape too."""
-
     def with_examples(test: T) -> T:
         for case in KEPT.get(shape, []):
             test = example(case=case)(test)
@@ -204,7 +201,6 @@ def check(pair: Pair, case: Case) -> int:
 
 
 def write(pair: Pair, strategy: Strategy, items: Sequence[Item]) -> ShardedTable:
-    """Write items to both tables; give the sharded one."""
     sharded = ShardedTable(pair.physical, strategy, rng=random.Random(0))
     with pair.plain.batch_writer() as plain, sharded.batch_writer() as spread:
         for item in items:

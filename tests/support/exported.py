@@ -39,8 +39,6 @@ ROWS = {
 
 
 class Busy:
-    """A client, its meter, and a scope of it."""
-
     def __init__(self) -> None:
         self.client = FakeClient()
         self.meter = CapacityMeter()
@@ -94,7 +92,6 @@ def _answer(units: float, vectors: dict[str, float] | None = None, **parts: Any)
 
 
 def rows(measurements: Measurements) -> set[tuple[str, tuple[str, ...], float]]:
-    """The numbers that are not 0."""
     return {
         (metric.name, place, number)
         for metric, numbers in measurements.items()
@@ -104,6 +101,5 @@ def rows(measurements: Measurements) -> set[tuple[str, tuple[str, ...], float]]:
 
 
 def hot_rows(totals: Measured, top: int) -> set[tuple[str, tuple[str, ...], float]]:
-    """Those of the hottest keys."""
     names = {metric.name for metric in HOT_KEYS}
     return {row for row in rows(measure(totals, top=top)) if row[0] in names}

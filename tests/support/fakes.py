@@ -59,8 +59,6 @@ def throttled(*limits: str, kind: Literal["Read", "Write"] = "Write") -> ClientE
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
-
     def __init__(self) -> None:
         self.now = 0.0
         self.sleeps: list[float] = []
@@ -74,7 +72,6 @@ class Clock:
 
 
 def timeless(table: ShardedTable) -> Clock:
-    """Give a table a clock of its own, so that its waits take no time."""
     clock = Clock()
     table.runner.clock = clock
     table.runner.sleep = clock.sleep
@@ -159,7 +156,6 @@ class Service:
 
 
 def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The primary key of a put or a delete, as the service compares it."""
     ((_, body),) = request.items()
     ((_, part),) = body.items()
     return tuple(
@@ -206,7 +202,6 @@ def sharding(strategy: Strategy | None = None, *, pk: str = "S", sk: str = "S") 
 
 
 def a_load(table: Sharding | None = None, **options: Any) -> Load:
-    """A load of one worker, its draws all one half."""
     return Load(table or sharding(), **{"workers": 1, "draw": lambda: 0.5, **options})
 
 

@@ -68,7 +68,6 @@ class Job:
 
 
 def make_orders(endpoint: str) -> str:
-    """Create a table of orders by day and number, and return its name."""
     resource = connected(endpoint)
     table = make_table(resource, ("Date", "S"), ("OrderId", "N"))
     resource.meta.client.close()

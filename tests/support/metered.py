@@ -101,7 +101,6 @@ def charge(
     keys: Iterable[KeyUnits] = (),
     indexes: Mapping[tuple[str, str], Units] | None = None,
 ) -> Charge:
-    """Make the charge of one call."""
     made = Charge(operation)
     made.requests = 1
     for table, units in tables.items():

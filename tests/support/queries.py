@@ -60,8 +60,6 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Query:
-    """A Query, to be written in one of boto3's styles."""
-
     index: str | None
     sort: str | None
     condition: tuple[str, tuple[Any, ...]] | None = None

@@ -30,8 +30,6 @@ class LocalIndex:
 
 @dataclass(frozen=True)
 class GlobalIndex:
-    """A global secondary index; a key of several attributes is a list of them."""
-
     name: str
     partition_key: Attribute | list[Attribute]
     sort_key: Attribute | list[Attribute] | None = None
@@ -89,7 +87,6 @@ def described(
     secondary: IndexKeys | None = None,
     name: str = "orders",
 ) -> Sharding:
-    """Describe a table to shardkit, with its partition key and sort key, and its local and global indexes."""
     partition, *sort = keys
 
     def indexes(given: IndexKeys | None) -> list[dict[str, Any]]:

@@ -143,7 +143,6 @@ class Wire:
 
 @contextmanager
 def wired(**options: Any) -> Iterator[Wire]:
-    """Put them together, the service an echo at first."""
     with serving(echo) as service:
         client = a_client(service, **options)
         prepare(client)
