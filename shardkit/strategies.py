@@ -167,7 +167,7 @@ class Strategy(TextForm):
 
     @property
     def by_attributes(self) -> tuple[str, ...] | None:
-        """The attributes that the shard is calculated from; None if there are none or ``by`` is a function."""
+        """The attributes that the shard is calculated from; None for other strategies, or if ``by`` is a function."""
         by: By | None = getattr(self, "by", None)
         return (by,) if isinstance(by, str) else by if isinstance(by, tuple) else None
 

@@ -82,7 +82,7 @@ class ItemChange(NamedTuple):
     For an update that changes nothing, and for a transaction's condition check, ``before`` and ``after`` are equal.
 
     Args:
-        before: the item as it is; None if there is no item.
+        before: the item before the write; None if it does not exist.
         after: the item as it will be; None if it is deleted.
     """
 
@@ -217,7 +217,7 @@ class CapacityEstimator:
         """Return the write units of an UpdateItem.
 
         Args:
-            before: the item as it is; None if the update creates it.
+            before: the item before the update; None if the update creates it.
             after: the whole item as it will be.
         """
         return self._write(before, after)

@@ -89,7 +89,7 @@ def test_a_report_of_vector_indexes_alone(client: FakeClient, meter: CapacityMet
 
 def test_only_the_tables_that_are_looked_at(client: FakeClient) -> None:
     meter = CapacityMeter()
-    meter._observers.attach(client, "T", {})  # noqa: SLF001 - as for a Table, which a fake client has not
+    meter._observers.attach(client, "T", {})  # noqa: SLF001 - what attach() does with a Table; the fake client has none
     both = [consumed(1.0, table, **written(near=3.0)) for table in ("T", "U")]
     client.call("BatchWriteItem", {"ConsumedCapacity": both}, RequestItems={"T": [put("a")], "U": [put("a")]})
     client.call("SearchVectors", searched(9.0), **{**SEARCH, "TableName": "U"})

@@ -144,7 +144,7 @@ def test_a_merged_read_ends(
         elif machine.last_evaluated_key is None:
             assert found == wanted, "it ended before the last item"
         elif not filtered:  # of a filter, nothing of a page may be left
-            # A page whose time is over ends where it stands.
+            # At the timeout, a page ends at the position that it has reached.
             assert found or timeout is not None
             assert limit is None or len(found) == limit or timeout is not None
     else:

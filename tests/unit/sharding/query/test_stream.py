@@ -87,6 +87,15 @@ def numbered(shard: int, numbers: Iterable[int]) -> list[Any]:
     return [{**stored, "sk": {"N": str(number)}} for number in numbers]
 
 
+def answer_first_two(service: Shards, stream: StreamOfShards) -> None:
+    """Answer the first request of each of two shards."""
+    for send in [stream.next(0.0) for _ in range(2)]:
+        assert isinstance(send, Send)
+        answer = service.answers(send)[1]
+        assert not isinstance(answer, Exception)
+        stream.receive(send, send.answer(answer), 0.01)
+
+
 def shard_of(send: Send) -> int:
     """The shard that a request asks."""
     (stored,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
@@ -127,12 +136,7 @@ def test_the_next_pages_are_asked_for_before_items_are_handed_out(
     if max_items is not None:  # with a filter: without one it asks for shares
         params |= {"FilterExpression": "n < :n", "ExpressionAttributeValues": {":n": 1}}
     stream = stream_machine(Plan.of(service.sharding, params), max_items=max_items)
-    first = [stream.next(0.0) for _ in range(2)]
-    for send in first:
-        assert isinstance(send, Send)
-        answer = service.answers(send)[1]
-        assert not isinstance(answer, Exception)
-        stream.receive(send, send.answer(answer), 0.01)
+    answer_first_two(service, stream)
     steps: list[Any] = []
     while not steps or not isinstance(steps[-1], Done):
         steps.append(stream.next(0.02))
@@ -283,12 +287,7 @@ def test_with_max_items_nothing_is_asked_for_before_items_are_handed_out() -> No
     service = Shards(2, 0)
     service.stored = {"k.1": numbered(1, range(500)), "k.2": numbered(2, range(500, 1000))}
     stream = service.stream(max_items=200)
-    first = [stream.next(0.0) for _ in range(2)]
-    for send in first:
-        assert isinstance(send, Send)
-        answer = service.answers(send)[1]
-        assert not isinstance(answer, Exception)
-        stream.receive(send, send.answer(answer), 0.01)
+    answer_first_two(service, stream)
     assert isinstance(handed_out := stream.next(0.02), Done)
     assert 100 <= len(handed_out.value) < 200
     again = stream.next(0.03)
