@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from shardkit.core.machine import Program, Response, Send, Steps
@@ -25,6 +25,8 @@ from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
+_Sent = tuple[WireItem, Params]
+"""An item or a key as it is stored, and as the caller gave it."""
 _ASKS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
 
 
@@ -36,7 +38,7 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     asks = {name: params[name] for name in _ASKS if name in params}
     tables: dict[str, Sharding | None] = {}
     batch: dict[str, list[Any]] = {}
-    given: dict[tuple[str, Hashable], Any] = {}
+    sent: dict[str, list[_Sent]] = {}
     alone: dict[tuple[str, Hashable], tuple[Any, Steps[Response]]] = {}
     for table, requests in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
@@ -51,26 +53,27 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             if isinstance(step, Send):
                 program.close()
                 stored = step.params[source]
-                given[table, _key_of(sharding, stored)] = request
+                sent.setdefault(table, []).append((stored, body[source]))
                 batch.setdefault(table, []).append({kind: {source: stored}})
             else:
-                identity = table, _key_of(sharding, form.item(body[source]))
+                value = form.item(body[source])
+                identity = table, _key_of(sharding, value)
                 if identity in alone:
                     raise ConfigurationError(
                         f"RequestItems: two writes of the item {dict(body[source])!r:.200} of table {table!r} in one "
                         "batch, which DynamoDB refuses, because it keeps no order in a batch; send them one after the "
                         "other"
                     )
-                alone[identity] = request, Steps(program, step)
+                alone[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
     lone, unprocessed = yield from _write_alone(alone, more=bool(batch))
     response: Response = {}
     if batch:
         response = yield Send("BatchWriteItem", {**params, "RequestItems": batch})
     for name, requests in response.get("UnprocessedItems", {}).items():
         table = requested_name(tables, name)
-        sharding = tables[table]
+        show = _as_given(tables[table], sent.get(table, ()), form)
         unprocessed.setdefault(table, []).extend(
-            {kind: {source: form.shown(value)}} if sharding is None else given[table, _key_of(sharding, value)]
+            {kind: {source: show(value)}}
             for request in requests
             for kind, body in request.items()
             for source, value in body.items()
@@ -111,7 +114,7 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
     asks = {name: params[name] for name in _ASKS if name in params}
     tables: dict[str, Sharding | None] = {}
     batch: dict[str, dict[str, Any]] = {}
-    given: dict[tuple[str, Hashable], Any] = {}
+    sent: dict[str, list[_Sent]] = {}
     located: dict[str, tuple[Sharding, list[list[Lookup]]]] = {}
     for table, asked in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
@@ -124,7 +127,7 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
             located[table] = sharding, looked
             continue
         keys = [sharding.stored(*place) for (place,) in looked]
-        given.update(((table, _key_of(sharding, stored)), key) for stored, key in zip(keys, asked["Keys"], strict=True))
+        sent[table] = list(zip(keys, asked["Keys"], strict=True))
         batch[table] = {**asked, "Keys": keys}
     lone: dict[str, Response] = {}
     for table, (sharding, looked) in located.items():
@@ -141,14 +144,14 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
     unprocessed: dict[str, Any] = {}
     for name, left in response.get("UnprocessedKeys", {}).items():
         table = requested_name(tables, name)
-        sharding = tables[table]
-        keys = [form.shown(key) if sharding is None else given[table, _key_of(sharding, key)] for key in left["Keys"]]
-        unprocessed[table] = {**_options(params, table), "Keys": keys}
+        show = _as_given(tables[table], sent.get(table, ()), form)
+        unprocessed[table] = {**_options(params, table), "Keys": [*map(show, left["Keys"])]}
     result = {**response, "Responses": found, "UnprocessedKeys": unprocessed}
     for table, one in lone.items():
         found[table] = one["Items"]
         if one["UnprocessedKeys"]:
-            unprocessed[table] = {**_options(params, table), "Keys": one["UnprocessedKeys"]}
+            keys = [form.shown(form.item(key)) for key in one["UnprocessedKeys"]]
+            unprocessed[table] = {**_options(params, table), "Keys": keys}
         _add_lone(result, one)
     return result
 
@@ -237,6 +240,14 @@ def _write_of(request: Params) -> tuple[str, Params]:
 def _options(params: Params, table: str) -> dict[str, Any]:
     """Return the options of a table in a BatchGetItem."""
     return {name: value for name, value in params["RequestItems"][table].items() if name != "Keys"}
+
+
+def _as_given(sharding: Sharding | None, sent: Iterable[_Sent], form: Form) -> Callable[[WireItem], dict[str, Any]]:
+    """Return the function that shows an unprocessed item or key as the caller gave it."""
+    if sharding is None:
+        return form.shown
+    given = {_key_of(sharding, stored): item for stored, item in sent}
+    return lambda stored: form.shown(form.item(given[_key_of(sharding, stored)]))
 
 
 def _key_of(sharding: Sharding, item: WireItem) -> Hashable:
