@@ -56,7 +56,7 @@ from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of,
 __all__ = ["Call", "Observer", "OwnCall", "carried", "observe", "prepare", "unobserve", "visible"]
 
 _ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
-                              "UpdateItem"})  # fmt: skip
+                              "TransactGetItems", "TransactWriteItems", "UpdateItem"})  # fmt: skip
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
 _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
@@ -68,6 +68,7 @@ _REQUIRED: dict[str, dict[str, type]] = {
     "DescribeTable": {"Table": dict},
     "Query": {"Items": list, "Count": int},
     "Scan": {"Items": list, "Count": int},
+    "TransactGetItems": {"Responses": list},
 }
 """The members of every answer (API reference; sent by all engines). botocore shows answers without them as empty."""
 _NO_SUCCESS = 300
@@ -133,17 +134,31 @@ def visible(params: Mapping[str, Any]) -> dict[str, Any]:
             table: [] if isinstance(requests, list) else {"Keys": []}
             for table, requests in params["RequestItems"].items()
         }
+    if "TransactItems" in params:
+        shown["TransactItems"] = [
+            {kind: visible(part) for kind, part in entry.items()} for entry in params["TransactItems"]
+        ]
     return shown
 
 
 def _tables(params: Mapping[str, Any]) -> set[str]:
-    return {params["TableName"]} if "TableName" in params else set(params.get("RequestItems", ()))
+    if "TableName" in params:
+        return {params["TableName"]}
+    return {*params.get("RequestItems", ()), *(part["TableName"] for part in _actions(params))}
+
+
+def _actions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [part for entry in params.get("TransactItems", ()) for part in entry.values()]
 
 
 def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
     # A request with values comes from a user's handler that runs before handler 1 and makes its own call.
     requests = params.get("RequestItems", {}).values()
-    whole = not _WHOLE.isdisjoint(params) or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
+    whole = (
+        not _WHOLE.isdisjoint(params)
+        or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
+        or ("TransactItems" in params and not all(map(_WHOLE.isdisjoint, _actions(params))))
+    )
     return not whole and _tables(call.params) == _tables(params)
 
 
@@ -175,10 +190,15 @@ _STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
     # A value that should be a mapping and is not stays: botocore refuses it.
-    return {
+    shown: dict[str, Any] = {
         name: _STAND_INS[name](value) if name in _STAND_INS and isinstance(value, Mapping) else value
         for name, value in params.items()
     }
+    if "TransactItems" in shown:
+        shown["TransactItems"] = [
+            {kind: _without_values(part) for kind, part in entry.items()} for entry in shown["TransactItems"]
+        ]
+    return shown
 
 
 _announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)

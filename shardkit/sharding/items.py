@@ -50,6 +50,19 @@ def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
     return {**_shown(sharding, response), "Shard": shard}
 
 
+def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Send]:
+    """Return the GetItem of an item, whose shard is searched for with ``locate`` (the first if no shard holds it)."""
+    wire, place = _request(sharding, "GetItem", params)
+    shard, known = _shard(sharding, place, wire["Key"], shard)
+    if not known:
+        if not sharding.strategy.locate:
+            raise _unknown(sharding, "GetItem")
+        key = {name: wire["Key"][name] for name in sharding.keys.names}
+        found = yield from _find(sharding, key, fan_out)
+        shard = sharding.shards(key[sharding.partition_key])[0] if found is None else found
+    return Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
+
+
 def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
     wire, place = _request(sharding, "PutItem", params)
@@ -329,11 +342,17 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("Item", "Attributes"):
         if part in shown:
             shown[part] = sharding.to_caller(shown[part])
-    metrics = shown.get("ItemCollectionMetrics")
-    if metrics and "ItemCollectionKey" in metrics:
-        key = sharding.to_caller(metrics["ItemCollectionKey"])
-        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": key}
+    if shown.get("ItemCollectionMetrics"):
+        shown["ItemCollectionMetrics"] = with_shown_collection(shown["ItemCollectionMetrics"], sharding.to_caller)
     return shown
+
+
+def with_shown_collection(
+    metrics: Mapping[str, Any], show: Callable[[WireItem], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the metrics of an item collection with its key as the caller sees it."""
+    key = metrics.get("ItemCollectionKey")
+    return metrics if key is None else {**metrics, "ItemCollectionKey": show(key)}
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:
