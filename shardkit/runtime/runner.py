@@ -81,6 +81,7 @@ class Transport(Protocol):
 class Runner(_Runner):
     """Runs programs and machines on the caller's thread and a pool of threads."""
 
+    cancels = False  # a request in flight cannot be cancelled
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
@@ -147,6 +148,7 @@ class Runner(_Runner):
 class AsyncRunner(_Runner):
     """Runs programs and machines as asyncio tasks."""
 
+    cancels = True
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
@@ -175,7 +177,7 @@ class AsyncRunner(_Runner):
         try:
             return await driver.run()
         finally:
-            driver.close()
+            await driver.close()
 
 
 class Clock(Protocol):
@@ -254,3 +256,19 @@ def table_runner(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
         )
     return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+
+
+def async_table_runner(
+    table: Any,
+    strategy: Strategy,
+    *,
+    key_schema: Mapping[str, Any] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> AsyncRunner:
+    """Return a runner for an async ``Table`` with a strategy.
+
+    Raises:
+        ConfigurationError: An argument is invalid.
+    """
+    return AsyncRunner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
