@@ -211,7 +211,7 @@ class _MeterObserver(ClientObserver):
             else:
                 table, keys, report = whole
                 # Unless the meter asked for it, the report is the caller's, who may change it.
-                seen = call.operation, call.sharding, table, keys, report if note.asked else _copied(report)
+                seen = call.operation, call.shardings, table, keys, report if note.asked else _copied(report)
             self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
@@ -253,7 +253,7 @@ class _MeterObserver(ClientObserver):
         key = None
         if by_key and len(tables) == 1:
             (table,) = tables
-            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.sharding)
+            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.shardings)
             key = None if logical is None else (table, logical)
         now = self._clock()
         for recorder in note.recorders:
