@@ -48,6 +48,32 @@ def ordered(items: Any) -> list[dict[str, Any]]:
     return sorted(items, key=lambda item: item["Amount"])
 
 
+def test_a_cursor_of_another_read_is_refused(orders: ShardedTable, table: Table) -> None:
+    """A stored key, an index's cursor and damage are no cursors of this Scan."""
+    cursor = orders.scan(Limit=4)["LastEvaluatedKey"]
+    wrong: list[Any] = [
+        {"Date": "2014-07-09.1", "OrderId": "A01"},
+        {"shardkit": cursor["shardkit"][:-2] + "xx"},
+        {"shardkit": 5},
+        orders.scan(Limit=4, IndexName="by-status")["LastEvaluatedKey"],
+        "x",
+    ]
+    with recording(table.meta.client) as wire:
+        for one in wrong:
+            with pytest.raises(CursorError):
+                orders.scan(ExclusiveStartKey=one)
+    assert wire.requests == []
+
+
+def test_filters_and_projections(orders: ShardedTable) -> None:
+    """They work as on a plain table; the key that tells the shard need not be projected."""
+    page = orders.scan(FilterExpression=Attr("Amount").gt(14), ProjectionExpression="Amount", ReturnShards=True)
+    assert ordered(page["Items"]) == [{"Amount": 15}, {"Amount": 16}]
+    assert page["ScannedCount"] == 17
+    expected = {item["Amount"]: STRATEGY.shard_of("2014-07-09", item) for item in ITEMS}
+    assert page["Shards"] == [expected[item["Amount"]] for item in page["Items"]]
+
+
 @pytest.mark.parametrize(
     "scan",
     [
