@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
@@ -162,7 +162,7 @@ class AsyncDriver(_Loop[T]):
         try:
             return await self._run()
         except Exception:
-            self.close()
+            await self.close()
             raise
 
     async def _run(self) -> T:
@@ -204,12 +204,29 @@ class AsyncDriver(_Loop[T]):
             elif send is not None:
                 self._answered(send, task.result())
 
-    def close(self) -> None:
-        """Cancel all requests in flight."""
-        for task in self._under_way:
-            task.cancel()
+    async def close(self) -> None:
+        """Cancel all requests in flight, and wait until they have ended."""
+        tasks = list(self._under_way)
         self._unsent.extend(self._under_way.values())
         self._under_way.clear()
+        for task in tasks:
+            task.cancel()
+        await _ended(tasks)
+
+
+async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all tasks have ended, whatever cancels the caller meanwhile."""
+    cancelled = None
+    for task in tasks:
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                # A second cancellation; an anyio scope repeats it at every await. The error itself is raised later,
+                # because asyncio.timeout and anyio recognize their own.
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
 
 
 def transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:

@@ -85,6 +85,7 @@ class ClientRunner(_Runner):
     ``shardings`` are those of the client's tables, by plain name, for observers of the calls.
     """
 
+    cancels = False  # a request in flight cannot be cancelled
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
@@ -159,6 +160,7 @@ class Runner(ClientRunner):
 class AsyncClientRunner(_Runner):
     """Runs programs and machines as asyncio tasks."""
 
+    cancels = True
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
@@ -187,7 +189,7 @@ class AsyncClientRunner(_Runner):
         try:
             return await driver.run()
         finally:
-            driver.close()
+            await driver.close()
 
 
 class AsyncRunner(AsyncClientRunner):
@@ -274,3 +276,19 @@ def table_runner(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
         )
     return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+
+
+def async_table_runner(
+    table: Any,
+    strategy: Strategy,
+    *,
+    key_schema: Mapping[str, Any] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> AsyncRunner:
+    """Return a runner for an async ``Table`` with a strategy.
+
+    Raises:
+        ConfigurationError: An argument is invalid.
+    """
+    return AsyncRunner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)

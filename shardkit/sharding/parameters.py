@@ -101,7 +101,8 @@ class FanOut:
     """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
     ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with
-    the operation, table, shard or keys, error code, and the wait in seconds (None: given up).
+    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). ``cancels``: the driver
+    can cancel requests in flight, so a failure is raised at once, instead of when the others have answered.
     """
 
     concurrency: int
@@ -110,6 +111,7 @@ class FanOut:
     on_shard_error: str = "raise"
     max_buffer_bytes: int = MAX_BUFFER_BYTES
     on_retry: Callable[[str, str, str, str, float | None], object] = _ignore
+    cancels: bool = False
 
     def __post_init__(self) -> None:
         timeout = self.timeout

@@ -110,7 +110,10 @@ class Programs:
         response["ResponseMetadata"] = page.metadata or dict(_NOTHING_ASKED)
         return response
 
-    def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
+    def stream(
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+    ) -> Program[StreamOfShards]:
+        plan = yield from self.plan(params, shard)
         return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:

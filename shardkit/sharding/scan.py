@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
@@ -83,6 +83,37 @@ def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], p
     return cursor.key
 
 
+class ScanRows:
+    """Yields the rows of a stream as items, or as ``(item, shard)``."""
+
+    def __init__(self, *, return_shards: bool) -> None:
+        self._return_shards = return_shards
+        self._rows: deque[Row] = deque()
+        self._ended = False
+
+    @property
+    def wanting(self) -> bool:
+        """Whether more rows must be added before the next ``take``."""
+        return not (self._rows or self._ended)
+
+    def begin(self, stream: StreamOfSegments) -> None: ...
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows; an empty sequence is the end."""
+        self._rows.extend(rows)
+        self._ended = not rows
+
+    def take(self) -> Any:
+        if not self._rows:
+            raise StopIteration
+        row = self._rows.popleft()
+        return row if self._return_shards else row[0]
+
+    def end(self) -> None:
+        self._ended = True
+        self._rows.clear()
+
+
 class StreamOfSegments:
     """A whole Scan, its segments concurrently. Each result is the rows of one page; an empty result is the end.
 
@@ -116,7 +147,7 @@ class StreamOfSegments:
             self._deadline = now + self._fan_out.timeout
         if self._deadline is not None and now >= self._deadline:
             self._time_is_over()
-        if self._errors and not self._asked:
+        if self._errors and (self._fan_out.cancels or not self._asked):
             raise self._failure()
         if self._to_ask and not self._errors and len(self._asked) < self._fan_out.concurrency:
             more = self._to_ask.popleft()
