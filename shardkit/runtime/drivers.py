@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
@@ -212,12 +212,12 @@ class AsyncDriver(_Loop[T]):
         self._under_way.clear()
 
 
-def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Answer]:
+def transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
     """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
     prepare(client)
 
     def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
             try:
                 returned = getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))
@@ -228,12 +228,12 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
     return send
 
 
-def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Awaitable[Answer]]:
+def async_transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Awaitable[Answer]]:
     """Return a function that sends wire requests through an aiobotocore client."""
     prepare(client)
 
     async def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
             try:
                 returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))

@@ -37,6 +37,7 @@ class Programs:
         key_schema: Mapping[str, Any] | None,
         draw: Callable[[], float],
         form: Form = PYTHON_VALUES,
+        shardings: dict[str, Sharding] | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
@@ -47,11 +48,28 @@ class Programs:
         self.draw = draw
         self.form = form
         self._sizes: dict[str | None, ItemSizes] = {}
-        self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema, form)
+        # By plain name, for those who observe calls; tables of one client share it.
+        self.shardings = {} if shardings is None else shardings
+        self._given = key_schema is not None
+        self._sharding: Sharding | None = None
+        if key_schema is not None:
+            self.describe(key_schema)
 
-    def known(self) -> Program[Sharding]:
-        """Return the table's sharding, after at most one DescribeTable."""
-        if self.sharding is None:
+    def describe(self, description: Mapping[str, Any]) -> Sharding:
+        """Set the key schema, from DescribeTable's ``Table`` or the arguments of CreateTable."""
+        sharding = Sharding.described(self.table, self.strategy, description, self.form)
+        self._sharding = self.shardings[table_name(self.table)] = sharding
+        return sharding
+
+    def forget(self) -> None:
+        """Read the key schema again when it is next needed, unless it was given."""
+        if not self._given:
+            self._sharding = None
+
+    def known(self, index: object = None) -> Program[Sharding]:
+        """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
+        sharding = self._sharding
+        if sharding is None or (isinstance(index, str) and index not in sharding.indexes and not self._given):
             try:
                 answer = yield Send("DescribeTable", {"TableName": self.table})
             except Exception as error:
@@ -59,8 +77,8 @@ class Programs:
                 if described is error:
                     raise
                 raise described from error
-            self.sharding = Sharding.described(self.table, self.strategy, answer["Table"], self.form)
-        return self.sharding
+            return self.describe(answer["Table"])
+        return sharding
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
@@ -99,11 +117,11 @@ class Programs:
         return self._sizes.setdefault(plan.index, ItemSizes())
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
-        sharding = yield from self.known()
+        sharding = yield from self.known(params.get("IndexName"))
         return Plan.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
-        sharding = yield from self.known()
+        sharding = yield from self.known(params.get("IndexName"))
         response: Response = yield from scan(sharding, params)
         if not return_shards:
             del response["Shards"]

@@ -29,7 +29,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
     if last := shown.pop("LastEvaluatedKey", None):
-        shown["LastEvaluatedKey"] = Cursor(None, last).token(request.purpose)
+        shown["LastEvaluatedKey"] = request.cursor(last)
     return shown
 
 
@@ -41,13 +41,20 @@ class _Request:
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
         given = wire.pop("ExclusiveStartKey", None)
         if given is not None:
-            if not is_token(given):
+            if not is_token(given) and not sharding.form.keys_as_cursors:
                 raise CursorError(
                     f"ExclusiveStartKey: {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; pass "
                     "LastEvaluatedKey unchanged"
                 )
-            wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
+            if is_token(given):
+                given = _position(sharding, wire.get("IndexName"), given, self.purpose)
+            wire["ExclusiveStartKey"] = given
         self._params, self._hidden = project(wire, (sharding.partition_key,))
+
+    def cursor(self, last: WireItem) -> dict[str, Any]:
+        """Return a page's last key, as it is stored, in the caller's form."""
+        form = self._sharding.form
+        return form.shown(last) if form.keys_as_cursors else Cursor(None, last).token(self.purpose)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})

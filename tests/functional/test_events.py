@@ -172,7 +172,7 @@ def test_a_body_that_is_not_json_is_not_replaced(wire: Wire) -> None:
     again = a_client(wire.service)
     again.meta.events.register_first("before-call.*.*", other)
     prepare(again)
-    answer = transport(again, lambda: None)(get())
+    answer = transport(again, {})(get())
     again.close()
     assert isinstance(answer, ConfigurationError)
     assert "JSON" in str(answer)
@@ -226,7 +226,7 @@ def test_each_attempt_is_read_anew(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
         answers = [echo("", get().params), error("InternalServerError")]
         wire.service.answer = lambda *_, answers=answers: answers.pop()
         wire.service.requests.clear()
-        answer: Any = transport(client, lambda: None)(Send("GetItem", get().params, paced=paced))
+        answer: Any = transport(client, {})(Send("GetItem", get().params, paced=paced))
         assert read_by_us(answer)
         assert answer["ResponseMetadata"]["RetryAttempts"] == 1
         assert wire.service.requests == [("GetItem", dict(get().params))] * 2

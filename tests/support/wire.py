@@ -146,7 +146,7 @@ def wired(**options: Any) -> Iterator[Wire]:
     with serving(echo) as service:
         client = a_client(service, **options)
         prepare(client)
-        yield Wire(service, client, transport(client, lambda: None))
+        yield Wire(service, client, transport(client, {}))
         client.close()
 
 

@@ -226,7 +226,7 @@ class Rows:
         self._entries = deque()
 
     @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
+    def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor after the last item returned; None before the first item and after the end."""
         if self._last is None or self.plan is None or (self._complete and not self._entries):
             return None

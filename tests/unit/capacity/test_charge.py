@@ -31,7 +31,7 @@ def units_of(charge: Charge) -> dict[str, Units]:
 class FakeCall:
     operation: str
     params: dict[str, Any]
-    sharding: Any = None
+    shardings: Any = field(default_factory=dict)
     notes: dict[Any, Any] = field(default_factory=dict)
 
 
