@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from boto3.dynamodb.conditions import Key
+from botocore import xform_name
 from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
-from shardkit.core.machine import Program
-from shardkit.sharding.batches import batch_get, batch_write
-from shardkit.sharding.form import PYTHON_VALUES
-from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut
 from shardkit.strategies import Strategy
 from tests.support.equivalence import Item, Pair, canonical
 
@@ -74,44 +70,38 @@ def calls(strategy: str) -> st.SearchStrategy[list[Call]]:
     )
 
 
-def check(pair: Pair, strategy: str, made: Sequence[Call]) -> None:
-    """Make the same calls on both tables, on keys that no other case has; compare every outcome and the items."""
+def check(pair: Pair, sharded: ShardedTable, installed: Any, made: Sequence[Call]) -> None:
+    """Make the same calls on both tables, on keys that no other case has; compare every outcome and the items.
+
+    ``installed`` is a resource's client with the sharded table installed. Transactions go through it or through the
+    ``ShardedTable``, in turn.
+    """
     mark = uuid.uuid4().hex[:8]
-    sharded = ShardedTable(pair.physical, STRATEGIES[strategy])
-    for operation, parts in made:
-        wanted = _outcome(operation, _call(pair.plain, operation, parts, mark))
-        assert _outcome(operation, _call(sharded, operation, parts, mark)) == wanted, (operation, parts)
+    for number, (operation, parts) in enumerate(made):
+        wanted = _outcome(operation, _call(pair.plain.meta.client, pair.plain.name, operation, parts, mark))
+        through = sharded if number % 2 and operation.startswith("Transact") else installed
+        assert _outcome(operation, _call(through, sharded.name, operation, parts, mark)) == wanted, (operation, parts)
     for ending in ("", ".1"):
         query: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq(mark + ending), "ConsistentRead": True}
         assert sharded.query(**query)["Items"] == pair.plain.query(**query)["Items"], ending
 
 
-def _call(table: Any, operation: str, parts: Sequence[Part], mark: str) -> dict[str, Any]:
-    """Make a call, through the client of a plain table; return its response, or that of the error."""
+def _call(caller: Any, table: str, operation: str, parts: Sequence[Part], mark: str) -> dict[str, Any]:
+    """Make a call; return its response, or that of the error."""
+    items = [_item(part, mark) for part in parts]
+    params: dict[str, Any]
+    if operation.startswith("Transact"):
+        params = {"TransactItems": [{part.kind: _action(table, part, mark)} for part in parts]}
+    elif operation == "BatchGetItem":
+        params = {"RequestItems": {table: {"Keys": items}}}
+    else:
+        pairs = zip(parts, items, strict=True)
+        requests = [{f"{part.kind}Request": {"Item" if part.kind == "Put" else "Key": item}} for part, item in pairs]
+        params = {"RequestItems": {table: requests}}
     try:
-        if operation.startswith("Transact"):
-            method = "transact_get_items" if operation == "TransactGetItems" else "transact_write_items"
-            caller = table if isinstance(table, ShardedTable) else table.meta.client
-            entries = [{part.kind: _action(table.name, part, mark)} for part in parts]
-            return dict(getattr(caller, method)(TransactItems=entries))
-        requests = {"RequestItems": {table.name: _batch(operation, parts, mark)}}
-        if isinstance(table, ShardedTable):
-            return _batched(table, operation, requests)
-        client = table.meta.client
-        write = operation == "BatchWriteItem"
-        return dict((client.batch_write_item if write else client.batch_get_item)(**requests))
+        return dict(getattr(caller, xform_name(operation))(**params))
     except ClientError as error:
         return dict(error.response)
-
-
-def _batched(table: ShardedTable, operation: str, requests: Mapping[str, Any]) -> dict[str, Any]:
-    programs = table.runner.programs
-
-    def known(_: str) -> Program[Sharding | None]:
-        return (yield from programs.known())
-
-    program = {"BatchWriteItem": batch_write, "BatchGetItem": batch_get}[operation]
-    return table.runner.run(program(requests, known, PYTHON_VALUES, FanOut(4, programs.draw)))
 
 
 def _item(part: Part, mark: str) -> Item:
@@ -130,12 +120,6 @@ def _action(table: str, part: Part, mark: str) -> dict[str, Any]:
     if given := {name: value for name, value in values.items() if name in used}:
         action["ExpressionAttributeValues"] = given
     return action
-
-
-def _batch(operation: str, parts: Sequence[Part], mark: str) -> Any:
-    if operation == "BatchGetItem":
-        return {"Keys": [_item(part, mark) for part in parts]}
-    return [{f"{part.kind}Request": {"Item" if part.kind == "Put" else "Key": _item(part, mark)}} for part in parts]
 
 
 def _outcome(operation: str, response: Mapping[str, Any]) -> Any:
