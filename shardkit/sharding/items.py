@@ -22,6 +22,7 @@ from shardkit.errors import (
     UnsupportedParameterError,
 )
 from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
@@ -356,10 +357,15 @@ def with_shown_collection(
 
 
 def _show_logical(sharding: Sharding, error: Any) -> None:
-    """Show the logical key in an error that contains an item (in wire form, as boto3 leaves it)."""
+    """Show the logical key in an error that contains an item."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and isinstance(response.get("Item"), dict):
-        error.response = {**response, "Item": sharding.shown(response["Item"])}
+        error.response = with_logical_item(sharding, response)
+
+
+def with_logical_item(sharding: Sharding, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of an error whose ``Item`` has its logical key; boto3 leaves it in wire form."""
+    return {**part, "Item": WIRE_VALUES.shown(sharding.shown(part["Item"]))}
 
 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:

@@ -13,7 +13,7 @@ from shardkit.dynamodb.expressions.rewrite import build_conditions
 from shardkit.errors import ShardkitError, UnsupportedParameterError
 from shardkit.sharding.batches import shown_metrics, shows
 from shardkit.sharding.form import Form
-from shardkit.sharding.items import OPERATIONS, get_request
+from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
 from shardkit.sharding.layout import Known, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
 
@@ -142,11 +142,11 @@ def _first_request(program: Program[Any]) -> Program[Send]:
 
 
 def _show_logical(error: Any, shardings: Sequence[Sharding | None]) -> None:
-    """Show logical keys in the reasons of a cancelled transaction (in wire form, as boto3 leaves them)."""
+    """Show logical keys in the reasons of a cancelled transaction."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "CancellationReasons" in response:
         reasons = [
-            reason if sharding is None or "Item" not in reason else {**reason, "Item": sharding.shown(reason["Item"])}
+            reason if sharding is None or "Item" not in reason else with_logical_item(sharding, reason)
             for reason, sharding in zip(response["CancellationReasons"], shardings, strict=False)
         ]
         error.response = {**response, "CancellationReasons": reasons}

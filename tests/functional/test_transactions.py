@@ -94,6 +94,25 @@ def test_a_cancelled_transaction(orders: ShardedTable, plain: Table) -> None:
     assert plain.scan()["Items"] == []
 
 
+def test_a_binary_key_in_an_error(resource: DynamoDBServiceResource) -> None:
+    """As boto3 shows it: bytes, like every binary value."""
+    table = ShardedTable(make_table(resource, ("pk", "B"), ("sk", "N")), CalculatedSuffix("sk", 5))
+    item = {"pk": b"k", "sk": 1, "other": b"x"}
+    table.put_item(Item=item)
+    put: dict[str, Any] = {
+        "Item": item,
+        "ConditionExpression": Attr("pk").not_exists(),
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    with pytest.raises(ClientError) as alone:
+        table.put_item(**put)
+    with pytest.raises(ClientError) as together:
+        table.transact_write_items(TransactItems=[{"Put": put}])
+    reasons: Any = together.value.response["CancellationReasons"]
+    response: Any = alone.value.response
+    assert response["Item"] == reasons[0]["Item"] == {"pk": {"B": b"k"}, "sk": {"N": "1"}, "other": {"B": b"x"}}
+
+
 def test_what_the_service_refuses(orders: ShardedTable) -> None:
     """Two parts with one item, and more than 100, with the service's own error."""
     twice = [{"Put": {"Item": KEY}}, {"Delete": {"Key": KEY}}]
