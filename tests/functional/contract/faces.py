@@ -221,46 +221,62 @@ class _InstalledTable(FaceTable):
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
         if method == "batch_get_items":
             return {"Items": [item for keys in batched(args[0], 100) for item in self._batch_get(keys, options)]}
-        wire = _parameters(options)
-        response = self._run(getattr(self.client, method)(TableName=self._name, **wire))
+        given = self._given(options)
+        response = self._run(getattr(self.client, method)(TableName=self._name, **given))
         return self._shown(response)
 
     def _batch_get(self, keys: Iterable[Item], options: Item) -> Iterator[Response]:
-        asked = {self._name: {**options, "Keys": [_values(key) for key in keys]}}
+        asked = {self._name: {**options, "Keys": [self._values(key) for key in keys]}}
         answer = self._run(self.client.batch_get_item(RequestItems=asked))
         assert answer["UnprocessedKeys"] == {}
-        return map(from_wire_item, answer["Responses"][self._name])
+        return map(self._item, answer["Responses"][self._name])
 
     def _all(self, method: str, **options: Any) -> list[Any]:
         operation = method.removesuffix("_items")
         segments = options.pop("segments", 1)
         limit = options.pop("max_items", None)
-        wire = {"TableName": self._name, **_parameters(options)}
-        paging = {"PageSize": wire.pop("Limit", None), "MaxItems": limit}
+        given = {"TableName": self._name, **self._given(options)}
+        paging = {"PageSize": given.pop("Limit", None), "MaxItems": limit}
         parts = [{"Segment": part, "TotalSegments": segments} for part in range(segments)] if segments > 1 else [{}]
         pages = [
-            self.client.get_paginator(operation).paginate(**wire, **part, PaginationConfig=paging) for part in parts
+            self.client.get_paginator(operation).paginate(**given, **part, PaginationConfig=paging) for part in parts
         ]
-        return [from_wire_item(item) for one in pages for item in self._run(one.build_full_result())["Items"]]
+        return [self._item(item) for one in pages for item in self._run(one.build_full_result())["Items"]]
 
     def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
-        requests = [{"PutRequest": {"Item": _values(item)}} for item in puts]
-        requests += [{"DeleteRequest": {"Key": _values(key)}} for key in deletes]
+        requests = [{"PutRequest": {"Item": self._values(item)}} for item in puts]
+        requests += [{"DeleteRequest": {"Key": self._values(key)}} for key in deletes]
         for part in batched(requests, 25):
             assert self._run(self.client.batch_write_item(RequestItems={self._name: part}))["UnprocessedItems"] == {}
+
+    def _given(self, options: Item) -> dict[str, Any]:
+        """Return what the client takes: wire values, binary as bytes."""
+        wire = PYTHON_VALUES.params(build_conditions(options))
+        for part in ("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"):
+            if part in wire:
+                wire[part] = WIRE_VALUES.shown(wire[part])
+        return wire
+
+    def _values(self, item: Item) -> Any:
+        return WIRE_VALUES.shown(PYTHON_VALUES.item(item))
+
+    def _item(self, item: Any) -> Response:
+        return from_wire_item(item)
 
     def _shown(self, response: Response) -> Response:
         shown = dict(response)
         for part in ("Item", "Attributes", "LastEvaluatedKey"):
             if part in shown:
-                shown[part] = from_wire_item(shown[part])
+                shown[part] = self._item(shown[part])
         if "Items" in shown:
-            shown["Items"] = [from_wire_item(item) for item in shown["Items"]]
+            shown["Items"] = [self._item(item) for item in shown["Items"]]
+        if metrics := shown.get("ItemCollectionMetrics"):
+            shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": self._item(metrics["ItemCollectionKey"])}
         return shown
 
 
 class _InstalledResourceTable(_InstalledTable):
-    """A boto3 Table, and the batches and paginators of its resource's client."""
+    """A boto3 Table, and the batches and paginators of its resource's client, which speaks Python values."""
 
     def __init__(self, table: Any) -> None:
         super().__init__(table.meta.client, table.name, lambda answer: answer)
@@ -270,6 +286,15 @@ class _InstalledResourceTable(_InstalledTable):
         if method == "batch_get_items":
             return super()._call(method, *args, **options)
         return getattr(self._table, method)(**options)
+
+    def _given(self, options: Item) -> dict[str, Any]:
+        return dict(options)
+
+    def _values(self, item: Item) -> Any:
+        return item
+
+    def _item(self, item: Any) -> Response:
+        return dict(item)
 
     def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
         with self._table.batch_writer() as batch:
@@ -302,19 +327,6 @@ class InstalledFace:
         if hasattr(self.target, "Table"):
             return _InstalledResourceTable(self.target.Table(table.name))
         return _InstalledTable(self.target, table.name, self.run)
-
-
-def _parameters(options: Item) -> dict[str, Any]:
-    """Return what a client takes: wire values, binary as bytes."""
-    wire = PYTHON_VALUES.params(build_conditions(options))
-    for part in ("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"):
-        if part in wire:
-            wire[part] = WIRE_VALUES.shown(wire[part])
-    return wire
-
-
-def _values(item: Item) -> dict[str, Any]:
-    return WIRE_VALUES.shown(PYTHON_VALUES.item(item))
 
 
 def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

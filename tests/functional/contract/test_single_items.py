@@ -246,7 +246,8 @@ def test_item_collection_metrics_show_the_logical_key(face: Face, stored: Any, s
         "ItemCollectionKey": {"Date": "2014-07-09"},
         "SizeEstimateRangeGB": [0.0, 1.0],
     }
-    assert (physical == ["2014-07-09"]) == isinstance(strategy, Unsharded)
+    if "stored keys" in face.offers:  # on installed faces, a handler may answer the logical call
+        assert (physical == ["2014-07-09"]) == isinstance(strategy, Unsharded)
 
 
 def test_other_errors_are_boto3s(face: Face, stored: Any) -> None:
