@@ -6,7 +6,7 @@ Generated from shardkit/table.py by .ci/generate_aio.py: change it there.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -284,6 +284,69 @@ class ShardedTable:
         """
         return await self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out))
 
+    async def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+        """Write several items in one transaction: all or none.
+
+        Example:
+            await orders.transact_write_items(
+                TransactItems=[
+                    {"Put": {"Item": {"Date": "2014-07-09", "OrderId": "A17", "Total": 12}}},
+                    {"Delete": {"Key": {"Date": "2014-07-09", "OrderId": "A16"}}},
+                    {"Put": {"TableName": "Customers", "Item": {"Id": "c8", "Orders": 3}}},
+                ]
+            )
+
+        A part without ``TableName`` is on this table. A part on another table is passed on unchanged, so that table
+        must not be sharded. For a transaction over two sharded tables, use ``shardkit.install`` and the client.
+
+        Args:
+            TransactItems: Up to 100 parts: ``Put``, ``Update``, ``Delete`` and ``ConditionCheck``, with logical items
+                and keys. A part on this table may have ``Shard``, the number of the item's shard.
+            options: ``ClientRequestToken``, ``ReturnConsumedCapacity``, ``ReturnItemCollectionMetrics``, as for boto3's
+                client. With one token, random suffixes are always the same, so that you can repeat the call.
+
+        Returns:
+            The response of boto3's client; ``ItemCollectionMetrics`` show logical keys. If the transaction is
+            cancelled, boto3's ``TransactionCanceledException`` has one reason per part, in which an ``Item`` shows the
+            logical key (in wire form).
+
+        Raises:
+            The errors of :meth:`put_item`, :meth:`update_item` and :meth:`delete_item`; a note names the part.
+
+        Cost: one TransactWriteItems (twice the write units); with ``locate=True`` first a strongly consistent
+        BatchGetItem per 100 shards for each part. An item that moves in between cancels the transaction.
+        IAM: ``dynamodb:PutItem``, ``UpdateItem``, ``DeleteItem``, ``ConditionCheckItem`` (``dynamodb:BatchGetItem``).
+        """
+        return await self._transact("TransactWriteItems", {"TransactItems": TransactItems, **options})
+
+    async def transact_get_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+        """Read several items in one transaction, so that they are of one moment.
+
+        Example:
+            keys = [{"Date": "2014-07-09", "OrderId": "A17"}, {"Date": "2014-07-10", "OrderId": "B2"}]
+            await orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])["Responses"]
+
+        Args:
+            TransactItems: Up to 100 parts: ``Get``, with logical keys. For ``TableName`` and ``Shard`` see
+                :meth:`transact_write_items`.
+            options: ``ReturnConsumedCapacity``, as for boto3's client.
+
+        Returns:
+            The response of boto3's client. ``Responses`` has an entry per part, without ``Item`` if there is none.
+
+        Raises:
+            ShardUnknownError: The shard of a key cannot be calculated, and the strategy has no ``locate=True``.
+            AmbiguousItemError: ``locate=True`` found an item in more than one shard.
+
+        Cost: one TransactGetItems (twice the read units of a strongly consistent read); with ``locate=True`` first a
+        strongly consistent BatchGetItem per 100 shards for each part. An item that moves in between is not found.
+        IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
+        """
+        return await self._transact("TransactGetItems", {"TransactItems": TransactItems, **options})
+
+    async def _transact(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._runner.run(self._programs.transact(operation, params, fan_out=self._fan_out))
+
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> AsyncBatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
 
@@ -471,7 +534,7 @@ class ShardedTable:
             ScanRows(return_shards=ReturnShards),
         )
 
-    # Keys and items as they are stored: for your own transactions and streams.
+    # Keys and items as they are stored: for your own requests and streams.
 
     async def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """Return a logical primary key as it is stored, for a request of your own.
@@ -514,7 +577,7 @@ class ShardedTable:
         return await self._runner.run(self._programs.physical(item, "Item"))
 
     async def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a stored item (from a stream, an export, a transaction) with its logical key.
+        """Return a stored item (from a stream or an export) with its logical key.
 
         Example:
             item = await orders.logical_item({"Date": "2014-07-09.57", "OrderId": "A17"})

@@ -9,12 +9,9 @@ from functools import partial
 from typing import Any
 
 from shardkit.capacity.attach import (
-    Attachment,
     ClientObserver,
     Observers,
-    SessionAttachment,
     ask_for_units,
-    events_of_session,
     partition_keys_of,
     take_units,
     target_of,
@@ -26,6 +23,7 @@ from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
+from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
 
 class CapacityMeter(Totals):

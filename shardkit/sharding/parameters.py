@@ -27,6 +27,13 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 """Parameters that shardkit reads before botocore validates them; expressions are checked where they are parsed."""
 
 
+_ADDED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"), ("ReturnShards", "Shard")),
+    "Scan": ("ReturnShards",),
+}
+"""The keywords that the methods of ShardedTable add."""
+
+
 def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str, Any]:
     """Return the wire parameters of a request; refuse unknown parameters and another table's name."""
     check_keywords(operation, params)
@@ -44,9 +51,7 @@ def check_keywords(operation: str, params: Params) -> None:
     unknown = sorted(params.keys() - known)
     if not unknown:
         return
-    # The keywords that the methods of ShardedTable add.
-    own = {"BatchGetItem": (), "Scan": ("ReturnShards",)}.get(operation, ("ReturnShards", "Shard"))
-    given = ", ".join(name + did_you_mean(name, (*known, *own)) for name in unknown)
+    given = ", ".join(name + did_you_mean(name, (*known, *_ADDED.get(operation, ()))) for name in unknown)
     raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 
 
