@@ -54,6 +54,9 @@ TEXTS = {
     "keeps its thread until botocore's own timeout: set ``Config(read_timeout=…, retries=…)`` to match.": (
         "is cancelled."
     ),
+    "which holds the other shards'\n                items;": (
+        "which holds the items\n                that had come, and cancels the other requests;"
+    ),
     " A view with another ``max_concurrency`` has its own thread pool: keep the view and reuse it.": "",
     "An iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned.": (
         "An async iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned. To stop\n"

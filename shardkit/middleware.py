@@ -205,7 +205,7 @@ class _Tables(Attachment):
         self._programs: dict[str, Programs | None] = {}
         self.redefined(None)
         self._runner = self._runner_of(client)
-        self._fan_out = FanOut(self._runner.concurrency, given.draw, on_retry=log_retry)
+        self._fan_out = FanOut(self._runner.concurrency, given.draw, on_retry=log_retry, cancels=self._runner.cancels)
 
     def _runner_of(self, client: Any) -> Any:
         return ClientRunner(client, self.shardings, self._given.max_concurrency)

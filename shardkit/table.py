@@ -316,7 +316,8 @@ class ShardedTable:
 
         Example:
             keys = [{"Date": "2014-07-09", "OrderId": "A17"}, {"Date": "2014-07-10", "OrderId": "B2"}]
-            orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])["Responses"]
+            response = orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])
+            response["Responses"]  # one per key, in order
 
         Args:
             TransactItems: Up to 100 parts: ``Get``, with logical keys. For ``TableName`` and ``Shard`` see

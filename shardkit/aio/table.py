@@ -324,7 +324,8 @@ class ShardedTable:
 
         Example:
             keys = [{"Date": "2014-07-09", "OrderId": "A17"}, {"Date": "2014-07-10", "OrderId": "B2"}]
-            await orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])["Responses"]
+            response = await orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])
+            response["Responses"]  # one per key, in order
 
         Args:
             TransactItems: Up to 100 parts: ``Get``, with logical keys. For ``TableName`` and ``Shard`` see
@@ -394,8 +395,8 @@ class ShardedTable:
             timeout: Seconds for a whole fan-out, including waits for throttled shards; None: only botocore's timeouts.
                 In ``query_items`` and ``scan_items``, seconds for each wait for the next items. A request that hangs
                 is cancelled.
-            on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the other shards'
-                items; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:
+            on_shard_error: If a shard fails, ``"raise"`` raises :class:`ShardQueryError`, which holds the items
+                that had come, and cancels the other requests; ``"partial"`` returns them, with the failures in ``ShardErrors`` (``query_items``:
                 ``.shard_errors``). If all shards fail, both raise.
             max_concurrency: Concurrent requests of one fan-out; None: as this table.
             max_buffer_bytes: Memory in bytes for pages that ``query_items`` holds or has requested, 64 MB by default.

@@ -2,9 +2,9 @@
 
 The prelude of every page: moto, fake credentials, region us-east-1, an empty folder to work in, and an empty table
 `Orders` (partition key `Date`, sort key `OrderId`, both strings). Its ```python blocks then run in order in one
-namespace. A ```text block below a ```python block is what the snippet printed. A ```toml block is a file, whose name
-its first line says (`# hot_day.toml`). A picture that a snippet of `page.md` writes as `hot_day.svg` is on the page as
-`page-hot-day.svg`.
+namespace; those of the page on asyncio where aiobotocore is installed, over a moto server. A ```text block below a
+```python block is what the snippet printed. A ```toml block is a file, whose name its first line says
+(`# hot_day.toml`). A picture that a snippet of `page.md` writes as `hot_day.svg` is on the page as `page-hot-day.svg`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+import boto3
 import pytest
 
 import shardkit
@@ -33,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
+ASYNC = DOCS / "async.md"
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
 DEMO_LINE = "python3 -m venv .venv && .venv/bin/pip install -q '.[demo]' && .venv/bin/shardkit demo"
 TEST_LINE = (
@@ -65,8 +67,25 @@ def prelude(
 
 
 @pytest.mark.usefixtures("prelude")
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != ASYNC], ids=name_of)
 def test_snippets(page: Path) -> None:
+    run_snippets(page)
+
+
+@pytest.mark.aio
+def test_async_snippets(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("aiobotocore")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", moto_endpoint)
+    resource = boto3.resource("dynamodb")
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Orders")
+    try:
+        run_snippets(ASYNC)
+    finally:
+        table.delete()
+        resource.meta.client.close()
+
+
+def run_snippets(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     namespace: dict[str, Any] = {"__name__": page.stem}
