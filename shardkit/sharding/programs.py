@@ -78,7 +78,7 @@ class Programs:
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out)
+        page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
         response: Response = {}
         if not plan.counting:
             response["Items"] = [plan.shown(entry) for entry in page.items]
@@ -128,7 +128,7 @@ class Programs:
         looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
         places = [place for one in looked for place in one]
         batch = BatchGet(sharding, places, self.form.params(checked_types(params)), fan_out)
-        yield batch
+        yield fan_out.hedged(batch)
         # All places of one given key share one wire key object, so its id() identifies the given key.
         asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
         seen: dict[int, list[int | None]] = {}
