@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.backoff import ATTEMPTS
-from shardkit.core.machine import Answer, Send
+from shardkit.core.machine import Answer, Done, Response, Send, Wait
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.batch_get import BatchGet
@@ -28,6 +28,7 @@ from tests.support.tables import many
 
 K = Key("pk").eq("k")
 LATE = 60.0
+ITEM = {"pk": {"S": "k.1"}, "sk": {"N": "1"}}
 
 
 def hedging(**options: Any) -> FanOut:
@@ -73,6 +74,10 @@ class TestWhen:
         assert service.requests == {1: 1, 2: 2, 3: 1, 4: 1}
         assert service.now == pytest.approx(0.03)
         assert result.scanned == 40
+        slower = next(send for _, send in service.sent if shard_of(send) == 2)
+        response: Response = {"Items": "not even read"}
+        assert not slower.needed
+        assert slower.answer(response) is response
 
     def test_an_answer_that_comes_after_the_hedge_may_still_be_the_first(self) -> None:
         service = FaultyShards(4, lambda shard, nth: 0.025 if (shard, nth) == (2, 1) else None)
@@ -81,8 +86,8 @@ class TestWhen:
         assert service.now == 0.025
 
     def test_a_slow_hedge_is_hedged_once_more(self) -> None:
-        fan_out = hedging()
-        for _ in range(REQUESTS_A_HEDGE // 4):
+        fan_out = hedging(concurrency=40)
+        for _ in range(20):
             page(FaultyShards(4, lambda *_: None), fan_out)
         service = FaultyShards(4, slow_first(2, copies=5))
         assert page(service, fan_out).scanned == 40
@@ -95,7 +100,7 @@ class TestWhen:
         assert len(service.sent) == 4
 
     def test_a_stream_whose_caller_takes_his_time(self) -> None:
-        """Answers that arrive meanwhile are not late; nor are they learnt as slow."""
+        """Answers that arrive meanwhile are not late."""
         service = FaultyShards(4, lambda *_: None)
         fan_out = hedging()
         machine = stream(service, fan_out, Limit=8)
@@ -105,11 +110,6 @@ class TestWhen:
             service.now += 10.0
         assert found == list(range(40))
         assert hedges(service) == []
-        for _ in range(25):
-            page(service, fan_out)
-        latest = fan_out.hedges.latencies["Query"].quantile(0.95)
-        assert latest is not None
-        assert latest < 0.02
 
     def test_a_stream_waits_for_a_slow_shard(self) -> None:
         service = FaultyShards(4, lambda shard, nth: LATE if (shard, nth) == (3, 2) else None)
@@ -153,9 +153,9 @@ class TestThrottles:
         fan_out = hedging()
         for _ in range(2 * REQUESTS_A_HEDGE // 4):
             page(FaultyShards(4, lambda *_: None), fan_out)
-        fault: dict[Any, Any] = {(1, 1): 0.2, (1, 2): (0.001, throttled()), (2, 1): 0.03, (3, 1): 0.1}
+        fault: dict[Any, Any] = {(1, 1): 0.2, (1, 2): (0.001, throttled())}
         service = FaultyShards(4, lambda shard, nth: fault.get((shard, nth)))
-        service.run(fan_out.hedged(PageOfShards(a_plan(service), sizes=ItemSizes(), fan_out=fan_out)))
+        assert page(service, fan_out).scanned == 40
         assert service.requests[1] == 2
         assert service.now == 0.2
 
@@ -205,10 +205,6 @@ class TestErrors:
         assert service.now == 0.1
 
 
-def a_plan(service: FaultyShards) -> Plan:
-    return Plan.of(service.table.sharding, {"KeyConditionExpression": K})
-
-
 class TestHowMany:
     def test_hedges_have_connections_of_their_own(self) -> None:
         """Of ten, nine are for first requests: with all of them slow, there is still one for a hedge."""
@@ -227,6 +223,17 @@ class TestHowMany:
         service = FaultyShards(4, lambda shard, nth: {(2, 1): 0.3, (3, 1): 0.2}.get((shard, nth)))
         assert page(service, fan_out).scanned == 40
         assert service.requests == {1: 1, 2: 2, 3: 1, 4: 1}
+
+    def test_a_loser_that_ended_has_left_its_connection(self) -> None:
+        """Shard 3 is hedged as soon as shard 2's first request has ended."""
+        fan_out = hedging(concurrency=10)
+        for _ in range(2 * REQUESTS_A_HEDGE // 4):
+            page(FaultyShards(4, lambda *_: None), fan_out)
+        service = FaultyShards(4, lambda shard, nth: {(2, 1): 0.05, (3, 1): 0.2}.get((shard, nth)))
+        assert page(service, fan_out).scanned == 40
+        assert service.times(2) == [0.0, 0.02]
+        assert service.times(3) == [0.0, 0.05]
+        assert service.now == pytest.approx(0.06)
 
     def test_a_service_that_slows_down_gets_at_most_five_percent_more(self) -> None:
         fan_out = hedging()
@@ -316,6 +323,21 @@ class TestLatencies:
         longer = sum(one > found for one in seconds)
         assert longer <= len(seconds) * (1 - share)
         assert sum(one >= found / 2**0.25 * (1 - 1e-9) for one in seconds) >= len(seconds) * (1 - share)
+
+    def test_the_callers_time_is_not_learnt(self) -> None:
+        """An answer that came while the caller worked is received when he asks again."""
+        fan_out = hedging(hedge_after="p95")
+        for _ in range(200):
+            machine = stream(FaultyShards(1, lambda *_: None), fan_out)
+            ahead = machine.next(0.0)
+            machine.receive(ahead, ahead.answer({"Items": [ITEM], "LastEvaluatedKey": ITEM}), 0.01)
+            ahead = machine.next(0.01)
+            assert isinstance(machine.next(0.01), Done)
+            assert isinstance(machine.next(10.0), Wait)
+            machine.receive(ahead, ahead.answer({"Items": []}), 10.0)
+        latest = fan_out.hedges.latencies["Query"].quantile(0.95)
+        assert latest is not None
+        assert latest < 0.02
 
     def test_it_forgets(self) -> None:
         seen = Latencies()
