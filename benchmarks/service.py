@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from botocore.config import Config
 
 from benchmarks import ways
-from benchmarks.measure import Figure, percentile
+from benchmarks.measure import Figure, Timing, over, percentile
 from benchmarks.orders import TABLE, strategy_of
 from benchmarks.stub import stub
 
@@ -66,24 +68,29 @@ def measure(load: Load, *, rounds: int = 1) -> Iterator[Figure]:
             for name, run in kinds.items():
                 took[name].append(run(endpoint, load))
     at_once = f"{load.shards} shards, " + (f"{load.at_once} at once" if load.at_once > 1 else "one after another")
-    cpu = {name: sum(one.cpu for one in services) / rounds / load.queries * 1000 for name, services in took.items()}
     for name, services in took.items():
-        each = [seconds for one in services for seconds in one.each]
-        rate = len(each) / sum(one.wall for one in services)
-        yield _figure(f"{at_once}, {name}: queries a second", rate, "", f"{len(each):,} queries")
-        yield _figure(f"{at_once}, {name}: half of them within", percentile(each, 0.5) * 1000, "ms")
-        yield _figure(f"{at_once}, {name}: 99% of them within", percentile(each, 0.99) * 1000, "ms")
-        yield _figure(
-            f"{at_once}, {name}: CPU of a query", cpu[name], "ms", f"{cpu[name] / load.shards:.2f} ms a shard"
-        )
-    if "asyncio" in cpu:
-        yield _figure(f"{at_once}: CPU, asyncio's of threads'", cpu["asyncio"] / cpu["threads"], "×")
+        figure = partial(_figure, services, f"{at_once}, {name}")
+        yield figure("queries a second", "", lambda one: len(one.each) / one.wall)
+        yield figure("half of them within", "ms", lambda one: percentile(one.each, 0.5) * 1000)
+        yield figure("99% of them within", "ms", lambda one: percentile(one.each, 0.99) * 1000)
+        yield figure("CPU of a query", "ms", lambda one: one.cpu / len(one.each) * 1000)
+    if "asyncio" in took:
+        value, spread = over(*(Timing(tuple(one.cpu for one in took[name])) for name in ("asyncio", "threads")))
+        yield Figure(bench="service", name=f"{at_once}: CPU, asyncio's of threads'", value=value, spread=spread)
     else:
         yield Figure(bench="service", name=f"{at_once}, asyncio", value=None, note=MISSING)
 
 
-def _figure(name: str, value: float, unit: str, note: str = "") -> Figure:
-    return Figure(bench="service", name=name, value=value, unit=unit, note=note)
+def _figure(services: list[Service], of: str, what: str, unit: str, read: Callable[[Service], float]) -> Figure:
+    values = [read(one) for one in services]
+    return Figure(
+        bench="service",
+        name=f"{of}: {what}",
+        value=statistics.median(values),
+        unit=unit,
+        spread=(min(values), max(values)),
+        note=f"{len(values)} runs of {len(services[0].each)} queries",
+    )
 
 
 def threads(endpoint: str, load: Load) -> Service:
