@@ -246,3 +246,36 @@ def test_a_machine_that_waits_for_nothing_is_an_error() -> None:
 
     with pytest.raises(AssertionError, match="no request is in flight"):
         asyncio.run(run())
+
+
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_closing_waits_for_what_it_cancels(times: int) -> None:
+    """However often the closing is cancelled meanwhile; the last of these errors is raised once all have ended."""
+    ended: list[str] = []
+
+    async def send(request: Send) -> Answer:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for _ in range(10):  # as a connection that is closed
+                await asyncio.sleep(0)
+            ended.append(request.operation)
+        return answer(request)
+
+    async def run() -> None:
+        driver = AsyncDriver(Streaming(3), send)
+        assert await driver.run() == []
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(driver.close())
+        for number in range(times):
+            await asyncio.sleep(0)
+            closing.cancel(f"{number}")
+        if times:
+            with pytest.raises(asyncio.CancelledError, match=f"{times - 1}"):
+                await closing
+        else:
+            await closing
+        assert sorted(ended) == ["0", "1", "2"]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
