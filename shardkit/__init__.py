@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UnsupportedOperationError,
         UnsupportedParameterError,
     )
+    from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
     from shardkit.table import ShardedTable
     from shardkit.version import __version__
@@ -45,6 +46,7 @@ __all__ = [
     "CapacityMeter",
     "ConfigurationError",
     "CursorError",
+    "Installation",
     "InterruptedLoadError",
     "InvalidKeyError",
     "InvalidValueError",
@@ -64,6 +66,8 @@ __all__ = [
     "__version__",
     "bulk_load",
     "code_point_product",
+    "install",
+    "install_everywhere",
     "open_source",
     "register_function",
     "stable_hash",
@@ -96,6 +100,7 @@ if not TYPE_CHECKING:
                 "UnsupportedParameterError",
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
+            "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
             "shardkit.table": ("ShardedTable",),
             "shardkit.version": ("__version__",),

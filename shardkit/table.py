@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
 
 from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.errors import UnsupportedOperationError
-from shardkit.runtime.drivers import Driver
+from shardkit.runtime.iterators import QueryItems, ScanItems
 from shardkit.runtime.runner import Runner, log_retry, table_runner
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.query.stream import Rows, StreamOfShards
+from shardkit.sharding.query.stream import QueryRows
+from shardkit.sharding.scan import ScanRows
 from shardkit.strategies import Strategy
 
-__all__ = ["QueryItems", "ShardedTable"]
+__all__ = ["QueryItems", "ScanItems", "ShardedTable"]
 
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
 # The attributes of boto3's ``Table`` that come from DescribeTable.
@@ -94,10 +93,12 @@ class ShardedTable:
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        self._table = table
         self._runner = table_runner(table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng)
         self._programs = self._runner.programs
-        self._table = table
-        self._fan_out = FanOut(self._runner.concurrency, self._programs.draw, on_retry=log_retry)
+        self._fan_out = FanOut(
+            self._runner.concurrency, self._programs.draw, on_retry=log_retry, cancels=self._runner.cancels
+        )
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, {self.strategy!r})"
@@ -130,7 +131,8 @@ class ShardedTable:
         """Read one item.
 
         Example:
-            orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})["Item"]
+            response = orders.get_item(Key={"Date": "2014-07-09", "OrderId": "A17"})
+            response.get("Item")  # None: there is no such item
 
         Args:
             Key: The logical primary key, and the attributes that ``by`` names if they are not part of the key.
@@ -252,7 +254,8 @@ class ShardedTable:
         """Read many items by key.
 
         Example:
-            orders.batch_get_items([{"Date": "2014-07-09", "OrderId": "A17"}], ConsistentRead=True)["Items"]
+            response = orders.batch_get_items([{"Date": "2014-07-09", "OrderId": "A17"}], ConsistentRead=True)
+            response["Items"]
 
         Args:
             keys: Logical primary keys, any number; a repeated key is read once.
@@ -272,6 +275,69 @@ class ShardedTable:
         IAM: ``dynamodb:BatchGetItem``.
         """
         return self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out))
+
+    def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+        """Write several items in one transaction: all or none.
+
+        Example:
+            orders.transact_write_items(
+                TransactItems=[
+                    {"Put": {"Item": {"Date": "2014-07-09", "OrderId": "A17", "Total": 12}}},
+                    {"Delete": {"Key": {"Date": "2014-07-09", "OrderId": "A16"}}},
+                    {"Put": {"TableName": "Customers", "Item": {"Id": "c8", "Orders": 3}}},
+                ]
+            )
+
+        A part without ``TableName`` is on this table. A part on another table is passed on unchanged, so that table
+        must not be sharded. For a transaction over two sharded tables, use ``shardkit.install`` and the client.
+
+        Args:
+            TransactItems: Up to 100 parts: ``Put``, ``Update``, ``Delete`` and ``ConditionCheck``, with logical items
+                and keys. A part on this table may have ``Shard``, the number of the item's shard.
+            options: ``ClientRequestToken``, ``ReturnConsumedCapacity``, ``ReturnItemCollectionMetrics``, as for boto3's
+                client. With one token, random suffixes are always the same, so that you can repeat the call.
+
+        Returns:
+            The response of boto3's client; ``ItemCollectionMetrics`` show logical keys. If the transaction is
+            cancelled, boto3's ``TransactionCanceledException`` has one reason per part, in which an ``Item`` shows the
+            logical key (in wire form).
+
+        Raises:
+            The errors of :meth:`put_item`, :meth:`update_item` and :meth:`delete_item`; a note names the part.
+
+        Cost: one TransactWriteItems (twice the write units); with ``locate=True`` first a strongly consistent
+        BatchGetItem per 100 shards for each part. An item that moves in between cancels the transaction.
+        IAM: ``dynamodb:PutItem``, ``UpdateItem``, ``DeleteItem``, ``ConditionCheckItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._transact("TransactWriteItems", {"TransactItems": TransactItems, **options})
+
+    def transact_get_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+        """Read several items in one transaction, so that they are of one moment.
+
+        Example:
+            keys = [{"Date": "2014-07-09", "OrderId": "A17"}, {"Date": "2014-07-10", "OrderId": "B2"}]
+            orders.transact_get_items(TransactItems=[{"Get": {"Key": key}} for key in keys])["Responses"]
+
+        Args:
+            TransactItems: Up to 100 parts: ``Get``, with logical keys. For ``TableName`` and ``Shard`` see
+                :meth:`transact_write_items`.
+            options: ``ReturnConsumedCapacity``, as for boto3's client.
+
+        Returns:
+            The response of boto3's client. ``Responses`` has an entry per part, without ``Item`` if there is none.
+
+        Raises:
+            ShardUnknownError: The shard of a key cannot be calculated, and the strategy has no ``locate=True``.
+            AmbiguousItemError: ``locate=True`` found an item in more than one shard.
+
+        Cost: one TransactGetItems (twice the read units of a strongly consistent read); with ``locate=True`` first a
+        strongly consistent BatchGetItem per 100 shards for each part. An item that moves in between is not found.
+        IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
+        """
+        return self._transact("TransactGetItems", {"TransactItems": TransactItems, **options})
+
+    def _transact(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return self._runner.run(self._programs.transact(operation, params, fan_out=self._fan_out))
 
     def batch_writer(self, overwrite_by_pkeys: list[str] | None = None) -> BatchWriter:
         """Write many items, as boto3's ``Table.batch_writer`` does.
@@ -312,9 +378,8 @@ class ShardedTable:
         """Return a view of the table with other options for merged reads; options that you omit stay the same.
 
         Example:
-            page = orders.with_options(timeout=0.2, on_shard_error="partial").query(
-                KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50
-            )
+            quick = orders.with_options(timeout=0.2, on_shard_error="partial")
+            page = quick.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
             page.get("ShardErrors")  # {57: TimeoutError(…)}: the shards whose items are missing
 
         Args:
@@ -406,19 +471,18 @@ class ShardedTable:
         the next pages are read while your code runs. Memory: ``max_buffer_bytes`` (64 MB by default, see
         :meth:`with_options`), but at least one item per shard. IAM: ``dynamodb:Query``.
         """
-        rows = Rows(return_shards=ReturnShards, max_items=max_items)
         return QueryItems(
-            lambda: self._runner.run(self._programs.plan(query, Shard)),
-            lambda plan: self._programs.stream(plan, max_items=max_items, fan_out=self._fan_out),
-            self._runner.driver,
-            rows,
+            self._runner,
+            lambda: self._programs.stream(query, Shard, max_items=max_items, fan_out=self._fan_out),
+            QueryRows(return_shards=ReturnShards, max_items=max_items),
         )
 
     def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
         """Read one page of the table, or of one segment.
 
         Example:
-            orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)["Shards"]
+            page = orders.scan(FilterExpression=Attr("Total").gt(10), ReturnShards=True)
+            page["Shards"]  # parallel to page["Items"]
 
         Args:
             ReturnShards: Add ``Shards``, parallel to ``Items``; None for an item without a suffix.
@@ -435,11 +499,12 @@ class ShardedTable:
         """
         return self._runner.run(self._programs.scan(scan, return_shards=ReturnShards))
 
-    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> Iterator[Any]:
+    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> ScanItems:
         """Iterate over all items of the table, in no particular order.
 
         Example:
-            total = sum(order["Total"] for order in orders.scan_items(segments=4))
+            for order in orders.scan_items(segments=4):
+                print(order["OrderId"])
 
         Args:
             segments: The number of segments to read concurrently.
@@ -454,22 +519,20 @@ class ShardedTable:
 
         Cost: a full Scan; memory: segments × page. IAM: ``dynamodb:Scan``.
         """
-        stream = self._runner.run(self._programs.segments(scan, segments, fan_out=self._fan_out))
-        driver = self._runner.driver(stream)
-        try:
-            while rows := driver.run():
-                yield from rows if ReturnShards else (item for item, _ in rows)
-        finally:
-            driver.close()
+        return ScanItems(
+            self._runner,
+            lambda: self._programs.segments(scan, segments, fan_out=self._fan_out),
+            ScanRows(return_shards=ReturnShards),
+        )
 
-    # Keys and items as they are stored: for your own transactions and streams.
+    # Keys and items as they are stored: for your own requests and streams.
 
     def physical_key(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """Return a logical primary key as it is stored, for a request of your own.
 
         Example:
-            delete = {"Delete": {"TableName": "Orders", "Key": orders.physical_key(key)}}
-            orders.meta.client.transact_write_items(TransactItems=[delete])
+            stored = orders.physical_key({"Date": "2014-07-09", "OrderId": "A17"})
+            stored["Date"]  # "2014-07-09.57"
 
         Args:
             key: The logical primary key, and the attributes that ``by`` names; the result omits the latter.
@@ -488,7 +551,8 @@ class ShardedTable:
         """Return a logical item as it is stored, for a request of your own; ``RandomSuffix`` draws a suffix.
 
         Example:
-            table.put_item(Item=orders.physical_item({"Date": "2014-07-09", "OrderId": "A17"}))
+            stored = orders.physical_item({"Date": "2014-07-09", "OrderId": "A17"})
+            stored["Date"]  # "2014-07-09.57"
 
         Args:
             item: The item, with its logical key.
@@ -504,10 +568,11 @@ class ShardedTable:
         return self._runner.run(self._programs.physical(item, "Item"))
 
     def logical_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a stored item (from a stream, an export, a transaction) with its logical key.
+        """Return a stored item (from a stream or an export) with its logical key.
 
         Example:
-            orders.logical_item({"Date": "2014-07-09.57", "OrderId": "A17"})["Date"]  # "2014-07-09"
+            item = orders.logical_item({"Date": "2014-07-09.57", "OrderId": "A17"})
+            item["Date"]  # "2014-07-09"
 
         Args:
             item: A stored item, or part of one.
@@ -571,69 +636,3 @@ class ShardedTable:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *_ATTRIBUTES})
-
-
-class QueryItems(Iterator[Any]):
-    """An iterator over the items of a merged Query; ``ShardedTable.query_items()`` returns it.
-
-    Example:
-        with orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09")) as day:
-            first = next(day)  # the block's end stops reading ahead
-
-    Threads may share it.
-    """
-
-    def __init__(
-        self,
-        plan: Callable[[], Plan],
-        stream: Callable[[Plan], StreamOfShards],
-        driver: Callable[[StreamOfShards], Driver[Any]],
-        rows: Rows,
-    ) -> None:
-        self._plan = plan
-        self._stream_of = stream
-        self._driver_over = driver
-        self._rows = rows
-        self._lock = threading.Lock()
-        self._stream: StreamOfShards | None = None
-        self._driver: Driver[Any] | None = None
-
-    def __next__(self) -> Any:
-        with self._lock:
-            if self._rows.wanting:
-                self._read()
-            return self._rows.take()
-
-    def _read(self) -> None:
-        if self._driver is None:
-            self._rows.plan = self._plan()
-            self._stream = self._stream_of(self._rows.plan)
-            self._driver = self._driver_over(self._stream)
-        try:
-            self._rows.add(self._driver.run())
-        except BaseException:
-            # As with a generator: after an error or an interrupt it yields nothing more. The cursor keeps its position.
-            self._rows.end()
-            raise
-
-    @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
-        """The cursor after the last item that was returned; None before the first item and after the last one."""
-        return self._rows.last_evaluated_key
-
-    @property
-    def shard_errors(self) -> dict[int | None, Exception]:
-        """With ``on_shard_error="partial"``: the error of each shard that failed; its items are missing."""
-        return {} if self._stream is None else dict(self._stream.errors)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._rows.end()
-        if self._driver is not None:
-            self._driver.close()

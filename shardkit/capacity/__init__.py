@@ -1,7 +1,6 @@
 """Capacity units on the client: what each call consumed or will consume, in total, per index and per key."""
 
 from shardkit.capacity.advice import Advice, Skew
-from shardkit.capacity.attach import Attachment
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyValue
 from shardkit.capacity.meter import CapacityMeter
@@ -11,6 +10,7 @@ from shardkit.capacity.usage import Rates, Usage, VectorBytes
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import item_size, storage_size
 from shardkit.dynamodb.units import add_consumed, apportion, read_units, write_units
+from shardkit.runtime.targets import Attachment
 
 __all__ = [
     "Advice",

@@ -6,8 +6,8 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakKeyDictionary, WeakSet
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import BotoCoreError, ClientError
@@ -17,9 +17,7 @@ from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.hooks import observe, unobserve
 from shardkit.runtime.observers import Call, Observer
-
-if TYPE_CHECKING:
-    from typing import Self
+from shardkit.runtime.targets import Attachment, client_of
 
 _ASK = "ReturnConsumedCapacity"
 _READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
@@ -41,20 +39,6 @@ def take_units(parsed: dict[str, Any], *, asked: bool) -> Any:
     Of several meters and budgets, the first to see the request asks, and is the last to see the response.
     """
     return parsed.pop("ConsumedCapacity", None) if asked else parsed.get("ConsumedCapacity")
-
-
-class Attachment:
-    """A meter or a budget on a client, a table or a session, until ``detach`` or the end of its ``with``."""
-
-    def detach(self) -> None:
-        """Stop seeing calls; detaching twice does nothing."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.detach()
 
 
 @dataclass(eq=False)
@@ -126,9 +110,6 @@ class Observers:
         return observer.attach(table, keys, key)
 
 
-_MADE = "creating-client-class.dynamodb"
-
-
 def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
     """Return ``key_schema=``, table names to names of partition keys, by the tables' plain names."""
     given = {} if key_schema is None else key_schema
@@ -147,16 +128,8 @@ def target_of(
 
     ``describe``: ask a boto3 ``Table`` for its partition key.
     """
-    meta = getattr(target, "meta", None)
-    client = getattr(meta, "client", None)
-    name = None if client is None else getattr(target, "name", None)
-    if client is None:
-        client = target
-    if getattr(getattr(client, "meta", None), "events", None) is None:
-        raise ConfigurationError(
-            "target: must be a boto3 DynamoDB client or resource, a Table, a ShardedTable or a session, "
-            f"got {type(target).__name__}"
-        )
+    client = client_of(target)
+    name = None if client is target else getattr(target, "name", None)
     table = None if name is None else table_name(name)
     if describe and table is not None and table not in keys and isinstance(target, ServiceResource):
         partition_key = _partition_key(target)
@@ -175,51 +148,3 @@ def _partition_key(table: Any) -> str | None:
         getattr(schema, "close", lambda: None)()
         return None
     return cast("str | None", next((key["AttributeName"] for key in schema if key["KeyType"] == "HASH"), None))
-
-
-def events_of_session(target: Any) -> Any:
-    """Return the object that registers a session's handlers; None: the target is not a session.
-
-    boto3's sessions have ``events``; botocore's have ``register`` and ``unregister`` themselves.
-    """
-    if not (hasattr(target, "client") or hasattr(target, "create_client")):
-        return None
-    events = getattr(target, "events", target)
-    return events if hasattr(events, "register") and hasattr(events, "unregister") else None
-
-
-class SessionAttachment(Attachment):
-    """A meter or a budget on all DynamoDB clients that a session makes from now on.
-
-    Source: boto3's Extensibility Guide, ``creating-client-class``: a class that is inserted before a client's classes.
-    """
-
-    def __init__(self, events: Any, attach: Callable[[Any], Attachment]) -> None:
-        self._events = events
-        self._attach = attach
-        self._lock = threading.Lock()
-        self._attached: WeakSet[Attachment] = WeakSet()
-        self._unique_id = f"shardkit-attached-{id(self)}"
-        events.register(_MADE, self._making, unique_id=self._unique_id)
-
-    def detach(self) -> None:
-        self._events.unregister(_MADE, self._making, unique_id=self._unique_id)
-        with self._lock:
-            attached, self._attached = self._attached, WeakSet()
-        for one in attached:
-            one.detach()
-
-    def _making(self, base_classes: list[type], **_: Any) -> None:
-        made = self._made
-
-        class Observed:
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                made(self)
-
-        base_classes.insert(0, Observed)
-
-    def _made(self, client: Any) -> None:
-        attached = self._attach(client)
-        with self._lock:
-            self._attached.add(attached)

@@ -13,12 +13,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from shardkit.capacity.attach import (
     Attached,
-    Attachment,
     ClientObserver,
     Observers,
-    SessionAttachment,
     ask_for_units,
-    events_of_session,
     partition_keys_of,
     take_units,
     target_of,
@@ -30,6 +27,7 @@ from shardkit.dynamodb.requests import OPERATIONS, writes
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call, Holder
+from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
 _Mode = Literal["wait", "raise"]
 

@@ -51,9 +51,9 @@ class Charge:
     The units of the keys sum to the total. What a batch reported is apportioned to its keys, as an estimate.
     """
 
-    def __init__(self, operation: str, sharding: Sharding | None = None) -> None:
+    def __init__(self, operation: str, shardings: Mapping[str, Sharding] = MappingProxyType({})) -> None:
         self.operation = operation
-        self.sharding = sharding
+        self.shardings = shardings
         self.requests = 0
         self.tables: defaultdict[str, Account] = defaultdict(Account)
         self.indexes: defaultdict[tuple[str, str], Account] = defaultdict(Account)
@@ -92,15 +92,15 @@ class Charge:
     def keys(self) -> list[KeyUnits]:
         """The units of each key. Read it only after the last call was added."""
         return [
-            KeyUnits(table, *keys_of(table, key, self.sharding), account.units, account.requests)
+            KeyUnits(table, *keys_of(table, key, self.shardings), account.units, account.requests)
             for (table, key), account in self._keys.items()
         ]
 
 
 class Metered(Requested, Protocol):
-    """A call that can be charged; shardkit's own calls bring the sharding of their table."""
+    """A call that can be charged; shardkit's own calls bring the shardings of their tables, by plain name."""
 
-    sharding: Sharding | None
+    shardings: Mapping[str, Sharding]
 
 
 def charge_of(
@@ -119,7 +119,7 @@ def charge_of(
     """
     if call.operation == SEARCH and consumed:  # the report of SearchVectors is that of its index
         consumed = {_VECTORS: {call.params["IndexName"]: consumed}}
-    charge = Charge(call.operation, call.sharding)
+    charge = Charge(call.operation, call.shardings)
     whole = whole_of(call, consumed, parsed, partition_keys)
     if whole is not None:
         table, keys, structure = whole
@@ -145,7 +145,7 @@ def charge_of(
             index = call.params.get("IndexName")
             charge.add_report(table, (total, {} if index is None else {index: total}, {}), 0)
         keys_of_call += [
-            KeyUnits(table, *keys_of(table, key, call.sharding), units, part.requests[key])
+            KeyUnits(table, *keys_of(table, key, call.shardings), units, part.requests[key])
             for key, units in parts.items()
         ]
     # Units without a known access, such as a statement's, have no known key.
@@ -293,10 +293,8 @@ def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) ->
 
 
 def _key_name(call: Metered, table: str, partition_keys: Mapping[str, str]) -> str | None:
-    sharding = call.sharding
-    if sharding is not None and table_name(sharding.table) == table:
-        return sharding.partition_key
-    return partition_keys.get(table)
+    sharding = call.shardings.get(table)
+    return partition_keys.get(table) if sharding is None else sharding.partition_key
 
 
 def _wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None:
@@ -309,13 +307,14 @@ def _wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None
     return (letter, content) if letter in _KEY_TYPES and isinstance(content, str | bytes) else None
 
 
-def keys_of(table: str, key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:
+def keys_of(table: str, key: WireKey | None, shardings: Mapping[str, Sharding]) -> tuple[KeyValue, KeyValue]:
     """Return the logical and the physical key of a stored key, as in :class:`KeyUnits`."""
     if key is None:
         return _NO_KEY
     letter, content = key
     try:
-        if sharding is None or table_name(sharding.table) != table:
+        sharding = shardings.get(table)
+        if sharding is None:
             return _plain(letter, content), None
         ((_, logical),) = sharding.logical({letter: content})[0].items()
         return _plain(letter, logical), _plain(letter, content)

@@ -9,12 +9,9 @@ from functools import partial
 from typing import Any
 
 from shardkit.capacity.attach import (
-    Attachment,
     ClientObserver,
     Observers,
-    SessionAttachment,
     ask_for_units,
-    events_of_session,
     partition_keys_of,
     take_units,
     target_of,
@@ -26,6 +23,7 @@ from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
+from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
 
 class CapacityMeter(Totals):
@@ -211,7 +209,7 @@ class _MeterObserver(ClientObserver):
             else:
                 table, keys, report = whole
                 # Unless the meter asked for it, the report is the caller's, who may change it.
-                seen = call.operation, call.sharding, table, keys, report if note.asked else _copied(report)
+                seen = call.operation, call.shardings, table, keys, report if note.asked else _copied(report)
             self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
@@ -253,7 +251,7 @@ class _MeterObserver(ClientObserver):
         key = None
         if by_key and len(tables) == 1:
             (table,) = tables
-            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.sharding)
+            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.shardings)
             key = None if logical is None else (table, logical)
         now = self._clock()
         for recorder in note.recorders:

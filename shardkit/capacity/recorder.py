@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 _log = logging.getLogger("shardkit")
 
-Whole = tuple[str, "Sharding | None", str, "WireKey | Shares | None", Mapping[str, Any]]
-"""A call to one table that reported everything: its operation, sharding, table, key (or its keys' shares) and report.
+Whole = tuple[str, "Mapping[str, Sharding]", str, "WireKey | Shares | None", Mapping[str, Any]]
+"""A call to one table that reported everything: its operation, shardings, table, key (or its keys' shares) and report.
 
 The report is a copy if the caller gets it too and may change it."""
 
@@ -55,17 +55,17 @@ class Backlog:
                 if isinstance(call, Charge):
                     charges.append((call, now, recorders, tags))
                     continue
-                operation, sharding, table, keys, structure = call
+                operation, shardings, table, keys, structure = call
                 try:
                     report = report_of(structure, write=OPERATIONS[operation])
                 except Exception:  # noqa: BLE001 - of whatever kind
                     _log.exception("%s: the meter could not read what was reported; it is not counted", operation)
                     continue
                 # All that a tally tells calls apart by, but for the key.
-                kind = operation, table, id(sharding), (*report[1],), recorders, tags, int(now), now // self._part
+                kind = operation, table, id(shardings), (*report[1],), recorders, tags, int(now), now // self._part
                 charge = alike.get(kind)
                 if charge is None:
-                    charge = alike[kind] = Charge(operation, sharding)
+                    charge = alike[kind] = Charge(operation, shardings)
                     charges.append((charge, now, recorders, tags))
                 charge.add(table, keys, report)
             for charge, now, recorders, tags in charges:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shardkit.capacity.charge import Charge, KeyValue
 from shardkit.capacity.usage import Account, Rates, Units, Usage, VectorBytes, Window
 from shardkit.core.heavy_hitters import HeavyHitters, Held
-from shardkit.dynamodb.units import table_name
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
@@ -129,8 +128,7 @@ class Tally:
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]] = ()) -> None:
         """Add what calls consumed; ``now`` is in seconds on the caller's clock."""
         second, requests, operation, total = int(now), charge.requests, charge.operation, charge.total
-        if charge.sharding is not None:
-            self.shardings[table_name(charge.sharding.table)] = charge.sharding
+        self.shardings.update(charge.shardings)
         self._window.account(now).add(total, requests)
         self._operations[operation].add(total, requests)
         for table, account in charge.tables.items():

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
@@ -162,7 +162,7 @@ class AsyncDriver(_Loop[T]):
         try:
             return await self._run()
         except Exception:
-            self.close()
+            await self.close()
             raise
 
     async def _run(self) -> T:
@@ -204,20 +204,37 @@ class AsyncDriver(_Loop[T]):
             elif send is not None:
                 self._answered(send, task.result())
 
-    def close(self) -> None:
-        """Cancel all requests in flight."""
-        for task in self._under_way:
-            task.cancel()
+    async def close(self) -> None:
+        """Cancel all requests in flight, and wait until they have ended."""
+        tasks = list(self._under_way)
         self._unsent.extend(self._under_way.values())
         self._under_way.clear()
+        for task in tasks:
+            task.cancel()
+        await _ended(tasks)
 
 
-def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Answer]:
+async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all tasks have ended, whatever cancels the caller meanwhile."""
+    cancelled = None
+    for task in tasks:
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                # A second cancellation; an anyio scope repeats it at every await. The error itself is raised later,
+                # because asyncio.timeout and anyio recognize their own.
+                cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
     """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
     prepare(client)
 
     def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
             try:
                 returned = getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))
@@ -228,12 +245,12 @@ def transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[
     return send
 
 
-def async_transport(client: Any, sharding: Callable[[], Sharding | None]) -> Callable[[Send], Awaitable[Answer]]:
+def async_transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Awaitable[Answer]]:
     """Return a function that sends wire requests through an aiobotocore client."""
     prepare(client)
 
     async def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), sharding(), paced=request.paced) as call:
+        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
             try:
                 returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))

@@ -21,7 +21,15 @@ that shardkit makes calls on itself (:func:`prepare`):
 A budget adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a call that
 another handler answers does not wait.
 
-Calls that are neither shardkit's own nor observed pass all handlers unchanged.
+``install()`` adds ``before-call`` (last) and ``after-call`` of three operations. On its clients, a call of the caller's
+that names a sharded table is noted by 1. Its program begins in 2, where the body is what botocore validated and wrote,
+so parameters need no second check. If the program's first request is the same operation, it is the only one: the call
+*rides*, with another body, and is observed and held like any other; 5 passes its response to the program, and returns
+what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are calls of shardkit's
+own, and answers the call, as botocore's own Stubber does. It is last, so that another handler's answer (a Stubber's)
+stands for the logical call, whether it rides or not.
+
+Calls that are neither shardkit's own nor observed nor on sharded tables pass all handlers unchanged.
 
 The order matters. botocore calls handlers from the most specific event name to the least, wildcards first, so a handler
 for ``*.*`` runs before all of the user's handlers, and one for the bare event name after all. Neither this order nor
@@ -43,20 +51,40 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import orjson
+from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
 
+from shardkit.core.machine import Machine, Program, Send, Wait
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show
+from shardkit.sharding.layout import Sharding
 
-__all__ = ["Call", "Observer", "OwnCall", "carried", "observe", "prepare", "unobserve", "visible"]
+__all__ = [
+    "Answered",
+    "Call",
+    "LogicalCall",
+    "Observer",
+    "OwnCall",
+    "Rewriter",
+    "answered",
+    "carried",
+    "observe",
+    "prepare",
+    "restore",
+    "rewrite",
+    "rewriter_of",
+    "unobserve",
+    "visible",
+]
 
 _ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
-                              "UpdateItem"})  # fmt: skip
+                              "TransactGetItems", "TransactWriteItems", "UpdateItem"})  # fmt: skip
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
 _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
@@ -68,6 +96,7 @@ _REQUIRED: dict[str, dict[str, type]] = {
     "DescribeTable": {"Table": dict},
     "Query": {"Items": list, "Count": int},
     "Scan": {"Items": list, "Count": int},
+    "TransactGetItems": {"Responses": list},
 }
 """The members of every answer (API reference; sent by all engines). botocore shows answers without them as empty."""
 _NO_SUCCESS = 300
@@ -125,6 +154,46 @@ class OwnCall(Call):
         )
 
 
+Answered = tuple[AWSResponse, dict[str, Any]]
+"""What a ``before-call`` handler returns instead of the service: the HTTP response, and the parsed one."""
+
+
+def answered(response: dict[str, Any]) -> Answered:
+    return AWSResponse("", 200, HTTPHeaders(), None), response
+
+
+class Rewriter(Protocol):
+    """Decides what a client's calls on sharded tables become."""
+
+    @property
+    def shardings(self) -> Mapping[str, Sharding]:
+        """Those of the tables that are known so far, by plain name."""
+
+    def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
+        """Return whether a call names a sharded table; raise if the operation is refused there."""
+
+    def program(self, operation: str, params: dict[str, Any]) -> Program[dict[str, Any]]:
+        """Return the program of a call; it returns the response in botocore's form."""
+
+    def answer(self, call: LogicalCall) -> Any:
+        """Run a call's program from its first step; return :data:`Answered`, or a coroutine that does."""
+
+    def error(self, error: ShardkitError, operation: str) -> Exception:
+        """Return an error as the callers of a client expect it."""
+
+    def redefined(self, table: str) -> None:
+        """Take note that a table was created, updated or deleted."""
+
+
+@dataclass(eq=False, kw_only=True)
+class LogicalCall(Call):
+    """A call of the caller's on sharded tables. ``begun``: its program's first step; None: the call rides."""
+
+    rewriter: Rewriter
+    program: Program[dict[str, Any]] | None = None
+    begun: Send | Wait | Machine[Any] | None = None
+
+
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters without attribute values that tracing tools read before handler 1 runs."""
     shown = {name: params[name] for name in ("TableName", "IndexName") if name in params}
@@ -133,17 +202,31 @@ def visible(params: Mapping[str, Any]) -> dict[str, Any]:
             table: [] if isinstance(requests, list) else {"Keys": []}
             for table, requests in params["RequestItems"].items()
         }
+    if "TransactItems" in params:
+        shown["TransactItems"] = [
+            {kind: visible(part) for kind, part in entry.items()} for entry in params["TransactItems"]
+        ]
     return shown
 
 
 def _tables(params: Mapping[str, Any]) -> set[str]:
-    return {params["TableName"]} if "TableName" in params else set(params.get("RequestItems", ()))
+    if "TableName" in params:
+        return {params["TableName"]}
+    return {*params.get("RequestItems", ()), *(part["TableName"] for part in _actions(params))}
+
+
+def _actions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [part for entry in params.get("TransactItems", ()) for part in entry.values()]
 
 
 def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
     # A request with values comes from a user's handler that runs before handler 1 and makes its own call.
     requests = params.get("RequestItems", {}).values()
-    whole = not _WHOLE.isdisjoint(params) or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
+    whole = (
+        not _WHOLE.isdisjoint(params)
+        or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
+        or ("TransactItems" in params and not all(map(_WHOLE.isdisjoint, _actions(params))))
+    )
     return not whole and _tables(call.params) == _tables(params)
 
 
@@ -175,10 +258,15 @@ _STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
 
 def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
     # A value that should be a mapping and is not stays: botocore refuses it.
-    return {
+    shown: dict[str, Any] = {
         name: _STAND_INS[name](value) if name in _STAND_INS and isinstance(value, Mapping) else value
         for name, value in params.items()
     }
+    if "TransactItems" in shown:
+        shown["TransactItems"] = [
+            {kind: _without_values(part) for kind, part in entry.items()} for entry in shown["TransactItems"]
+        ]
+    return shown
 
 
 _announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)
@@ -188,6 +276,8 @@ _under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", defaul
 class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
+        # Weak, because a rewriter references the client; the client's event ``before-call`` keeps it.
+        self.rewriter: Callable[[], Rewriter | None] = _nothing
         self.prepared = False
         self.holding = False
         # Weak, because the client references its handlers.
@@ -204,11 +294,16 @@ class _Handlers:
             call = own
         else:
             own = None
-            call = Call(model.name, params)
         if _under_way.get() is not own:
             _under_way.set(own)
-        if own is None and not self.observers:
-            return
+        if own is None:
+            rewriter = self.rewriter()
+            if rewriter is not None and rewriter.concerns(model.name, params):
+                context[_CONTEXT] = LogicalCall(model.name, params, rewriter=rewriter)
+                return
+            if not self.observers:
+                return
+            call = Call(model.name, params)
         context[_CONTEXT] = call
         call.observers = self.observers
         for observer in call.observers:
@@ -230,7 +325,9 @@ class _Handlers:
 
     def write(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
-        if isinstance(call, OwnCall) and call.shown is not None and call.operation in _ITEM_OPERATIONS:
+        if isinstance(call, LogicalCall):
+            self._start(call, params)
+        elif isinstance(call, OwnCall) and call.shown is not None and call.operation in _ITEM_OPERATIONS:
             if not params["body"].startswith(b"{"):
                 raise ConfigurationError(
                     f"this botocore does not write {call.operation} as JSON, which shardkit requires; use an older "
@@ -238,6 +335,26 @@ class _Handlers:
                 )
             params["body"] = encode({**call.shown, **call.params})
             call.written = True
+
+    def _start(self, call: LogicalCall, request: dict[str, Any]) -> None:
+        content = request["body"]
+        try:
+            body = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            body = _read_leniently(content)
+        call.program = call.rewriter.program(call.operation, body)
+        try:
+            step = next(call.program)
+            if not isinstance(step, Send) or step.operation != call.operation:
+                call.begun = step
+                return
+            call.params, call.shardings = dict(step.params), call.rewriter.shardings
+            call.observers = self.observers
+            for observer in call.observers:
+                observer.before(call)
+            request["body"] = encode(call.params)
+        except ShardkitError as error:
+            raise call.rewriter.error(error, call.operation) from error.__cause__
 
     def read(
         self,
@@ -309,15 +426,59 @@ class _Handlers:
         if _BODY in parsed:
             parsed.update(parsed.pop(_BODY))
         show(call, parsed)
+        if isinstance(call, LogicalCall) and call.begun is None:
+            self._finish(call, parsed)
         # An error is raised as parsed, with the item that it may contain.
         if isinstance(call, OwnCall) and "Error" not in parsed:
             call.taken = {name: parsed.pop(name) for name in _ITEMS if name in parsed}
+
+    def _finish(self, call: LogicalCall, parsed: dict[str, Any]) -> None:
+        """Replace the response to a ride, or the error, by the logical one."""
+        client, program = self._client(), call.program
+        assert client is not None and program is not None
+        try:
+            if "Error" in parsed:
+                # after-call cannot undo an error: the client raises it, as the program leaves it.
+                program.throw(client.exceptions.from_code(parsed["Error"].get("Code"))(parsed, call.operation))
+            else:
+                program.send(dict(parsed))
+        except StopIteration as stop:
+            logical = stop.value
+        except ClientError as error:
+            logical = cast("dict[str, Any]", error.response)
+        else:
+            raise AssertionError(f"{call.operation} is more than one request")
+        if logical is not parsed:
+            parsed.clear()
+            parsed.update(logical)
 
     def give_up(self, exception: Exception, context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
         # Errors that the service returned were observed in ``end`` or ``stop``.
         if call is not None and not isinstance(exception, ClientError):
             show(call, _lost(exception))
+
+
+class _Answers:
+    """The handlers that only an installed client has."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+
+    def answer(self, context: dict[str, Any], **_: Any) -> Any:
+        call = context.get(_CONTEXT)
+        if isinstance(call, LogicalCall) and call.begun is not None:
+            return call.rewriter.answer(call)
+        return None
+
+    def redefined(self, parsed: dict[str, Any], **_: Any) -> None:
+        table = parsed.get("TableDescription", {}).get("TableName")
+        if table is not None:
+            self.rewriter.redefined(table)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _lost(exception: BaseException | None) -> dict[str, Any]:
@@ -342,6 +503,8 @@ def _no_answer(operation: str, given: object) -> dict[str, str]:
     }
 
 
+_ANSWERED = "before-call"
+_INSTALLED = (_ANSWERED, *(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable")))
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -367,6 +530,42 @@ def observe(client: Any, observer: Observer) -> None:
             go = handlers.go_async if hasattr(client, "__aenter__") else handlers.go
             events.register_last("before-call", go, unique_id="shardkit-go")
             handlers.holding = True
+
+
+def rewriter_of(client: Any) -> Rewriter | None:
+    """Return what ``install()`` has put on a client."""
+    handlers = _clients.get(client)
+    return None if handlers is None else handlers.rewriter()
+
+
+def rewrite(client: Any, rewriter: Rewriter) -> None:
+    """Pass a client's calls on sharded tables to a rewriter.
+
+    Raises:
+        ConfigurationError: The client has a rewriter.
+    """
+    prepare(client)
+    handlers, answers = _handlers(client), _Answers(rewriter)
+    with _lock:
+        if handlers.rewriter() is not None:
+            raise ConfigurationError(
+                "target: this client has sharded tables installed already; give all tables to one install(), or call "
+                "uninstall() first"
+            )
+        handlers.rewriter = weakref.ref(rewriter)
+        for event in _INSTALLED:
+            handler = answers.answer if event == _ANSWERED else answers.redefined
+            client.meta.events.register_last(event, handler, unique_id="shardkit-installed")
+
+
+def restore(client: Any, rewriter: Rewriter) -> None:
+    """Leave a client's calls alone again."""
+    handlers = _handlers(client)
+    with _lock:
+        if handlers.rewriter() is rewriter:
+            handlers.rewriter = _nothing
+            for event in _INSTALLED:
+                client.meta.events.unregister(event, unique_id="shardkit-installed")
 
 
 def carried(

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Call:
-    """One API call, botocore's retries included, and its observers."""
+    """One API call, botocore's retries included; ``shardings`` are those of tables, by plain name."""
 
     operation: str
     params: dict[str, Any]
-    sharding: Sharding | None = None
+    shardings: Mapping[str, Sharding] = field(default_factory=dict)
     notes: dict[Any, Any] = field(default_factory=dict)
     observers: tuple[Observer, ...] = ()
 

@@ -90,7 +90,7 @@ class Processes:
 
     def send(self, request: Send) -> Answer:
         """Send a request from one of the processes, and return its answer."""
-        call = Call(request.operation, dict(request.params), self._programs.sharding)
+        call = Call(request.operation, dict(request.params), self._programs.shardings)
         answer = carried(self._client, call, partial(self._carried, paced=request.paced))
         if isinstance(answer, Exception):
             return answer
@@ -167,7 +167,7 @@ class Processes:
 
     def _start(self) -> None:
         table = self._programs.table
-        identity = _identity(table, transport(self._client, lambda: None))
+        identity = _identity(table, transport(self._client, {}))
         if isinstance(identity, Exception):
             raise _refusal("the table's own client", table, identity)
         context = multiprocessing.get_context("spawn")
@@ -327,7 +327,7 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Fa
             "boto3.client('dynamodb', …)"
         )
     observe(client, failed)
-    send = transport(client, lambda: None)
+    send = transport(client, {})
     reached = _identity(table, send)
     if isinstance(reached, Exception):
         raise reached

@@ -15,13 +15,15 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from shardkit.core.checks import check_side_by_side
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps
+from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
+Begun = Send | Wait | Machine[Any] | None
 _log = logging.getLogger("shardkit")
 
 
@@ -55,9 +57,8 @@ _thread = _Thread()
 
 
 class _Runner:
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
+    def __init__(self, client: Any, max_concurrency: int | None) -> None:
         self.client = client
-        self.programs = programs
         self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
@@ -78,15 +79,19 @@ class Transport(Protocol):
         """Return the threads that send."""
 
 
-class Runner(_Runner):
-    """Runs programs and machines on the caller's thread and a pool of threads."""
+class ClientRunner(_Runner):
+    """Runs programs and machines on the caller's thread and a pool of threads.
 
+    ``shardings`` are those of the client's tables, by plain name, for observers of the calls.
+    """
+
+    cancels = False  # a request in flight cannot be cancelled
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
-        super().__init__(client, programs, max_concurrency)
-        self.send = transport(client, lambda: programs.sharding)
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
+        super().__init__(client, max_concurrency)
+        self.send = transport(client, shardings)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -126,10 +131,10 @@ class Runner(_Runner):
             waiting=waiting,
         )
 
-    def run(self, program: Program[T]) -> T:
-        """Run a program to its result."""
+    def run(self, program: Program[T], begun: Begun = None) -> T:
+        """Run a program to its result; ``begun`` is what it has already yielded."""
         try:
-            step = next(program)
+            step = next(program) if begun is None else begun
             # Send single requests directly: only waits and fan-outs need a driver.
             while isinstance(step, Send):
                 answer = self.send(step)
@@ -144,15 +149,24 @@ class Runner(_Runner):
             driver.close()
 
 
-class AsyncRunner(_Runner):
+class Runner(ClientRunner):
+    """Runs the programs of one table."""
+
+    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
+        super().__init__(client, programs.shardings, max_concurrency)
+        self.programs = programs
+
+
+class AsyncClientRunner(_Runner):
     """Runs programs and machines as asyncio tasks."""
 
+    cancels = True
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
-        super().__init__(client, programs, max_concurrency)
-        self._send = async_transport(client, lambda: programs.sharding)
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
+        super().__init__(client, max_concurrency)
+        self._send = async_transport(client, shardings)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
@@ -161,10 +175,10 @@ class AsyncRunner(_Runner):
             machine, self._send, clock=given or self.clock, sleep=given.sleep_async if given else self.sleep
         )
 
-    async def run(self, program: Program[T]) -> T:
-        """Run a program to its result."""
+    async def run(self, program: Program[T], begun: Begun = None) -> T:
+        """Run a program to its result; ``begun`` is what it has already yielded."""
         try:
-            step = next(program)
+            step = next(program) if begun is None else begun
             while isinstance(step, Send):
                 answer = await self._send(step)
                 step = program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
@@ -175,7 +189,15 @@ class AsyncRunner(_Runner):
         try:
             return await driver.run()
         finally:
-            driver.close()
+            await driver.close()
+
+
+class AsyncRunner(AsyncClientRunner):
+    """Runs the programs of one table."""
+
+    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
+        super().__init__(client, programs.shardings, max_concurrency)
+        self.programs = programs
 
 
 class Clock(Protocol):
@@ -254,3 +276,19 @@ def table_runner(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
         )
     return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+
+
+def async_table_runner(
+    table: Any,
+    strategy: Strategy,
+    *,
+    key_schema: Mapping[str, Any] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> AsyncRunner:
+    """Return a runner for an async ``Table`` with a strategy.
+
+    Raises:
+        ConfigurationError: An argument is invalid.
+    """
+    return AsyncRunner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)

@@ -59,7 +59,7 @@ class BatchGet:
         if self._deadline is not None and now >= self._deadline and (self._asked or self._chunks):
             self._time_is_over()
         if self._error is not None:
-            if self._asked:
+            if self._asked and not self._fan_out.cancels:
                 return Wait(self._deadline)
             for chunk in self._chunks:
                 self._missed(chunk, self._error)

@@ -6,15 +6,42 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
-from shardkit.dynamodb.values import WireItem
+from shardkit.dynamodb.values import WireItem, WireValue
 
 Item = Mapping[str, Any]
 
 
 def _as_it_is(given: Any) -> Any:
     return given
+
+
+def _parsed_item(item: WireItem) -> dict[str, Any]:
+    """Return a wire item as botocore's parser does; items without binary values as they are."""
+    shown = item
+    for name, value in item.items():
+        ((letter, content),) = value.items()
+        if letter in _MAY_HOLD_BINARY:
+            if shown is item:
+                shown = dict(item)
+            shown[name] = {letter: _PARSED[letter](content)}
+    return shown
+
+
+def _parsed(value: WireValue) -> WireValue:
+    ((letter, content),) = value.items()
+    return {letter: _PARSED[letter](content)} if letter in _MAY_HOLD_BINARY else value
+
+
+_PARSED: Mapping[str, Callable[[Any], Any]] = {
+    "B": binary,
+    "BS": lambda members: [binary(member) for member in members],
+    "L": lambda members: [_parsed(member) for member in members],
+    "M": lambda members: {name: _parsed(member) for name, member in members.items()},
+}
+_MAY_HOLD_BINARY = frozenset(_PARSED)
 
 
 class _PythonValues(Mapping[str, Any]):
@@ -44,16 +71,19 @@ class Form:
         item: Converts an item or a key to wire values.
         shown: Converts a wire item or key to the caller's form.
         python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
+        keys_as_cursors: ``LastEvaluatedKey`` has the names of the key's attributes, which libraries read, instead of a
+            token.
     """
 
     params: Callable[[Item], dict[str, Any]]
     item: Callable[[Item], WireItem]
     shown: Callable[[WireItem], dict[str, Any]]
     python: Callable[[Item], Item]
+    keys_as_cursors: bool = False
 
 
 PYTHON_VALUES = Form(to_wire_params, to_wire_item, from_wire_item, _as_it_is)
 """The form of a boto3 resource: ``"x"``, ``Decimal(1)``."""
 
-WIRE_VALUES = Form(dict, dict, _as_it_is, _PythonValues)
-"""The form of a botocore client: ``{"S": "x"}``. Nothing is converted."""
+WIRE_VALUES = Form(dict, dict, _parsed_item, _PythonValues, keys_as_cursors=True)
+"""The form of a botocore client: ``{"S": "x"}``, and binary values as bytes. Nothing else is converted."""

@@ -22,6 +22,7 @@ from shardkit.errors import (
     UnsupportedParameterError,
 )
 from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
 from shardkit.strategies import Unsharded
@@ -48,6 +49,19 @@ def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
     for (_, one), item in batch.found:
         shard, response["Item"] = one, item
     return {**_shown(sharding, response), "Shard": shard}
+
+
+def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Send]:
+    """Return the GetItem of an item, whose shard is searched for with ``locate`` (the first if no shard holds it)."""
+    wire, place = _request(sharding, "GetItem", params)
+    shard, known = _shard(sharding, place, wire["Key"], shard)
+    if not known:
+        if not sharding.strategy.locate:
+            raise _unknown(sharding, "GetItem")
+        key = {name: wire["Key"][name] for name in sharding.keys.names}
+        found = yield from _find(sharding, key, fan_out)
+        shard = sharding.shards(key[sharding.partition_key])[0] if found is None else found
+    return Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
 
 
 def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
@@ -329,18 +343,29 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("Item", "Attributes"):
         if part in shown:
             shown[part] = sharding.to_caller(shown[part])
-    metrics = shown.get("ItemCollectionMetrics")
-    if metrics and "ItemCollectionKey" in metrics:
-        key = sharding.to_caller(metrics["ItemCollectionKey"])
-        shown["ItemCollectionMetrics"] = {**metrics, "ItemCollectionKey": key}
+    if shown.get("ItemCollectionMetrics"):
+        shown["ItemCollectionMetrics"] = with_shown_collection(shown["ItemCollectionMetrics"], sharding.to_caller)
     return shown
 
 
+def with_shown_collection(
+    metrics: Mapping[str, Any], show: Callable[[WireItem], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return the metrics of an item collection with its key as the caller sees it."""
+    key = metrics.get("ItemCollectionKey")
+    return metrics if key is None else {**metrics, "ItemCollectionKey": show(key)}
+
+
 def _show_logical(sharding: Sharding, error: Any) -> None:
-    """Show the logical key in an error that contains an item (in wire form, as boto3 leaves it)."""
+    """Show the logical key in an error that contains an item."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and isinstance(response.get("Item"), dict):
-        error.response = {**response, "Item": sharding.shown(response["Item"])}
+        error.response = with_logical_item(sharding, response)
+
+
+def with_logical_item(sharding: Sharding, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part of an error whose ``Item`` has its logical key; boto3 leaves it in wire form."""
+    return {**part, "Item": WIRE_VALUES.shown(sharding.shown(part["Item"]))}
 
 
 def _unknown(sharding: Sharding, what: str) -> ShardUnknownError:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.schema import KeySchema
@@ -189,6 +190,16 @@ class Sharding:
     def to_caller(self, item: WireItem) -> dict[str, Any]:
         """Return the same in the caller's form."""
         return self.form.shown(self.shown(item))
+
+
+Known = Callable[[str], Program["Sharding | None"]]
+"""Returns the sharding of a table, by its name or ARN as a request gives it; None: the table is not sharded."""
+
+
+def named(known: Known, table: str) -> Program[Sharding | None]:
+    """Return a table's sharding, whose requests name the table as the caller does."""
+    sharding = yield from known(table)
+    return sharding if sharding is None or sharding.table == table else replace(sharding, table=table)
 
 
 def _plain(value: WireValue) -> Any:

@@ -18,11 +18,6 @@ class Decision:
 _REWRITE = Decision("rewrite")
 _FORWARD = Decision("forward")
 
-_TRANSACTION = Decision(
-    "refuse",
-    "a transaction may name items of several tables; build its keys and items with physical_key() and "
-    "physical_item(), and call .meta.client",
-)
 _PARTIQL = Decision(
     "refuse",
     "a PartiQL statement sees stored keys; use the item operations, query() or scan()",
@@ -31,10 +26,20 @@ _SERVER_SIDE_LOAD = Decision("refuse", "the service would write keys without suf
 
 DECISIONS: dict[str, Decision] = {
     **dict.fromkeys(
-        ("BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan", "UpdateItem"),
+        (
+            "BatchGetItem",
+            "BatchWriteItem",
+            "DeleteItem",
+            "GetItem",
+            "PutItem",
+            "Query",
+            "Scan",
+            "TransactGetItems",
+            "TransactWriteItems",
+            "UpdateItem",
+        ),
         _REWRITE,
     ),
-    **dict.fromkeys(("TransactGetItems", "TransactWriteItems"), _TRANSACTION),
     **dict.fromkeys(("BatchExecuteStatement", "ExecuteStatement", "ExecuteTransaction"), _PARTIQL),
     **dict.fromkeys(("ImportTable", "StartBulkPutItems"), _SERVER_SIDE_LOAD),
     "SearchVectors": Decision(
@@ -108,6 +113,8 @@ _WRITE = ("ConditionExpression", "ConditionalOperator", "Expected", "ExpressionA
           "ExpressionAttributeValues", "ReturnItemCollectionMetrics", "ReturnValues",
           "ReturnValuesOnConditionCheckFailure")  # fmt: skip
 _ALL = ("ReturnConsumedCapacity", "TableName")
+_CHECK = ("ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues",
+          "ReturnValuesOnConditionCheckFailure", "TableName")  # fmt: skip
 
 KEYWORDS: Mapping[str, frozenset[str]] = {
     "BatchGetItem": frozenset({*_READ, "ReturnConsumedCapacity"}),
@@ -117,7 +124,16 @@ KEYWORDS: Mapping[str, frozenset[str]] = {
     "Query": frozenset({*_ALL, *_READ, *_PAGE, "KeyConditionExpression", "KeyConditions", "QueryFilter",
                         "ScanIndexForward"}),
     "Scan": frozenset({*_ALL, *_READ, *_PAGE, "ScanFilter", "Segment", "TotalSegments"}),
+    "TransactGetItems": frozenset({"ReturnConsumedCapacity", "TransactItems"}),
+    "TransactWriteItems": frozenset({"ClientRequestToken", "ReturnConsumedCapacity", "ReturnItemCollectionMetrics",
+                                     "TransactItems"}),
     "UpdateItem": frozenset({*_ALL, *_WRITE, "AttributeUpdates", "Key", "UpdateExpression"}),
+    # The parts of transactions:
+    "ConditionCheck": frozenset({*_CHECK, "Key", "Shard"}),
+    "Delete": frozenset({*_CHECK, "Key", "Shard"}),
+    "Get": frozenset({"ExpressionAttributeNames", "Key", "ProjectionExpression", "Shard", "TableName"}),
+    "Put": frozenset({*_CHECK, "Item", "Shard"}),
+    "Update": frozenset({*_CHECK, "Key", "Shard", "UpdateExpression"}),
 }  # fmt: skip
 """The parameters (API reference) of rewritten operations; ``docs/operations.md`` says what happens to each. Others are
 refused: they are misspelt, or newer than this version."""

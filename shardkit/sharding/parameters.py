@@ -27,6 +27,13 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 """Parameters that shardkit reads before botocore validates them; expressions are checked where they are parsed."""
 
 
+_ADDED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"), ("ReturnShards", "Shard")),
+    "Scan": ("ReturnShards",),
+}
+"""The keywords that the methods of ShardedTable add."""
+
+
 def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str, Any]:
     """Return the wire parameters of a request; refuse unknown parameters and another table's name."""
     check_keywords(operation, params)
@@ -44,9 +51,7 @@ def check_keywords(operation: str, params: Params) -> None:
     unknown = sorted(params.keys() - known)
     if not unknown:
         return
-    # The keywords that the methods of ShardedTable add.
-    own = {"BatchGetItem": (), "Scan": ("ReturnShards",)}.get(operation, ("ReturnShards", "Shard"))
-    given = ", ".join(name + did_you_mean(name, (*known, *own)) for name in unknown)
+    given = ", ".join(name + did_you_mean(name, (*known, *_ADDED.get(operation, ()))) for name in unknown)
     raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 
 
@@ -96,7 +101,8 @@ class FanOut:
     """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
     ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with
-    the operation, table, shard or keys, error code, and the wait in seconds (None: given up).
+    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). ``cancels``: the driver
+    can cancel requests in flight, so a failure is raised at once, instead of when the others have answered.
     """
 
     concurrency: int
@@ -105,6 +111,7 @@ class FanOut:
     on_shard_error: str = "raise"
     max_buffer_bytes: int = MAX_BUFFER_BYTES
     on_retry: Callable[[str, str, str, str, float | None], object] = _ignore
+    cancels: bool = False
 
     def __post_init__(self) -> None:
         timeout = self.timeout

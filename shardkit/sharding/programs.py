@@ -8,23 +8,19 @@ from typing import Any
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
-from shardkit.errors import (
-    AmbiguousItemError,
-    ConfigurationError,
-    MissingCredentialsError,
-    ShardUnknownError,
-    TableNotDescribedError,
-)
+from shardkit.dynamodb.units import table_name
+from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNotDescribedError
 from shardkit.sharding import items
-from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types
+from shardkit.sharding.parameters import FanOut, Params, check_keywords
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from shardkit.sharding.scan import StreamOfSegments, scan
+from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
 
 _NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
@@ -41,6 +37,7 @@ class Programs:
         key_schema: Mapping[str, Any] | None,
         draw: Callable[[], float],
         form: Form = PYTHON_VALUES,
+        shardings: dict[str, Sharding] | None = None,
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
@@ -51,11 +48,28 @@ class Programs:
         self.draw = draw
         self.form = form
         self._sizes: dict[str | None, ItemSizes] = {}
-        self.sharding = None if key_schema is None else Sharding.described(table, strategy, key_schema, form)
+        # By plain name, for those who observe calls; tables of one client share it.
+        self.shardings = {} if shardings is None else shardings
+        self._given = key_schema is not None
+        self._sharding: Sharding | None = None
+        if key_schema is not None:
+            self.describe(key_schema)
 
-    def known(self) -> Program[Sharding]:
-        """Return the table's sharding, after at most one DescribeTable."""
-        if self.sharding is None:
+    def describe(self, description: Mapping[str, Any]) -> Sharding:
+        """Set the key schema, from DescribeTable's ``Table`` or the arguments of CreateTable."""
+        sharding = Sharding.described(self.table, self.strategy, description, self.form)
+        self._sharding = self.shardings[table_name(self.table)] = sharding
+        return sharding
+
+    def forget(self) -> None:
+        """Read the key schema again when it is next needed, unless it was given."""
+        if not self._given:
+            self._sharding = None
+
+    def known(self, index: object = None) -> Program[Sharding]:
+        """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
+        sharding = self._sharding
+        if sharding is None or (isinstance(index, str) and index not in sharding.indexes and not self._given):
             try:
                 answer = yield Send("DescribeTable", {"TableName": self.table})
             except Exception as error:
@@ -63,8 +77,8 @@ class Programs:
                 if described is error:
                     raise
                 raise described from error
-            self.sharding = Sharding.described(self.table, self.strategy, answer["Table"], self.form)
-        return self.sharding
+            return self.describe(answer["Table"])
+        return sharding
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
@@ -96,18 +110,21 @@ class Programs:
         response["ResponseMetadata"] = page.metadata or dict(_NOTHING_ASKED)
         return response
 
-    def stream(self, plan: Plan, *, max_items: int | None, fan_out: FanOut) -> StreamOfShards:
+    def stream(
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+    ) -> Program[StreamOfShards]:
+        plan = yield from self.plan(params, shard)
         return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:
         return self._sizes.setdefault(plan.index, ItemSizes())
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
-        sharding = yield from self.known()
+        sharding = yield from self.known(params.get("IndexName"))
         return Plan.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
-        sharding = yield from self.known()
+        sharding = yield from self.known(params.get("IndexName"))
         response: Response = yield from scan(sharding, params)
         if not return_shards:
             del response["Shards"]
@@ -125,46 +142,25 @@ class Programs:
         given = _listed(keys)
         check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
-        looked: list[list[Lookup]] = [self._places(sharding, key) for key in given]
-        places = [place for one in looked for place in one]
-        batch = BatchGet(sharding, places, self.form.params(checked_types(params)), fan_out)
-        yield batch
-        # All places of one given key share one wire key object, so its id() identifies the given key.
-        asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(given, looked, strict=True)}
-        seen: dict[int, list[int | None]] = {}
-        for (primary, shard), _ in batch.found:
-            key, located = asked[id(primary)]
-            shards = seen.setdefault(id(primary), [])
-            shards.append(shard)
-            if located and len(shards) > 1:
-                raise AmbiguousItemError(
-                    f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(key)!r:.200}; delete "
-                    "all but one, or read one with get_item(Shard=)",
-                    shards,
-                )
-        response: Response = {
-            "Items": [sharding.to_caller(item) for _, item in batch.found],
-            "ResponseMetadata": batch.metadata,
-        }
-        if batch.consumed is not None:
-            response["ConsumedCapacity"] = batch.consumed
-        # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
-        left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
-        response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
-        return response
+        looked = [lookups(sharding, key) for key in given]
+        return (yield from get_many(sharding, given, looked, params, fan_out))
 
-    def _places(self, sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
-        wire = self.form.item(key)
-        primary = items.primary_key(sharding, wire)
-        shard, known = sharding.known_shard(primary, self.form.python(key))
-        if known:
-            return [(primary, shard)]
-        if not sharding.strategy.locate:
-            raise ShardUnknownError(
-                f"keys: the shard of {dict(key)!r:.200} cannot be calculated with {sharding.strategy!r}; set "
-                "locate=True in the strategy, or use CalculatedSuffix"
-            )
-        return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]
+    def transact(self, operation: str, params: Params, *, fan_out: FanOut) -> Program[Response]:
+        """Read or write items of this table, and of unsharded ones, in one transaction; ``operation`` is its name."""
+        params = of_table(operation, params, self.table)
+        sharding = yield from self.known()
+
+        def known(table: str) -> Program[Sharding | None]:
+            yield from ()
+            if table == self.table:
+                return sharding
+            if table_name(table) == table_name(self.table):
+                raise ConfigurationError(
+                    f"TableName: {table!r:.200} may be this sharded table, {self.table!r}; omit it for this table"
+                )
+            return None
+
+        return (yield from TRANSACTIONS[operation](params, known, self.form, fan_out))
 
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
         """Return an item (``source="Item"``) or a key (``"Key"``) as it is stored."""

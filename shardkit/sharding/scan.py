@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
@@ -29,7 +29,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
     if last := shown.pop("LastEvaluatedKey", None):
-        shown["LastEvaluatedKey"] = Cursor(None, last).token(request.purpose)
+        shown["LastEvaluatedKey"] = request.cursor(last)
     return shown
 
 
@@ -41,13 +41,20 @@ class _Request:
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
         given = wire.pop("ExclusiveStartKey", None)
         if given is not None:
-            if not is_token(given):
+            if not is_token(given) and not sharding.form.keys_as_cursors:
                 raise CursorError(
                     f"ExclusiveStartKey: {params['ExclusiveStartKey']!r:.200} is not a cursor of shardkit; pass "
                     "LastEvaluatedKey unchanged"
                 )
-            wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
+            if is_token(given):
+                given = _position(sharding, wire.get("IndexName"), given, self.purpose)
+            wire["ExclusiveStartKey"] = given
         self._params, self._hidden = project(wire, (sharding.partition_key,))
+
+    def cursor(self, last: WireItem) -> dict[str, Any]:
+        """Return a page's last key, as it is stored, in the caller's form."""
+        form = self._sharding.form
+        return form.shown(last) if form.keys_as_cursors else Cursor(None, last).token(self.purpose)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})
@@ -74,6 +81,37 @@ def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], p
             f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which {what} does not have; start the read again"
         )
     return cursor.key
+
+
+class ScanRows:
+    """Yields the rows of a stream as items, or as ``(item, shard)``."""
+
+    def __init__(self, *, return_shards: bool) -> None:
+        self._return_shards = return_shards
+        self._rows: deque[Row] = deque()
+        self._ended = False
+
+    @property
+    def wanting(self) -> bool:
+        """Whether more rows must be added before the next ``take``."""
+        return not (self._rows or self._ended)
+
+    def begin(self, stream: StreamOfSegments) -> None: ...
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add rows; an empty sequence is the end."""
+        self._rows.extend(rows)
+        self._ended = not rows
+
+    def take(self) -> Any:
+        if not self._rows:
+            raise StopIteration
+        row = self._rows.popleft()
+        return row if self._return_shards else row[0]
+
+    def end(self) -> None:
+        self._ended = True
+        self._rows.clear()
 
 
 class StreamOfSegments:
@@ -109,7 +147,7 @@ class StreamOfSegments:
             self._deadline = now + self._fan_out.timeout
         if self._deadline is not None and now >= self._deadline:
             self._time_is_over()
-        if self._errors and not self._asked:
+        if self._errors and (self._fan_out.cancels or not self._asked):
             raise self._failure()
         if self._to_ask and not self._errors and len(self._asked) < self._fan_out.concurrency:
             more = self._to_ask.popleft()

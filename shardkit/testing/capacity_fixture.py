@@ -12,11 +12,11 @@ import botocore
 import pytest
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.capacity.attach import Attachment, SessionAttachment, events_of_session
 from shardkit.capacity.usage import figure
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
+from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
 
 
 class CapacityBlock:

@@ -136,9 +136,12 @@ class SimulatedPartitionsFixture:
             client: as in :func:`simulate_partitions`.
             table: likewise.
             options: likewise; ``clock`` defaults to this fixture's.
+
+        Returns:
+            The simulation. With an async client, it begins and ends with your ``async with``.
         """
         simulated = simulate_partitions(client, table, **{"clock": self.clock, **options})
-        return self._entered.enter_context(simulated)
+        return simulated if simulated.is_async else self._entered.enter_context(simulated)
 
     def close(self) -> None:
         """End the simulations."""

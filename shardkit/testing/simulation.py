@@ -32,6 +32,7 @@ class SimulatedPartitions:
 
     Attributes:
         clock: the clock of the simulation.
+        is_async: whether its client is async, so that it is entered with ``async with``.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class SimulatedPartitions:
         clock: RealClock,
     ) -> None:
         self.clock = clock
+        self.is_async = hasattr(client, "__aenter__")
         self._client = client
         self._name = table
         self._options = options
@@ -135,7 +137,7 @@ class SimulatedPartitions:
         self._entered.close()
 
     def _check(self, *, asynchronous: bool) -> None:
-        if asynchronous != hasattr(self._client, "__aenter__"):
+        if asynchronous != self.is_async:
             kind, enter = ("a sync", "with") if asynchronous else ("an async", "async with")
             raise ConfigurationError(f"simulation of {self._name!r}: it has {kind} client; enter it with '{enter}'")
 
@@ -196,8 +198,9 @@ def simulate_partitions(
     :mod:`shardkit.capacity`, whatever the engine reports.
 
     Args:
-        client: a boto3 or aiobotocore client, a boto3 ``Table`` or a :class:`shardkit.ShardedTable` (all calls on its
-            client). It must use moto (inside ``mock_aws``) or an engine for tests; AWS itself is refused.
+        client: a boto3 or aiobotocore client, a ``Table`` of boto3 or aioboto3, or a :class:`shardkit.ShardedTable`,
+            also of ``shardkit.aio`` (all calls on its client). It must use moto (inside ``mock_aws``) or an engine for
+            tests; AWS itself is refused.
         table: the table's name, if ``client`` is not a table. Use one simulation per table.
         partitions: the number of partitions; None: as many as the throughput makes.
         write_units: write units a second of the table; None: as in its description.

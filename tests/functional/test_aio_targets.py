@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,6 +14,7 @@ from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
 from shardkit.capacity import Usage
+from shardkit.capacity.exporters.emf import EmbeddedMetrics
 from tests.support.wire import Body, Service, serving
 
 pytestmark = pytest.mark.aio
@@ -39,10 +42,13 @@ def answer(operation: str, body: Body) -> tuple[int, Any]:
     """Answer as the service does: two units for a put, half a one for all else; capacity only where it is asked for."""
     units = {"PutItem": 2.0, "BatchWriteItem": 3.0}.get(operation, 0.5)
     consumed: Any = {"TableName": body.get("TableName", "Orders"), "CapacityUnits": units}
-    if operation == "BatchWriteItem":
+    if operation.startswith("Batch"):
         consumed = [consumed]
     empty: Body = {"Items": [], "Count": 0, "ScannedCount": 0}
-    found: Body = {"Query": empty, "BatchWriteItem": {"UnprocessedItems": {}}}.get(operation, {})
+    batch_get: Body = {"Responses": {}, "UnprocessedKeys": {}}
+    found: Body = {
+        "Query": empty, "Scan": empty, "BatchWriteItem": {"UnprocessedItems": {}}, "BatchGetItem": batch_get
+    }.get(operation, {})  # fmt: skip
     asked = body.get("ReturnConsumedCapacity", "NONE") != "NONE"
     return 200, {**found, **({"ConsumedCapacity": consumed} if asked else {})}
 
@@ -92,6 +98,35 @@ def test_a_meter_on_a_sharded_table_counts_that_table() -> None:
         assert used.by_table == {"Orders": Usage(read_units=1.0, write_units=5.0, requests=4)}
         assert used.by_key == {("Orders", "2014-07-09"): Usage(read_units=1.0, write_units=5.0, requests=4)}
         assert len(used.by_physical_key) == 2
+
+    with_client(use)
+
+
+def test_a_meter_counts_every_operation_of_a_sharded_table() -> None:
+    """Each request once, by its operation; an exporter shows the same."""
+
+    async def use(client: Any) -> None:
+        orders = ShardedTable(client, STRATEGY, table_name="Orders", key_schema=SCHEMA)
+        day = Key("Date").eq("2014-07-09")
+        meter, written = CapacityMeter(), io.StringIO()
+        with meter.attach(orders), EmbeddedMetrics(meter, stream=written):
+            await orders.put_item(Item=ITEM)
+            await orders.get_item(Key=ITEM)
+            await orders.update_item(Key=ITEM, AttributeUpdates={"n": {"Value": 1, "Action": "PUT"}})
+            await orders.delete_item(Key=ITEM)
+            await orders.query(KeyConditionExpression=day)
+            assert [item async for item in orders.query_items(KeyConditionExpression=day)] == []
+            await orders.scan()
+            assert [item async for item in orders.scan_items(segments=3)] == []
+            await orders.batch_get_items([ITEM])
+            async with orders.batch_writer() as batch:
+                await batch.put_item(Item=ITEM)
+        requests = {operation: usage.requests for operation, usage in meter.by_operation.items()}
+        assert requests == {
+            "PutItem": 1, "GetItem": 1, "UpdateItem": 1, "DeleteItem": 1, "Query": 4, "Scan": 4, "BatchGetItem": 1,
+            "BatchWriteItem": 1,
+        }  # fmt: skip
+        assert {json.loads(line)["Operation"] for line in written.getvalue().splitlines()} >= requests.keys()
 
     with_client(use)
 

@@ -80,7 +80,10 @@ def test_methods(resource: DynamoDBServiceResource) -> None:
         assert hasattr(sharded, name) is (name not in refused), name
 
 
-@pytest.mark.parametrize("operation", ["GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "Scan"])
+@pytest.mark.parametrize(
+    "operation",
+    ["GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "Scan", "TransactGetItems", "TransactWriteItems"],
+)
 def test_keywords(operation: str, resource: DynamoDBServiceResource) -> None:
     shape = resource.meta.client.meta.service_model.operation_model(operation).input_shape
     assert shape is not None
@@ -92,6 +95,24 @@ def test_keywords(operation: str, resource: DynamoDBServiceResource) -> None:
     # Elsewhere a keyword that a newer boto3 brings is no fault of who runs the tests.
     if os.environ.get("SHARDKIT_OPERATION_WALK"):
         assert known <= set(documented)
+
+
+@pytest.mark.parametrize(
+    ("operation", "kinds"),
+    [("TransactGetItems", {"Get"}), ("TransactWriteItems", {"ConditionCheck", "Delete", "Put", "Update"})],
+)
+def test_keywords_of_parts(operation: str, kinds: set[str], resource: DynamoDBServiceResource) -> None:
+    shape: Any = resource.meta.client.meta.service_model.operation_model(operation).input_shape
+    entry = shape.members["TransactItems"].member
+    assert set(entry.members) == kinds
+    for kind in kinds:
+        documented = {
+            row[0].strip("`") for row in rows("Parts of a transaction") if row[1] == "all" or f"`{kind}`" in row[1]
+        }
+        assert documented == KEYWORDS[kind]
+        assert KEYWORDS[kind] - {"Shard"} <= set(entry.members[kind].members)
+        if os.environ.get("SHARDKIT_OPERATION_WALK"):
+            assert KEYWORDS[kind] - {"Shard"} == set(entry.members[kind].members)
 
 
 def test_errors() -> None:

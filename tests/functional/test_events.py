@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from botocore import xform_name
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ParamValidationError
 from botocore.stub import Stubber
@@ -57,9 +58,7 @@ def test_requests_and_answers_are_those_of_a_plain_client(wire: Wire, operation:
         {**ANSWERS[operation], "ConsumedCapacity": None, "New": {"of": "AWS"}},
     )
     plain = a_client(wire.service)
-    method = {"BatchGetItem": "batch_get_item", "BatchWriteItem": "batch_write_item", "Query": "query", "Scan": "scan"}
-    name = method.get(operation, f"{operation.removesuffix('Item').lower()}_item")
-    expected = getattr(plain, name)(**PARAMS[operation])
+    expected = getattr(plain, xform_name(operation))(**PARAMS[operation])
     plain.close()
     given = copy.deepcopy(PARAMS[operation])
     answer = wire.send(Send(operation, given))
@@ -103,7 +102,11 @@ def test_no_attribute_value_is_validated_or_written_by_botocore(wire: Wire, oper
     shape = wire.client.meta.service_model.operation_model(operation).input_shape
     members = {name: part for name, part in shape.members.items() if carrying_values(part)}
     assert members
-    params = {name: filled(part) for name, part in shape.members.items() if name in {*members, "TableName"}}
+    params = {
+        name: filled(part)
+        for name, part in shape.members.items()
+        if name in {*members, "ClientRequestToken", "TableName"}
+    }
     answer = wire.send(Send(operation, params))
     assert isinstance(answer, dict), answer
     assert wire.service.requests == [(operation, params)]
@@ -169,7 +172,7 @@ def test_a_body_that_is_not_json_is_not_replaced(wire: Wire) -> None:
     again = a_client(wire.service)
     again.meta.events.register_first("before-call.*.*", other)
     prepare(again)
-    answer = transport(again, lambda: None)(get())
+    answer = transport(again, {})(get())
     again.close()
     assert isinstance(answer, ConfigurationError)
     assert "JSON" in str(answer)
@@ -223,7 +226,7 @@ def test_each_attempt_is_read_anew(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
         answers = [echo("", get().params), error("InternalServerError")]
         wire.service.answer = lambda *_, answers=answers: answers.pop()
         wire.service.requests.clear()
-        answer: Any = transport(client, lambda: None)(Send("GetItem", get().params, paced=paced))
+        answer: Any = transport(client, {})(Send("GetItem", get().params, paced=paced))
         assert read_by_us(answer)
         assert answer["ResponseMetadata"]["RetryAttempts"] == 1
         assert wire.service.requests == [("GetItem", dict(get().params))] * 2

@@ -112,7 +112,7 @@ def test_calls_that_are_not_ours_are_untouched(wire: Wire) -> None:
         client = a_client(wire.service, attempts=2)
         if prepared:
             prepare(client)
-            assert isinstance(transport(client, lambda: None)(Send("Query", PARAMS["Query"])), dict)
+            assert isinstance(transport(client, {})(Send("Query", PARAMS["Query"])), dict)
         trace: list[Any] = []
 
         def note(trace: list[Any] = trace, **emitted: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_client_is_not_kept_alive(wire: Wire) -> None:
     """Its handlers do not hold it."""
     client = a_client(wire.service)
     prepare(client)
-    assert read_by_us(transport(client, lambda: None)(get()))
+    assert read_by_us(transport(client, {})(get()))
     client.close()
     dropped = weakref.ref(client)
     del client

@@ -131,7 +131,7 @@ def test_async(mode: str) -> None:
         async with get_session().create_client("dynamodb", endpoint_url=url, config=config) as made:
             client: Any = made  # its hooks take coroutines too, which its types do not say
             prepare(client)
-            send = async_transport(client, lambda: None)
+            send = async_transport(client, {})
 
             async def nested(params: Any = None, **_: Any) -> None:
                 # A call inside a call: each gets its own answer.

@@ -81,42 +81,6 @@ def test_each_operation_sends_one_request_with_the_physical_key(
     ]
 
 
-def test_updates_and_deletes_act_where_the_item_is(orders: ShardedTable, table: Table) -> None:
-    """An update changes the stored item and makes no copy; a delete takes it away."""
-    orders.update_item(Key=KEY, UpdateExpression="ADD Amount :a", ExpressionAttributeValues={":a": 3})
-    assert table.scan()["Items"] == [{"Date": PHYSICAL, "OrderId": "A17", "Amount": 15, "Note": "n"}]
-    orders.delete_item(Key=KEY)
-    assert table.scan()["Items"] == []
-
-
-@pytest.mark.parametrize(
-    ("returned", "expected"),
-    [
-        ("NONE", None),
-        ("ALL_OLD", {**KEY, "Amount": 12, "Note": "n"}),
-        ("UPDATED_OLD", {"Amount": 12}),
-        ("ALL_NEW", {**KEY, "Amount": 13, "Note": "n"}),
-        ("UPDATED_NEW", {"Amount": 13}),
-    ],
-)
-def test_return_values_show_the_logical_key(
-    orders: ShardedTable, returned: Any, expected: dict[str, Any] | None
-) -> None:
-    """Every ReturnValues of an update gives what boto3 gives, with the key that the application uses."""
-    response = orders.update_item(
-        Key=KEY,
-        UpdateExpression="SET Amount = :a",
-        ExpressionAttributeValues={":a": 13},
-        ReturnValues=returned,
-    )
-    assert response.get("Attributes") == expected
-
-
-def test_a_delete_returns_what_was_there(orders: ShardedTable) -> None:
-    """ALL_OLD of a delete shows the item with its logical key."""
-    assert orders.delete_item(Key=KEY, ReturnValues="ALL_OLD")["Attributes"] == {**KEY, "Amount": 12, "Note": "n"}
-
-
 def test_legacy_attribute_updates_work(orders: ShardedTable) -> None:
     """AttributeUpdates are sent with wire values, as boto3 does."""
     orders.update_item(

@@ -170,7 +170,7 @@ def test_own_calls_show_nothing_that_was_not_asked_for(table: Table) -> None:
     meter = CapacityMeter()
     item = {"Date": {"S": "d"}, "OrderId": {"S": "1"}}
     prepare(table.meta.client)
-    with meter.attach(table), OwnCall("PutItem", {"TableName": "Orders", "Item": item}, None) as call:
+    with meter.attach(table), OwnCall("PutItem", {"TableName": "Orders", "Item": item}, {}) as call:
         response = call.response(table.meta.client.put_item(**visible(call.params)))
     assert "ConsumedCapacity" not in response
     assert meter.by_key.keys() == {("Orders", "d")}

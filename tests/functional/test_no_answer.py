@@ -39,6 +39,7 @@ REQUIRED = {
     "Scan": ("Items", "Count"),
     "BatchWriteItem": ("UnprocessedItems",),
     "BatchGetItem": ("Responses", "UnprocessedKeys"),
+    "TransactGetItems": ("Responses",),
 }
 LACKING = {
     f"{operation} {what}": (operation, {**ANSWERS[operation], **change})

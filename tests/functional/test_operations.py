@@ -47,7 +47,7 @@ def test_what_nobody_decided_on_is_refused(orders: ShardedTable, monkeypatch: py
 def test_refused_operations_say_why(orders: ShardedTable) -> None:
     """Each gives its own reason and names the table, and hasattr answers no."""
     refused = [name for name in model_operations(orders) if decide(name).action == "refuse"]
-    assert {"ExecuteStatement", "TransactWriteItems", "ImportTable"} <= set(refused)
+    assert {"ExecuteStatement", "ExecuteTransaction", "ImportTable"} <= set(refused)
     for name in refused:
         method = xform_name(name)
         with pytest.raises(UnsupportedOperationError) as caught:

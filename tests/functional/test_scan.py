@@ -48,32 +48,6 @@ def ordered(items: Any) -> list[dict[str, Any]]:
     return sorted(items, key=lambda item: item["Amount"])
 
 
-def pages(orders: ShardedTable, **scan: Any) -> list[dict[str, Any]]:
-    found = [orders.scan(**scan)]
-    while "LastEvaluatedKey" in found[-1]:
-        found.append(orders.scan(**scan, ExclusiveStartKey=found[-1]["LastEvaluatedKey"]))
-    return found
-
-
-def test_a_page_shows_logical_items(orders: ShardedTable, table: Table) -> None:
-    """The response is a plain Scan's, with logical keys."""
-    shown, stored = orders.scan(), table.scan()
-    assert ordered(shown["Items"]) == ITEMS
-    assert {name for name in shown if name != "ResponseMetadata"} == {"Items", "Count", "ScannedCount"}
-    assert (shown["Count"], shown["ScannedCount"]) == (stored["Count"], stored["ScannedCount"]) == (17, 17)
-    counted = orders.scan(Select="COUNT")
-    assert counted["Count"] == 17
-    assert "Items" not in counted
-
-
-def test_a_cursor_goes_on_where_the_page_ended(orders: ShardedTable) -> None:
-    """Pages put together are the table, and each holds at most Limit items."""
-    found = pages(orders, Limit=4)
-    assert ordered(item for page in found for item in page["Items"]) == ITEMS
-    assert [len(page["Items"]) for page in found] == [4, 4, 4, 4, 1]
-    assert all(set(page["LastEvaluatedKey"]) == {"shardkit"} for page in found[:-1])
-
-
 def test_a_cursor_of_another_read_is_refused(orders: ShardedTable, table: Table) -> None:
     """A stored key, an index's cursor and damage are no cursors of this Scan."""
     cursor = orders.scan(Limit=4)["LastEvaluatedKey"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import boto3
 import pytest
 
 from tests.support.installed import Setting
@@ -17,9 +16,5 @@ collect_ignore = ["pynamodb-6.1.0"]
 
 
 @pytest.fixture(params=["plain", "sharded"])
-def setting(
-    request: pytest.FixtureRequest, engine_resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch
-) -> Setting:
-    # `install_everywhere` reaches sessions that are made later: boto3's default session is one of them.
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
+def setting(request: pytest.FixtureRequest, engine_resource: DynamoDBServiceResource) -> Setting:
     return Setting(engine_resource, sharded=request.param == "sharded")

@@ -37,7 +37,7 @@ class FakeClient:
         """Make a call: ``attempts`` fail before the response comes; with ``sharding``, it is shardkit's own."""
         if sharding is not None:
             prepare(self)
-        own = nullcontext() if sharding is None else OwnCall(operation, dict(params), sharding)
+        own = nullcontext() if sharding is None else OwnCall(operation, dict(params), {sharding.table: sharding})
         context: dict[str, Any] = {}
         with own:
             self.sent = copy.deepcopy(params) if sharding is None else visible(params)

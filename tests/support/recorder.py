@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 from botocore.awsrequest import AWSResponse
 
 from tests.support.wire import Body, Recorder
+
+
+class _Body:
+    """What botocore reads of urllib3's response, and aiobotocore of aiohttp's."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self._content
+
+    async def read(self) -> bytes:
+        return self._content
 
 
 @contextmanager
@@ -37,6 +49,11 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
     A response with ``__type`` is an error. botocore asks every handler and takes the first answer, so moto, which is
     one too, still carries the request out.
     """
+    response_of = AWSResponse
+    if hasattr(client, "__aenter__"):
+        from aiobotocore.awsrequest import AioAWSResponse
+
+        response_of = AioAWSResponse
 
     def before_send(request: Any, **_: Any) -> AWSResponse | None:
         response = answer(json.loads(request.body))
@@ -44,8 +61,8 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
             return None
         headers: Any = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
         body = json.dumps(response).encode()
-        raw: Any = SimpleNamespace(stream=lambda **_: iter([body]))  # what botocore reads of urllib3's response
-        return AWSResponse(request.url, 400 if "__type" in response else 200, headers, raw)
+        raw: Any = _Body(body)
+        return response_of(request.url, 400 if "__type" in response else 200, headers, raw)
 
     event = f"before-send.dynamodb.{operation}"
     client.meta.events.register(event, before_send)

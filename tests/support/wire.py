@@ -146,7 +146,7 @@ def wired(**options: Any) -> Iterator[Wire]:
     with serving(echo) as service:
         client = a_client(service, **options)
         prepare(client)
-        yield Wire(service, client, transport(client, lambda: None))
+        yield Wire(service, client, transport(client, {}))
         client.close()
 
 
@@ -200,6 +200,14 @@ PARAMS: dict[str, dict[str, Any]] = {
         "ScanFilter": {"a": {"AttributeValueList": [A_VALUE], "ComparisonOperator": "EQ"}},
         "ExclusiveStartKey": {"pk": A_VALUE},
     },
+    "TransactGetItems": {"TransactItems": [{"Get": {"TableName": "T", "Key": {"pk": A_VALUE}}}]},
+    "TransactWriteItems": {
+        "TransactItems": [
+            {"Put": {"TableName": "T", "Item": {"pk": A_VALUE}, "ConditionExpression": "attribute_exists(pk)"}},
+            {"Update": {"TableName": "U", "Key": {"pk": A_VALUE}, "UpdateExpression": "REMOVE a"}},
+        ],
+        "ClientRequestToken": "once",
+    },
     "UpdateItem": {
         "TableName": "T",
         "Key": {"pk": A_VALUE},
@@ -212,5 +220,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "Query": {"Items": [{"pk": {"B": TEXT}}], "Count": 1, "ScannedCount": 1, "LastEvaluatedKey": {"pk": {"B": TEXT}}},
     "Scan": {"Items": [{"pk": {"BS": [TEXT]}}], "Count": 1, "ScannedCount": 2},
     "GetItem": {"Item": {"pk": {"B": TEXT}}},
+    "TransactGetItems": {"Responses": [{"Item": {"pk": {"B": TEXT}}}, {}]},
+    "TransactWriteItems": {"ItemCollectionMetrics": {"T": [{"ItemCollectionKey": {"pk": {"B": TEXT}}}]}},
     **{operation: {"Attributes": {"pk": {"B": TEXT}}} for operation in ("DeleteItem", "PutItem", "UpdateItem")},
 }

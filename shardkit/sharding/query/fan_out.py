@@ -3,9 +3,9 @@
 1. All shards are queried at once, with at most as many concurrent requests as there are connections.
 2. A throttled shard is queried again after a growing wait. If only its key range is hot, only it waits; if the table
    is short of throughput, all shards wait. A throttle by the account's limit is not retried.
-3. When a shard fails, no more requests start. The error is raised when all answers are in, with the items of the other
-   shards. If no shard answered and all have the same error, the service's own error is raised. With
-   ``on_shard_error="partial"``, the other shards are read to the end.
+3. When a shard fails, no more requests start. The error is raised when all answers are in (if requests can be
+   cancelled: at once), with the items of the other shards. If no shard answered and all have the same error, the
+   service's own error is raised. With ``on_shard_error="partial"``, the other shards are read to the end.
 4. At the timeout, shards that have not answered have failed. With ``on_shard_error="partial"``, only those that hold
    back the items of others have.
 """
@@ -138,6 +138,8 @@ class Gather:
 
     def _wait(self, now: float) -> Wait | None:
         """Return how long to wait for answers and retries; None if there is nothing to wait for."""
+        if self._gave_up and self._fan_out.cancels:
+            return None
         if self._deadline is None and self._fan_out.timeout is not None:
             self._deadline = now + self._fan_out.timeout
         put_off = not self._gave_up and (bool(self._delayed) or bool(self._to_ask))

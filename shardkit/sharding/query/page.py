@@ -40,14 +40,14 @@ class PageOfShards(Gather):
                 self._must_ask(number)
 
     @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
+    def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor at the end of the page; None: everything has been read."""
         bound = self.merge.bound()
         if len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
             return self.plan.behind(self.items[-1])
         if bound is None:
             return None
-        return self.plan.token(self.plan.shards[bound[1]], self._read_to[bound[1]])
+        return self.plan.cursor(self.plan.shards[bound[1]], self._read_to[bound[1]])
 
     def _page_size(self, number: int) -> int | None:
         limit = self.plan.limit

@@ -200,7 +200,8 @@ class Plan:
             logical = form.shown({name: self.condition.equals[name]})[name]
             for _, _, item in entries:
                 if name in item:
-                    item[name] = logical  # the same key for every item of the Query
+                    # The same key for every item of the Query; not the same dict, which the caller may change.
+                    item[name] = {**logical} if isinstance(logical, dict) else logical
         return entries
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
@@ -225,12 +226,15 @@ class Plan:
         """Return the attributes of a key that a cursor contains."""
         return {name: key[name] for name in self.key_names if name in key}
 
-    def token(self, shard: int | None, key: WireItem) -> dict[str, str]:
-        return Cursor(shard, self.rest(key)).token(self.purpose)
+    def cursor(self, shard: int | None, key: WireItem) -> dict[str, Any]:
+        """Return the cursor after a shard's key, in the caller's form."""
+        cursor = Cursor(shard, self.rest(key))
+        form = self.sharding.form
+        return form.shown(_as_key(self, cursor)) if form.keys_as_cursors else cursor.token(self.purpose)
 
-    def behind(self, entry: Entry) -> dict[str, str]:
+    def behind(self, entry: Entry) -> dict[str, Any]:
         _, number, item = entry
-        return self.token(self.shards[number], self._written(item, self.key_names))
+        return self.cursor(self.shards[number], self._written(item, self.key_names))
 
     def shown(self, entry: Entry) -> dict[str, Any]:
         """Return an item with its logical key, without hidden attributes."""
@@ -388,12 +392,17 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
             f"ExclusiveStartKey: {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
             "pass LastEvaluatedKey unchanged"
         )
-    key: WireItem = {name: plan.sharding.checked(name, given[name], "cursor") for name in names}
+    sharding = plan.sharding
+    key: WireItem = {name: sharding.checked(name, given[name], "cursor") for name in names}
+    if plan.fanned:
+        # The Query's logical key is known, so a stored key cannot be mistaken for a logical one.
+        logical, stored_in = sharding.logical(key[sharding.partition_key])
+        if stored_in is not None and _same_key(plan, logical):
+            return Cursor(stored_in, plan.rest(key))
     _check_equals(plan, key, what)
-    try:
-        shard, known = plan.sharding.known_shard(key, from_wire_item(key))
-    except ShardUnknownError:
-        shard, known = None, False
+    if not plan.fanned and sharding.form.keys_as_cursors:
+        return Cursor(None, key)
+    shard, known = _calculated(sharding, key)
     if not known:
         raise CursorError(
             f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
@@ -401,4 +410,24 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
         )
     if plan.fanned:
         return Cursor(shard, plan.rest(key))
-    return Cursor(None, plan.sharding.stored(key, shard))
+    return Cursor(None, sharding.stored(key, shard))
+
+
+def _same_key(plan: Plan, value: WireValue) -> bool:
+    return bool(sort_value(value) == sort_value(plan.condition.equals[plan.sharding.partition_key]))
+
+
+def _calculated(sharding: Sharding, key: WireItem) -> tuple[int | None, bool]:
+    try:
+        return sharding.known_shard(key, from_wire_item(key))
+    except ShardUnknownError:
+        return None, False
+
+
+def _as_key(plan: Plan, cursor: Cursor) -> WireItem:
+    """Return a cursor as a key: logical if its shard can be calculated from it, else as it is stored."""
+    if not plan.fanned:
+        return cursor.key
+    name = plan.sharding.partition_key
+    key = {name: plan.condition.equals[name], **cursor.key}
+    return key if _calculated(plan.sharding, key) == (cursor.shard, True) else plan.sharding.stored(key, cursor.shard)

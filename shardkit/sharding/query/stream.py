@@ -22,7 +22,6 @@ from shardkit.core.merge import Entry
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills, whole_blocks
-from shardkit.sharding.query.plan import Plan
 
 _FIRST_PAGE_BYTES = 64 * 1024
 _UNKNOWN_ITEM_BYTES = 1024
@@ -183,13 +182,13 @@ class StreamOfShards(Gather):
         return self._ready + self.merge.held
 
 
-class Rows:
+class QueryRows:
     """Yields the entries of a stream as items, or as ``(item, shard)``."""
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
             check_count("max_items", max_items, "items", least=0, most=sys.maxsize)
-        self.plan: Plan | None = None
+        self._stream: StreamOfShards | None = None
         self._return_shards = return_shards
         self._left = max_items
         self._entries: deque[Entry] = deque()
@@ -202,6 +201,9 @@ class Rows:
         """Whether more entries must be added before the next ``take``."""
         return not (self._entries or self._complete or self._ended)
 
+    def begin(self, stream: StreamOfShards) -> None:
+        self._stream = stream
+
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries; an empty sequence is the end."""
         self._entries.extend(entries)
@@ -211,23 +213,27 @@ class Rows:
         entries = self._entries
         if self._ended or not entries:
             raise StopIteration
-        assert self.plan is not None
-        entry = entries.popleft()
+        assert self._stream is not None
+        plan, entry = self._stream.plan, entries.popleft()
         # Copied, because the caller may change the item.
-        self._last = entry[0], entry[1], {name: entry[2].get(name) for name in self.plan.key_names}
+        self._last = entry[0], entry[1], {name: entry[2].get(name) for name in plan.key_names}
         if self._left is not None:
             self._left -= 1
             self._ended = self._left == 0
-        item = self.plan.shown(entry)
-        return (item, self.plan.shard_shown(entry)) if self._return_shards else item
+        item = plan.shown(entry)
+        return (item, plan.shard_shown(entry)) if self._return_shards else item
 
     def end(self) -> None:
         self._ended = True
         self._entries = deque()
 
     @property
-    def last_evaluated_key(self) -> dict[str, str] | None:
+    def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor after the last item returned; None before the first item and after the end."""
-        if self._last is None or self.plan is None or (self._complete and not self._entries):
+        if self._last is None or self._stream is None or (self._complete and not self._entries):
             return None
-        return self.plan.behind(self._last)
+        return self._stream.plan.behind(self._last)
+
+    @property
+    def shard_errors(self) -> dict[int | None, Exception]:
+        return {} if self._stream is None else dict(self._stream.errors)

@@ -1,67 +1,137 @@
-"""The faces of a sharded table, each behind the same synchronous methods, so that one suite holds them all."""
+"""The faces of a sharded table, each behind the same synchronous methods, so that one suite holds them all.
+
+A new face is two small classes: a ``FaceTable`` whose ``_call`` and ``_all`` (and ``write``, where there is no batch
+writer) reach its table, and the ``Face`` that makes it. What a face does not have it leaves out of ``offers``.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+import pytest
 
 import shardkit
 from shardkit.bulk.report import BulkReport
 
-__all__ = ["AsyncFace", "Face", "FaceTable", "SyncFace"]
-
 T = TypeVar("T")
 Response = dict[str, Any]
+Item = Mapping[str, Any]
+Offer = Literal["shards", "views", "tokens", "loads", "stored keys"]
+"""What only some faces have: the keywords Shard and ReturnShards; with_options; a cursor that is a token; bulk loads;
+physical_key, physical_item and logical_item."""
+EVERYTHING: frozenset[Offer] = frozenset(("shards", "views", "tokens", "loads", "stored keys"))
 
 
-class FaceTable(Protocol):
-    """A sharded table, whatever its face."""
+class FaceTable(ABC):
+    """A sharded table, whatever its face: boto3's names and keywords, Python values in and out."""
 
-    @property
-    def client(self) -> Any:
-        """The client that it sends with."""
+    client: Any
+    """The client that it sends with."""
 
-    def put_item(self, **options: Any) -> Response: ...
+    @abstractmethod
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        """Call a method that answers."""
 
-    def get_item(self, **options: Any) -> Response: ...
+    @abstractmethod
+    def _all(self, method: str, **options: Any) -> list[Any]:
+        """Call a method that iterates, to its end."""
 
-    def query(self, **options: Any) -> Response: ...
+    def put_item(self, **options: Any) -> Response:
+        return self._response("put_item", options)
 
-    def bulk_load(self, items: Iterable[Mapping[str, Any]], **options: Any) -> BulkReport: ...
+    def get_item(self, **options: Any) -> Response:
+        return self._response("get_item", options)
+
+    def update_item(self, **options: Any) -> Response:
+        return self._response("update_item", options)
+
+    def delete_item(self, **options: Any) -> Response:
+        return self._response("delete_item", options)
+
+    def query(self, **options: Any) -> Response:
+        return self._response("query", options)
+
+    def scan(self, **options: Any) -> Response:
+        return self._response("scan", options)
+
+    def _response(self, method: str, options: Item) -> Response:
+        response: Response = self._call(method, **options)
+        return response
+
+    def query_items(self, **options: Any) -> list[Any]:
+        return self._all("query_items", **options)
+
+    def scan_items(self, **options: Any) -> list[Any]:
+        return self._all("scan_items", **options)
+
+    def batch_get_items(self, keys: Iterable[Item], **options: Any) -> list[Response]:
+        items: list[Response] = self._call("batch_get_items", keys, **options)["Items"]
+        return items
+
+    @abstractmethod
+    def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        """Write in batches: the puts, then the deletes."""
+
+    def bulk_load(self, items: Iterable[Item], **options: Any) -> BulkReport:
+        raise NotImplementedError
+
+    def with_options(self, **options: Any) -> FaceTable:
+        raise NotImplementedError
+
+    def stored(self, method: str, given: Item) -> Response:
+        """Call physical_key, physical_item or logical_item."""
+        response: Response = self._call(method, given)
+        return response
 
 
 class Face(Protocol):
     """A way to a sharded table; ``resource`` is plain boto3 over the same engine."""
 
     @property
-    def resource(self) -> Any:
-        """A boto3 resource."""
+    def resource(self) -> Any: ...
+
+    @property
+    def offers(self) -> frozenset[Offer]: ...
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
-        """Wrap a boto3 Table of the resource."""
+        """Shard a boto3 Table of the resource; ``options`` are ``key_schema`` and ``rng``."""
+
+
+def needs(face: Face, *offers: Offer) -> None:
+    """Skip the test where the face does not have all of these."""
+    if missing := set(offers) - face.offers:
+        pytest.skip(f"this face has no {', '.join(sorted(missing))}")
 
 
 @dataclass
-class _SyncTable:
+class _SyncTable(FaceTable):
     table: shardkit.ShardedTable
 
-    @property
-    def client(self) -> Any:
-        return self.table.meta.client
+    def __post_init__(self) -> None:
+        self.client = self.table.meta.client
 
-    def put_item(self, **options: Any) -> Response:
-        return self.table.put_item(**options)
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        return getattr(self.table, method)(*args, **options)
 
-    def get_item(self, **options: Any) -> Response:
-        return self.table.get_item(**options)
+    def _all(self, method: str, **options: Any) -> list[Any]:
+        return list(getattr(self.table, method)(**options))
 
-    def query(self, **options: Any) -> Response:
-        return self.table.query(**options)
+    def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        with self.table.batch_writer() as batch:
+            for item in puts:
+                batch.put_item(Item=item)
+            for key in deletes:
+                batch.delete_item(Key=key)
 
-    def bulk_load(self, items: Iterable[Mapping[str, Any]], **options: Any) -> BulkReport:
+    def bulk_load(self, items: Iterable[Item], **options: Any) -> BulkReport:
         return shardkit.bulk_load(self.table, items, **options)
+
+    def with_options(self, **options: Any) -> FaceTable:
+        return _SyncTable(self.table.with_options(**options))
 
 
 @dataclass
@@ -69,33 +139,57 @@ class SyncFace:
     """shardkit.ShardedTable."""
 
     resource: Any
+    offers: frozenset[Offer] = EVERYTHING
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
         return _SyncTable(shardkit.ShardedTable(table, strategy, **options))
 
 
 @dataclass
-class _AsyncTable:
+class _AsyncTable(FaceTable):
     table: Any
-    client: Any
     loop: asyncio.AbstractEventLoop
 
-    def put_item(self, **options: Any) -> Response:
-        return self._run(self.table.put_item(**options))
+    def __post_init__(self) -> None:
+        self.client = self.table.meta.client
 
-    def get_item(self, **options: Any) -> Response:
-        return self._run(self.table.get_item(**options))
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        return self._run(getattr(self.table, method)(*args, **options))
 
-    def query(self, **options: Any) -> Response:
-        return self._run(self.table.query(**options))
+    def _all(self, method: str, **options: Any) -> list[Any]:
+        async def read() -> list[Any]:
+            return [item async for item in getattr(self.table, method)(**options)]
 
-    def bulk_load(self, items: Iterable[Mapping[str, Any]], **options: Any) -> BulkReport:
+        return self._run(read())
+
+    def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        async def write() -> None:
+            async with self.table.batch_writer() as batch:
+                for item in puts:
+                    await batch.put_item(Item=item)
+                for key in deletes:
+                    await batch.delete_item(Key=key)
+
+        self._run(write())
+
+    def bulk_load(self, items: Iterable[Item], **options: Any) -> BulkReport:
         from shardkit import aio
 
         return self._run(aio.bulk_load(self.table, items, **options))
 
+    def with_options(self, **options: Any) -> FaceTable:
+        return _AsyncTable(self.table.with_options(**options), self.loop)
+
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(call)
+        """Run a call to its end; nothing that it started outlives it."""
+
+        async def run() -> T:
+            try:
+                return await call
+            finally:
+                assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        return self.loop.run_until_complete(run())
 
 
 @dataclass
@@ -105,9 +199,9 @@ class AsyncFace:
     resource: Any
     client: Any
     loop: asyncio.AbstractEventLoop
+    offers: frozenset[Offer] = EVERYTHING
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
         from shardkit import aio
 
-        sharded = aio.ShardedTable(self.client, strategy, table_name=table.name, **options)
-        return _AsyncTable(sharded, self.client, self.loop)
+        return _AsyncTable(aio.ShardedTable(self.client, strategy, table_name=table.name, **options), self.loop)

@@ -8,12 +8,13 @@ from typing import Any
 
 import boto3
 import pytest
+from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ConfigurationError
 from shardkit.dynamodb.service_errors import throttle_reasons
-from shardkit.testing import VirtualClock, simulate_partitions
+from shardkit.testing import SimulatedPartitionsFixture, VirtualClock, simulate_partitions
 from tests.conftest import REGION
 from tests.support.simulated import SHARES
 from tests.support.tables import make_table
@@ -110,5 +111,26 @@ def test_a_load_in_virtual_time(run: Any) -> None:
         least = (max(hot.write_units for hot in simulated.hottest_partitions(4)) - 10) / 10
         assert least - 0.2 <= clock() <= least + LONGEST_WAIT
         assert report.seconds == pytest.approx(clock(), abs=0.01)
+
+    run(test)
+
+
+def test_an_async_table_in_virtual_time(run: Any, simulated_partitions: SimulatedPartitionsFixture) -> None:
+    """The fixture takes it too; merged reads that are throttled wait on its clock."""
+
+    async def test(client: Any, table: str) -> None:
+        from shardkit.aio import ShardedTable
+
+        orders = ShardedTable(client, CalculatedSuffix("OrderId", shards=4), table_name=table)
+        async with orders.batch_writer() as batch:
+            for number in range(40):
+                await batch.put_item(Item={"Date": "2014-07-09", "OrderId": f"A{number:03}"})
+        async with simulated_partitions(orders, partitions=1, read_units=1, **SHARES) as simulated:
+            day = [item async for item in orders.query_items(KeyConditionExpression=Key("Date").eq("2014-07-09"))]
+            page = await orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"))
+        assert [item["OrderId"] for item in day] == [f"A{number:03}" for number in range(40)]
+        assert page["Items"] == day
+        assert simulated.throttles
+        assert simulated_partitions.clock() > 0
 
     run(test)

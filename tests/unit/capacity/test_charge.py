@@ -31,7 +31,7 @@ def units_of(charge: Charge) -> dict[str, Units]:
 class FakeCall:
     operation: str
     params: dict[str, Any]
-    sharding: Any = None
+    shardings: Any = field(default_factory=dict)
     notes: dict[Any, Any] = field(default_factory=dict)
 
 
@@ -331,6 +331,32 @@ def test_transactions(client: FakeClient, meter: CapacityMeter) -> None:
     assert meter.by_key == {
         ("T", "a"): Usage(estimated_read_units=4, estimated_write_units=6, requests=2),
         ("T", "b"): Usage(estimated_read_units=2, estimated_write_units=4, requests=3),
+    }
+
+
+def test_an_own_transaction_over_another_table(client: FakeClient) -> None:
+    """The sharded table counts by logical keys, the other one by its own, even if they look like stored ones."""
+    sharding = replace(described(CalculatedSuffix("sk", shards=3), {"pk": "S", "sk": "N"}, ["pk", "sk"]), table="T")
+    meter = CapacityMeter()
+    meter.attach(client, key_schema={"U": "pk"})
+    client.call(
+        "TransactWriteItems",
+        {"ConsumedCapacity": [consumed(4.0), consumed(2.0, "U")]},
+        sharding=sharding,
+        TransactItems=[
+            {"Put": {"TableName": "T", "Item": item("a.1")}},
+            {"Put": {"TableName": "T", "Item": item("a.2")}},
+            {"Put": {"TableName": "U", "Item": item("a.1")}},
+        ],
+    )
+    assert meter.total == Usage(write_units=6, requests=1)
+    assert meter.by_key == {
+        ("T", "a"): Usage(estimated_write_units=4, requests=2),
+        ("U", "a.1"): Usage(write_units=2, requests=1),
+    }
+    assert meter.by_physical_key == {
+        ("T", "a.1"): Usage(estimated_write_units=2, requests=1),
+        ("T", "a.2"): Usage(estimated_write_units=2, requests=1),
     }
 
 

@@ -60,7 +60,7 @@ def test_streams() -> None:
         seen = []
         while results := await streaming.run():
             seen += results
-        streaming.close()
+        await streaming.close()
         return seen
 
     assert sorted(asyncio.run(run())) == ["0", "1", "2", "3", "4"]
@@ -137,8 +137,7 @@ def test_what_is_under_way_when_a_run_is_cancelled(closed: bool) -> None:
         assert task.cancelled()
         assert not cancelled
         if closed:
-            driver.close()
-            await asyncio.sleep(0)
+            await driver.close()
             assert sorted(cancelled) == ["0", "1", "2"]
         else:
             released.set()
@@ -200,8 +199,7 @@ def test_a_machine_that_ends_waits_for_no_request(error: type[Exception] | None)
         else:
             with pytest.raises(error):
                 await running.run()
-        running.close()
-        await asyncio.sleep(0)
+        await running.close()
         assert sent == ["0", "1", "2"]
         assert len(asyncio.all_tasks()) == 1, "all others were cancelled"
         hanging.clear()

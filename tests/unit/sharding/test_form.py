@@ -88,12 +88,21 @@ def test_both_forms_say_the_same(bodies: Mapping[int, Mapping[str, Any]]) -> Non
     if keys:
         found = [from_wire_item(item) for item in wire.batch_get(*map(to_wire_item, keys))["Items"]]
         assert found == python.batch_get(*keys)["Items"]
-    for more in ({}, {"ScanIndexForward": False}, {"Limit": 2}):
-        expected = python.query({":d": "2014-07-09"}, **more)
-        answer = wire.query({":d": {"S": "2014-07-09"}}, **more)
-        assert [from_wire_item(item) for item in answer["Items"]] == expected["Items"]
-        assert answer["Shards"] == expected["Shards"]
-        assert answer.get("LastEvaluatedKey") == expected.get("LastEvaluatedKey")
+    more: dict[str, Any]
+    for more in ({}, {"ScanIndexForward": False}, {"Limit": 2}, {"Limit": 1, "ScanIndexForward": False}):
+        start: dict[str, Any] = {}
+        wire_start: dict[str, Any] = {}
+        while True:
+            expected = python.query({":d": "2014-07-09"}, **more, **start)
+            answer = wire.query({":d": {"S": "2014-07-09"}}, **more, **wire_start)
+            assert [from_wire_item(item) for item in answer["Items"]] == expected["Items"]
+            assert answer["Shards"] == expected["Shards"]
+            assert ("LastEvaluatedKey" in answer) == ("LastEvaluatedKey" in expected)
+            if "LastEvaluatedKey" not in answer:
+                break
+            assert from_wire_item(answer["LastEvaluatedKey"]).keys() == {"Date", "OrderId"}
+            start = {"ExclusiveStartKey": expected["LastEvaluatedKey"]}
+            wire_start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
 
 def test_wire_values_are_not_converted() -> None:

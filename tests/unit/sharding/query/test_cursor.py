@@ -102,7 +102,7 @@ def test_golden_tokens_of_reads(row: dict[str, Any]) -> None:
     }
     read = Plan.of(sharding, {"KeyConditions": conditions, **start}, shard=shard[0] if shard else None)
     assert read.start == Cursor(row["shard"], row["key"])
-    assert read.token(row["shard"], row["key"]) == start["ExclusiveStartKey"]
+    assert read.cursor(row["shard"], row["key"]) == start["ExclusiveStartKey"]
 
 
 def test_binary_of_boto3() -> None:
@@ -142,7 +142,7 @@ def test_another_version() -> None:
 def test_made_for_something_else() -> None:
     """A cursor of another table, index, logical key or sort key equality is refused."""
     sharding = many()
-    start = plan(sharding).token(1, {"sk": {"N": "1"}, "a": {"N": "1"}})
+    start = plan(sharding).cursor(1, {"sk": {"N": "1"}, "a": {"N": "1"}})
     assert plan(sharding, start).start == Cursor(1, {"sk": {"N": "1"}})
     others: list[dict[str, Any]] = [
         {"KeyConditionExpression": Key("pk").eq("other")},
@@ -173,7 +173,7 @@ def test_a_shard_that_is_not_there(shard: Any) -> None:
     with pytest.raises(CursorError, match="which is not one of"):
         plan(many(), start)
     with pytest.raises(CursorError, match="another key, Shard="):
-        plan(many(), plan(many()).token(1, {"sk": {"N": "1"}}), shard=2)
+        plan(many(), plan(many()).cursor(1, {"sk": {"N": "1"}}), shard=2)
 
 
 def test_a_key_that_is_not_whole() -> None:
@@ -184,7 +184,7 @@ def test_a_key_that_is_not_whole() -> None:
 
 def test_outside_of_the_key_condition() -> None:
     """As in DynamoDB, a start key must satisfy the key condition."""
-    start = plan(many()).token(1, {"sk": {"N": "7"}})
+    start = plan(many()).cursor(1, {"sk": {"N": "7"}})
     assert plan(many(), start, KeyConditionExpression=Key("pk").eq("k") & Key("sk").gt(6)).start is not None
     with pytest.raises(CursorError, match="outside the key condition"):
         plan(many(), start, KeyConditionExpression=Key("pk").eq("k") & Key("sk").lt(7))
@@ -200,7 +200,7 @@ def test_bounded_length() -> None:
             sharding, {"KeyConditionExpression": Key("pk").eq(b"\xff" * 2042), "IndexName": "by-a", "Limit": 1}
         )
         key: dict[str, Any] = {"sk": {"B": binary_text(b"\xff" * 1024)}, "a": {"S": "\U0001f600" * 256}}
-        token = big.token(shards, key)["shardkit"]
+        token = big.cursor(shards, key)["shardkit"]
         lengths[shards] = len(token)
         again = Plan.of(
             sharding,
@@ -485,6 +485,6 @@ def test_a_forged_value_of_the_key_condition() -> None:
     more: dict[str, Any] = {"IndexName": "two-and-a", "KeyConditionExpression": Key("pk").eq("k") & Key("city").eq("r")}
     whole = plan(many(), **more)
     key: WireItem = {"city": {"S": "r"}, "a": {"N": "1"}, "sk": {"N": "1"}}
-    assert plan(many(), whole.token(1, key), **more).start == Cursor(1, key)
+    assert plan(many(), whole.cursor(1, key), **more).start == Cursor(1, key)
     with pytest.raises(CursorError, match="not a key of 'orders'"):
-        plan(many(), whole.token(1, {**key, "city": {"S": "elsewhere"}}), **more)
+        plan(many(), whole.cursor(1, {**key, "city": {"S": "elsewhere"}}), **more)

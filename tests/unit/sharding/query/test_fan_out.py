@@ -18,7 +18,7 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.query.stream import Rows
+from shardkit.sharding.query.stream import QueryRows
 from shardkit.strategies import RandomSuffix
 from tests.support.fakes import client_error
 from tests.support.machines import Shuffled, page_machine, stream_machine
@@ -397,16 +397,16 @@ class TestStreams:
     def test_max_items_that_is_none(self, wrong: Any) -> None:
         """max_items is a whole number of at least 0."""
         with pytest.raises(ConfigurationError, match="max_items"):
-            Rows(return_shards=False, max_items=wrong)
+            QueryRows(return_shards=False, max_items=wrong)
 
     def test_rows(self) -> None:
         """Items come out one by one; the cursor stands behind the last one that did."""
         table = filled()
-        rows = Rows(return_shards=True, max_items=3)
+        rows = QueryRows(return_shards=True, max_items=3)
         assert (rows.wanting, rows.last_evaluated_key) == (True, None)
-        rows.plan = plan(table)
-        step = Shuffled(table).run(stream_machine(rows.plan))
-        rows.add(step)
+        stream = stream_machine(plan(table))
+        rows.begin(stream)
+        rows.add(Shuffled(table).run(stream))
         assert [rows.take() for _ in range(3)][2][1] == 3
         assert not rows.wanting
         with pytest.raises(StopIteration):
@@ -416,9 +416,9 @@ class TestStreams:
     def test_rows_that_have_all_been_given_out_have_no_cursor(self) -> None:
         """As long as it is not known that nothing follows, there is one."""
         table = filled(items=3)
-        rows = Rows(return_shards=False, max_items=None)
-        rows.plan = plan(table)
-        stream, carrier = stream_machine(rows.plan), Shuffled(table)
+        rows = QueryRows(return_shards=False, max_items=None)
+        stream, carrier = stream_machine(plan(table)), Shuffled(table)
+        rows.begin(stream)
         rows.add(carrier.run(stream))
         assert [rows.take()["sk"] for _ in range(3)] == [0, 1, 2]
         assert (rows.wanting, rows.last_evaluated_key is None) == (True, False)

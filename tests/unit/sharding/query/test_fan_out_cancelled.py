@@ -72,9 +72,7 @@ def test_a_read_that_is_cancelled(
         assert task.done()
         if task.cancelled() and again:
             await asyncio.wait_for(read(driver), TIMEOUT)
-        driver.close()
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await driver.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         whole = list(range(items))[:max_items]
         assert found == (whole if again or not task.cancelled() else whole[: len(found)])

@@ -108,7 +108,7 @@ def test_a_shard_whose_last_possible_key_was_read_is_not_asked_again() -> None:
     asked: dict[str, Any] = {"KeyConditionExpression": K & Key("sk").lte(5)}
     plan = Plan.of(sharding, asked)
     for last, requested in ((4, True), (5, False)):
-        cursor = plan.token(1, {"pk": {"S": "k.1"}, "sk": {"N": str(last)}})
+        cursor = plan.cursor(1, {"pk": {"S": "k.1"}, "sk": {"N": str(last)}})
         resumed = Plan.of(sharding, {**asked, "ExclusiveStartKey": cursor})
         assert (resumed.request(0, None, None, dict) is not None) == requested
 

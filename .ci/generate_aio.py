@@ -1,0 +1,97 @@
+"""Write shardkit/aio/table.py, the async ShardedTable, from shardkit/table.py.
+
+    python .ci/generate_aio.py
+
+Run it after each change of shardkit/table.py; tests/unit/test_generated.py compares. It works on the text:
+
+1. A method becomes ``async def`` if it runs a program, calls the wrapped table, or calls a method that does. Such calls
+   are awaited, also in the examples of docstrings.
+2. ``NAMES`` have an async twin. What else differs stands in ``TEXTS``, where each text must occur exactly once.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "shardkit" / "table.py"
+TARGET = ROOT / "shardkit" / "aio" / "table.py"
+
+NAMES = ("BatchWriter", "QueryItems", "Runner", "ScanItems", "table_runner")
+TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
+RUNS = r"self\.(?:_runner\.run|_table\.(?!get_available_subresources)\w+)\("
+TEXTS = {
+    '"""ShardedTable: a boto3 ``Table`` with sharded partition keys."""': (
+        '"""The async ShardedTable.\n\nGenerated from shardkit/table.py by .ci/generate_aio.py: change it there.\n"""'
+    ),
+    "from shardkit.runtime.iterators import": (
+        "from shardkit.runtime.client_table import table_of\nfrom shardkit.runtime.iterators import"
+    ),
+    "Wrap a boto3 ``Table`` so that": "Wrap an aiobotocore client or aioboto3 ``Table`` so that",
+    'ShardedTable(boto3.resource("dynamodb").Table("Orders"), CalculatedSuffix("OrderId", shards=200))': (
+        'ShardedTable(client, CalculatedSuffix("OrderId", shards=200), table_name="Orders")'
+    ),
+    "table: A boto3 ``Table``; requests go through its client (``table.meta.client``), so the application's\n"
+    "            credentials, configuration and event handlers apply.": (
+        "table: An aiobotocore client, or an aioboto3 ``Table``, whose client (``table.meta.client``) is used. The\n"
+        "            application's credentials, configuration and event handlers apply."
+    ),
+    "        key_schema: The key schema as for": (
+        "        table_name: The table's name, with a client.\n        key_schema: The key schema as for"
+    ),
+    "        *,\n        key_schema:": "        *,\n        table_name: str | None = None,\n        key_schema:",
+    "self._table = table\n": "self._table = table_of(table, table_name)\n",
+    "table_runner(table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng)": (
+        "table_runner(\n"
+        "            self._table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng\n"
+        "        )"
+    ),
+    "The wrapped boto3 ``Table``, which knows no shards.": (
+        "The wrapped aioboto3 ``Table``, which knows no shards; over a client, its methods without items."
+    ),
+    "A context manager with ``put_item(Item=…)``": "An async context manager with ``put_item(Item=…)``",
+    "keeps its thread until botocore's own timeout: set ``Config(read_timeout=…, retries=…)`` to match.": (
+        "is cancelled."
+    ),
+    " A view with another ``max_concurrency`` has its own thread pool: keep the view and reuse it.": "",
+    "An iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned.": (
+        "An async iterator; its ``last_evaluated_key`` is the cursor after the last item that it returned. To stop\n"
+        "            early, use it in ``async with``."
+    ),
+    "An iterator of items.": "An async iterator of items. To stop early, use it in ``async with``.",
+}
+
+
+def generated(source: str) -> str:
+    """Return the text of the async file for that of the sync one."""
+    # A piece for each method; its decorators are at the end of the piece before.
+    head, *methods = re.split(r"^(?=    def )", source, flags=re.MULTILINE)
+    names: set[str] = set()
+    runs = re.compile(RUNS)
+    while more := {_name(method) for method in methods if runs.search(method)} - names:
+        names |= more
+        runs = re.compile("|".join([RUNS, *(rf"self\.{name}\(" for name in sorted(names))]))
+    awaited = [
+        runs.sub(r"await \g<0>", f"    async {method[4:]}") if _name(method) in names else method for method in methods
+    ]
+    text = "".join([head, *awaited])
+    for given, wanted in TEXTS.items():
+        if text.count(given) != 1:
+            raise SystemExit(f"{SOURCE}: must have {given!r} once, got {text.count(given)}; change TEXTS in {__file__}")
+        text = text.replace(given, wanted)
+    text = re.sub(rf"\b(?:{'|'.join(NAMES)})\b", lambda found: TWINS[found[0]], text)
+    calls = re.compile(rf"(?<![\w.])(?=(?:\w+\.)+(?:{'|'.join(sorted(names))})\()")
+    return re.sub(r"^ +Example:\n(?:  .*\n)+", lambda example: _awaited(calls, example[0]), text, flags=re.MULTILINE)
+
+
+def _name(method: str) -> str:
+    return method[len("    def ") : method.index("(")]
+
+
+def _awaited(calls: re.Pattern[str], example: str) -> str:
+    return re.sub(r"^( +)(with|for)\b", r"\1async \2", calls.sub("await ", example), flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    TARGET.write_text(generated(SOURCE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,140 @@
+"""bulk_load and streaming_bulk into an async table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Unpack
+
+from shardkit.aio.table import ShardedTable
+from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
+from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.bulk.sources.base import Item, Place, Record, Source
+from shardkit.errors import ShardkitError
+from shardkit.runtime.runner import AsyncRunner
+
+Items = Iterable[Item] | AsyncIterable[Item] | Source
+
+
+def streaming_bulk(
+    table: ShardedTable, items: Items, **options: Unpack[LoadOptions]
+) -> AsyncGenerator[BulkResult, None]:
+    """Write items, interleaved over their partition keys, and yield one result per item.
+
+    Example:
+        async with aclosing(streaming_bulk(orders, items, on_error="collect")) as results:
+            async for result in results:
+                if not result.ok:
+                    print(result.place, result.error)
+
+    Args:
+        table: An async ``ShardedTable``.
+        items: The items: an iterable, an async iterable, or a source.
+        **options: The options of :func:`shardkit.streaming_bulk`, except ``processes`` and ``connect``. ``workers`` is
+            not limited by the table's ``max_concurrency``.
+
+    Returns:
+        An async generator of BulkResult, in the order in which items finish. ``contextlib.aclosing`` ends the load when
+        you stop iterating: nothing more is sent, and batches in flight are cancelled, so they may be written or not.
+
+    Raises:
+        ConfigurationError: An argument is invalid, there are no items, or the journal is of another load.
+        BulkLoadError: Items failed (with ``on_error="raise"``), or the load or its source stopped with an error.
+        asyncio.CancelledError: The task was cancelled while it waited for a result; see :func:`bulk_load`.
+
+    Cost, IAM and source are those of :func:`shardkit.streaming_bulk`.
+    """
+    _check(items, options)
+    return _each(table.runner, items, options)
+
+
+async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOptions]) -> BulkReport:
+    """Write items, interleaved over their partition keys, and return a report.
+
+    Example:
+        print(await bulk_load(orders, items))
+
+    Arguments, exceptions and cost are those of :func:`streaming_bulk`.
+
+    Returns:
+        The report; its ``failures`` are the results of the items that failed.
+
+    Raises:
+        asyncio.CancelledError: The task was cancelled. Nothing more is read, batches in flight are finished and
+            recorded, and ``progress`` is called with the report. A second cancellation (an anyio scope that is not
+            shielded cancels again at once) drops the batches in flight. The load can be resumed after both.
+    """
+    _check(items, options)
+    loading = await _started(table.runner, items, options)
+    async with aclosing(_results(table.runner, loading, items)) as results:
+        async for _ in results:
+            pass
+    return loading.load.report
+
+
+def _check(items: Items, options: LoadOptions) -> None:
+    check_options(options, unsupported=("processes", "connect"))
+    check_items(items)
+
+
+async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> Loading:
+    workers = runner.side_by_side(options.get("workers"), "workers")
+    sharding = await runner.run(runner.programs.known())
+    return Loading(sharding, items, options, workers=workers, draw=runner.programs.draw)
+
+
+async def _each(runner: AsyncRunner, items: Items, options: LoadOptions) -> AsyncGenerator[BulkResult, None]:
+    loading = await _started(runner, items, options)
+    async with aclosing(_results(runner, loading, items)) as found:
+        async for results in found:
+            for result in results:
+                yield result
+
+
+async def _results(runner: AsyncRunner, loading: Loading, items: Items) -> AsyncGenerator[Sequence[BulkResult], None]:
+    load = loading.load
+    driver = runner.driver(load)
+    with loading:
+        async with aclosing(_records(items, loading)) as records:
+            try:
+                while not load.ended:
+                    if load.wants:
+                        await _fill(loading, records)
+                    if results := await driver.run():
+                        loading.keep()
+                        yield results
+                        loading.tell()
+            except asyncio.CancelledError:
+                # Finish and record what is in flight. A second cancellation ends this too.
+                load.stop(ShardkitError("it was cancelled"))
+                while not load.ended:
+                    await driver.run()
+                    loading.keep()
+                loading.tell()
+                raise
+            finally:
+                await driver.close()
+    loading.finish()
+
+
+async def _fill(loading: Loading, records: AsyncGenerator[tuple[Place, Record], None]) -> None:
+    with loading.feeding():
+        async for place, record in records:
+            loading.put(place, record)
+            if loading.load.room <= 0:
+                break
+
+
+async def _records(items: Any, loading: Loading) -> AsyncGenerator[tuple[Place, Record], None]:
+    """Read the items that are not done, from an async iterable or from any other source."""
+    if not hasattr(items, "__aiter__"):
+        for pair in loading.records():
+            yield pair
+        return
+    number = 0
+    async for item in items:
+        place = Place(0, number)
+        if loading.done is None or not loading.done(place):
+            yield place, item
+        number += 1

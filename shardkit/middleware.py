@@ -1,0 +1,403 @@
+"""``install``: sharded tables behind the clients, resources and sessions that other code holds."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Self, cast
+from weakref import WeakSet
+
+import boto3
+from botocore import register_initializer, unregister_initializer
+from botocore.exceptions import ClientError
+
+from shardkit.core.checks import check_side_by_side
+from shardkit.core.machine import Program, Response, Send
+from shardkit.dynamodb.requests import tables_of
+from shardkit.dynamodb.service_errors import code_of
+from shardkit.dynamodb.units import table_name
+from shardkit.errors import (
+    CapacityBudgetError,
+    ConfigurationError,
+    MissingCredentialsError,
+    ShardkitError,
+    ShardQueryError,
+    UnsupportedOperationError,
+)
+from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
+from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, log_retry
+from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session
+from shardkit.sharding.batches import batch_get, batch_write
+from shardkit.sharding.form import WIRE_VALUES
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.operations import decide
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Programs
+from shardkit.sharding.transactions import transact_get, transact_write
+from shardkit.strategies import Strategy
+
+__all__ = ["Installation", "install", "install_everywhere"]
+
+_SEVERAL_TABLES = {
+    "BatchGetItem": batch_get,
+    "BatchWriteItem": batch_write,
+    "TransactGetItems": transact_get,
+    "TransactWriteItems": transact_write,
+}
+
+
+class Installation:
+    """Sharded tables on a client, a session or everywhere; ``install()`` returns it.
+
+    Example:
+        with install(client, {"Orders": CalculatedSuffix("OrderId", shards=200)}):
+            ...
+    """
+
+    def __init__(self, uninstall: Callable[[], None]) -> None:
+        self._uninstall = uninstall
+
+    def uninstall(self) -> None:
+        """Leave the calls that begin from now on as they are; a second time does nothing."""
+        self._uninstall()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.uninstall()
+
+
+def install(
+    target: Any,
+    tables: Mapping[str, Strategy],
+    *,
+    key_schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> Installation:
+    """Shard tables for all code that calls a client, without a change to that code.
+
+    Example:
+        resource = boto3.resource("dynamodb")
+        install(resource, {"Orders": CalculatedSuffix("OrderId", shards=200)})
+        resource.Table("Orders").query(KeyConditionExpression=Key("Date").eq("2014-07-09"))
+
+    Every operation with keys sees logical keys: single items, batches and transactions (over several tables at once),
+    Query, Scan, paginators. PartiQL, ImportTable and the like are refused if they name a sharded table. Calls on other
+    tables are left as they are.
+
+    Args:
+        target: A botocore client, boto3 resource or ``Table`` (its client: all tables made from the same resource), an
+            aiobotocore client, an aioboto3 resource, or a session of any of them (its DynamoDB clients made from now
+            on).
+        tables: Table names or ARNs, and their strategies.
+        key_schemas: Table names, and their key schemas as for CreateTable. By default, one DescribeTable per client
+            and table reads it when it is first needed.
+        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
+            ``max_pool_connections``.
+        rng: The source of random suffixes and jitter; seed it to repeat a run.
+
+    Returns:
+        The installation, whose ``uninstall()`` ends it; also a context manager.
+
+    Raises:
+        ConfigurationError: An argument is invalid, or the target has an installation already.
+
+    Errors of calls through the client are those of shardkit, and also ClientErrors (code ``ValidationException``).
+    ``LastEvaluatedKey`` has the key's own attribute names; the partition key has its suffix where the shard cannot be
+    calculated from the others, and in a Scan: pass it back unchanged.
+
+    Cost: a call whose shard is known is one request, as before; a Query is fanned out, as
+    :meth:`ShardedTable.query` says.
+    IAM: that of the operations, and ``dynamodb:DescribeTable``.
+    """
+    given = _Given.checked(tables, key_schemas, max_concurrency, rng)
+    events = events_of_session(target)
+    attachment = _on_client(client_of(target), given) if events is None else _OnSession(events, given)
+    return Installation(attachment.detach)
+
+
+def install_everywhere(
+    tables: Mapping[str, Strategy],
+    *,
+    key_schemas: Mapping[str, Mapping[str, Any]] | None = None,
+    max_concurrency: int | None = None,
+    rng: random.Random | None = None,
+) -> Installation:
+    """Shard tables for libraries that make their own sessions: all clients made from now on, in this process.
+
+    Example:
+        install_everywhere({"Orders": CalculatedSuffix("OrderId", shards=200)})
+
+    Call it before the libraries make their sessions. Of the sessions that exist, only boto3's default one is included.
+
+    Args:
+        tables: As for :func:`install`.
+        key_schemas: As for :func:`install`.
+        max_concurrency: As for :func:`install`.
+        rng: As for :func:`install`.
+
+    Returns:
+        The installation, as for :func:`install`.
+
+    Raises:
+        ConfigurationError: An argument is invalid, or tables are installed everywhere already.
+
+    Cost and IAM are those of :func:`install`. Source: botocore, ``register_initializer``.
+    """
+    return Installation(_Everywhere(_Given.checked(tables, key_schemas, max_concurrency, rng)).detach)
+
+
+_lock = threading.Lock()
+_sessions: WeakSet[Any] = WeakSet()  # the event emitters of those with an installation
+_everywhere: list[_Everywhere] = []  # at most one
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What ``install()`` was given, checked."""
+
+    tables: Mapping[str, Strategy]
+    key_schemas: Mapping[str, Mapping[str, Any]]
+    max_concurrency: int | None
+    draw: Callable[[], float]
+
+    @classmethod
+    def checked(cls, tables: Any, key_schemas: Any, max_concurrency: int | None, rng: random.Random | None) -> _Given:
+        if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) for name in tables):
+            raise ConfigurationError(
+                f"tables: must map table names to strategies, got {tables!r:.200}; "
+                'for example {"Orders": CalculatedSuffix("OrderId", shards=200)}'
+            )
+        schemas = {} if key_schemas is None else key_schemas
+        if not isinstance(schemas, Mapping) or schemas.keys() - tables.keys():
+            raise ConfigurationError(
+                f"key_schemas: must map names of tables= ({sorted(tables)}) to key schemas, got {schemas!r:.200}"
+            )
+        if max_concurrency is not None:
+            check_side_by_side("max_concurrency", max_concurrency)
+        given = cls(dict(tables), dict(schemas), max_concurrency, draw_from(rng))
+        for name in tables:
+            given.programs(name, name, {})
+        return given
+
+    def programs(self, table: str, named: str, shardings: dict[str, Sharding]) -> Programs:
+        """Return the programs of a table, for calls that name it so: by its name or its ARN."""
+        return Programs(named, self.tables[table], self.key_schemas.get(table), self.draw, WIRE_VALUES, shardings)
+
+
+class _Tables(Attachment):
+    """The sharded tables of a client; a :class:`shardkit.runtime.hooks.Rewriter`."""
+
+    def __init__(self, client: Any, given: _Given) -> None:
+        self.shardings: dict[str, Sharding] = {}
+        self._client = client
+        self._given = given
+        self._names: dict[str, list[str]] = {}  # by plain name
+        for name in given.tables:
+            self._names.setdefault(table_name(name), []).append(name)
+        # By the names that calls use; None: a table of the same name elsewhere.
+        self._programs: dict[str, Programs | None] = {}
+        self.redefined(None)
+        self._runner = self._runner_of(client)
+        self._fan_out = FanOut(self._runner.concurrency, given.draw, on_retry=log_retry)
+
+    def _runner_of(self, client: Any) -> Any:
+        return ClientRunner(client, self.shardings, self._given.max_concurrency)
+
+    def detach(self) -> None:
+        restore(self._client, self)
+
+    def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
+        name = params.get("TableName")
+        # Fast path: this runs for every call of the client.
+        if type(name) is str and name not in self._names and ":" not in name:
+            return False
+        try:
+            sharded = tables_of(Call(operation, dict(params))) & self._names.keys()
+        except (AttributeError, LookupError, TypeError):
+            return False  # botocore refuses the parameters
+        decision = decide(operation)
+        if not sharded or decision.action == "forward":
+            return False
+        if decision.action == "refuse":
+            refusal = UnsupportedOperationError(
+                f"{operation}: is not supported on the sharded table {min(sharded)!r}: {decision.reason}"
+            )
+            raise self.error(refusal, operation)
+        return True
+
+    def program(self, operation: str, params: dict[str, Any]) -> Program[Response]:
+        several = _SEVERAL_TABLES.get(operation)
+        if several is not None:
+            return several(params, self._known, WIRE_VALUES, self._fan_out)
+        return self._on_one(operation, params)
+
+    def _on_one(self, operation: str, params: dict[str, Any]) -> Program[Response]:
+        programs = yield from self._programs_of(params["TableName"])
+        response: Response
+        if programs is None:
+            response = yield Send(operation, params)
+        elif operation == "Scan":
+            response = yield from programs.scan(params, return_shards=False)
+        else:
+            run = programs.query if operation == "Query" else partial(programs.item, operation)
+            response = yield from run(params, shard=None, return_shards=False, fan_out=self._fan_out)
+        return response
+
+    def _known(self, named: str) -> Program[Sharding | None]:
+        programs = yield from self._programs_of(named)
+        return None if programs is None else (yield from programs.known())
+
+    def _programs_of(self, named: str) -> Program[Programs | None]:
+        """Return the programs of the table that a call names; None: it is not sharded.
+
+        A name and an ARN name the same table if DescribeTable of the name returns the ARN.
+        """
+        plain = table_name(named)
+        if named in self._programs or plain not in self._names:
+            return self._programs.get(named)
+        description: Mapping[str, Any] = {}
+        try:
+            description = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
+        except ClientError as error:
+            if code_of(error) != "ResourceNotFoundException":
+                raise
+        arn = description.get("TableArn")
+        programs = None
+        for table in self._names[plain]:
+            if all(name in {plain, arn} for name in (table, named)):
+                programs = self._given.programs(table, named, self.shardings)
+                if table not in self._given.key_schemas:
+                    programs.describe(description)
+        self._programs[named] = programs
+        return programs
+
+    def redefined(self, table: str | None) -> None:
+        """Forget what is known of a table; None: of all."""
+        self._programs = {
+            name: programs for name, programs in self._programs.items() if table not in {None, table_name(name)}
+        } | {
+            name: self._given.programs(name, name, self.shardings)
+            for plain, names in self._names.items()
+            for name in names
+            if table in {None, plain}
+        }
+
+    def answer(self, call: LogicalCall) -> Answered:
+        assert call.program is not None
+        with self._errors(call):
+            return answered(self._runner.run(call.program, call.begun))
+
+    @contextmanager
+    def _errors(self, call: LogicalCall) -> Iterator[None]:
+        try:
+            yield
+        except ShardkitError as error:
+            raise self.error(error, call.operation) from error.__cause__
+
+    def error(self, error: ShardkitError, operation: str) -> Exception:
+        # A budget refuses other calls with the same error, and without credentials there is no ClientError either.
+        if isinstance(error, CapacityBudgetError | MissingCredentialsError):
+            return error
+        told = next(iter(error.errors.values()), None) if isinstance(error, ShardQueryError) else error
+        response = getattr(told, "response", None) or {
+            "Error": {"Code": "ValidationException", "Message": str(error)},
+            "ResponseMetadata": {"HTTPStatusCode": 400},
+        }
+        kind = self._client.exceptions.from_code(response.get("Error", {}).get("Code"))
+        return _as_client_error(error, kind, response, operation)
+
+
+class _AsyncTables(_Tables):
+    """The same of an async client."""
+
+    def _runner_of(self, client: Any) -> Any:
+        return AsyncClientRunner(client, self.shardings, self._given.max_concurrency)
+
+    async def answer(self, call: LogicalCall) -> Answered:  # type: ignore[override]
+        assert call.program is not None
+        with self._errors(call):
+            return answered(await self._runner.run(call.program, call.begun))
+
+
+def _as_client_error(error: ShardkitError, kind: type, response: Any, operation: str) -> Exception:
+    """Return an error that is also a ClientError, which libraries catch."""
+    own: Any = type(error)
+    both = _class_of(own, kind)
+    made: Any = both.__new__(both, *error.args)
+    vars(made).update(vars(error), response=response, operation_name=operation, _shardkit=error)
+    return cast("Exception", made)
+
+
+@cache
+def _class_of(error: Any, kind: Any) -> type:
+    # ClientError's own __reduce__ would lose the error; the class of a client's exceptions cannot be imported.
+    members = {
+        "__module__": error.__module__,
+        "__reduce__": lambda made: (
+            _as_client_error,
+            (made._shardkit, ClientError, made.response, made.operation_name),  # noqa: SLF001
+        ),
+    }
+    bases = (error,) if issubclass(error, kind) else (error, kind)
+    return type(error.__name__, bases, members)
+
+
+class _OnSession(SessionAttachment):
+    """Installs tables on all clients that a session makes from now on."""
+
+    def __init__(self, events: Any, given: _Given) -> None:
+        with _lock:
+            if events in _sessions:
+                raise ConfigurationError(
+                    "target: this session has sharded tables installed already; give all tables to one install(), or "
+                    "call uninstall() first"
+                )
+            _sessions.add(events)
+        super().__init__(events, lambda client: _on_client(client, given))
+
+    def detach(self) -> None:
+        super().detach()
+        _sessions.discard(self._events)
+
+
+class _Everywhere(Attachment):
+    """Installs tables on all sessions that are made from now on, and on boto3's default session."""
+
+    def __init__(self, given: _Given) -> None:
+        self._given = given
+        self._attached: WeakSet[Attachment] = WeakSet()
+        with _lock:
+            if _everywhere:
+                raise ConfigurationError(
+                    "tables: sharded tables are installed everywhere already; give all tables to one "
+                    "install_everywhere(), or call uninstall() first"
+                )
+            _everywhere.append(self)
+        if boto3.DEFAULT_SESSION is not None:
+            self._install(boto3.DEFAULT_SESSION)
+        register_initializer(self._install)
+
+    def _install(self, session: Any) -> None:
+        self._attached.add(_OnSession(events_of_session(session), self._given))
+
+    def detach(self) -> None:
+        with _lock:
+            if self not in _everywhere:
+                return
+            _everywhere.remove(self)
+        unregister_initializer(self._install)
+        for attached in list(self._attached):
+            attached.detach()
+
+
+def _on_client(client: Any, given: _Given) -> Attachment:
+    tables = (_AsyncTables if hasattr(client, "__aenter__") else _Tables)(client, given)
+    rewrite(client, tables)
+    return tables

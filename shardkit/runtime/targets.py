@@ -1,0 +1,91 @@
+"""What a meter, a budget or ``install()`` is attached to: clients, resources, tables and sessions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+from weakref import WeakSet
+
+from shardkit.errors import ConfigurationError
+
+_MADE = "creating-client-class.dynamodb"
+
+
+def client_of(target: Any) -> Any:
+    """Return the client of a client, resource or table.
+
+    Raises:
+        ConfigurationError: The target has no client with botocore's events.
+    """
+    client = getattr(getattr(target, "meta", None), "client", None)
+    if client is None:
+        client = target
+    if getattr(getattr(client, "meta", None), "events", None) is None:
+        raise ConfigurationError(
+            "target: must be a boto3 DynamoDB client or resource, a Table, a ShardedTable or a session, "
+            f"got {type(target).__name__}"
+        )
+    return client
+
+
+class Attachment:
+    """A meter, a budget or an installation on clients, until ``detach`` or the end of its ``with``."""
+
+    def detach(self) -> None:
+        """Stop seeing calls; detaching twice does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+
+def events_of_session(target: Any) -> Any:
+    """Return the object that registers a session's handlers; None: the target is not a session.
+
+    boto3's sessions have ``events``; botocore's have ``register`` and ``unregister`` themselves.
+    """
+    if not (hasattr(target, "client") or hasattr(target, "create_client")):
+        return None
+    events = getattr(target, "events", target)
+    return events if hasattr(events, "register") and hasattr(events, "unregister") else None
+
+
+class SessionAttachment(Attachment):
+    """A meter, a budget or an installation on all DynamoDB clients that a session makes from now on.
+
+    Source: boto3's Extensibility Guide, ``creating-client-class``: a class that is inserted before a client's classes.
+    """
+
+    def __init__(self, events: Any, attach: Callable[[Any], Attachment]) -> None:
+        self._events = events
+        self._attach = attach
+        self._lock = threading.Lock()
+        self._attached: WeakSet[Attachment] = WeakSet()
+        self._unique_id = f"shardkit-attached-{id(self)}"
+        events.register(_MADE, self._making, unique_id=self._unique_id)
+
+    def detach(self) -> None:
+        self._events.unregister(_MADE, self._making, unique_id=self._unique_id)
+        with self._lock:
+            attached, self._attached = self._attached, WeakSet()
+        for one in attached:
+            one.detach()
+
+    def _making(self, base_classes: list[type], **_: Any) -> None:
+        made = self._made
+
+        class Observed:
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                made(self)
+
+        base_classes.insert(0, Observed)
+
+    def _made(self, client: Any) -> None:
+        attached = self._attach(client)
+        with self._lock:
+            self._attached.add(attached)

@@ -1,0 +1,277 @@
+"""BatchWriteItem and BatchGetItem over several tables, some of them sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+from shardkit.core.machine import Program, Response, Send, Steps
+from shardkit.dynamodb.service_errors import is_throttle
+from shardkit.dynamodb.units import add_consumed, table_name
+from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.errors import (
+    AmbiguousItemError,
+    ConfigurationError,
+    ShardkitError,
+    ShardQueryError,
+    ShardUnknownError,
+    UnsupportedParameterError,
+)
+from shardkit.sharding.batch_get import BatchGet, Lookup
+from shardkit.sharding.form import Form
+from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collection
+from shardkit.sharding.layout import Known, Sharding, named
+from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types
+
+_WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
+"""The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
+_Sent = tuple[WireItem, Params]
+"""An item or a key as it is stored, and as the caller gave it."""
+_ASKS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
+
+
+def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+    """Write several items. A write that must find its item first (``locate``) is a request of its own.
+
+    Those come first, so that a program that begins with the BatchWriteItem is nothing but that.
+    """
+    asks = {name: params[name] for name in _ASKS if name in params}
+    tables: dict[str, Sharding | None] = {}
+    batch: dict[str, list[Any]] = {}
+    sent: dict[str, list[_Sent]] = {}
+    alone: dict[tuple[str, Hashable], tuple[Any, Steps[Response]]] = {}
+    for table, requests in params["RequestItems"].items():
+        sharding = tables[table] = yield from named(known, table)
+        for request in requests:
+            kind, body = _write_of(request)
+            if sharding is None:
+                batch.setdefault(table, []).append({kind: form.params(body)})
+                continue
+            operation, source = _WRITES[kind]
+            program = OPERATIONS[operation](sharding, {**body, **asks}, None, fan_out)
+            step = next(program)
+            if isinstance(step, Send):
+                program.close()
+                stored = step.params[source]
+                sent.setdefault(table, []).append((stored, body[source]))
+                batch.setdefault(table, []).append({kind: {source: stored}})
+            else:
+                value = form.item(body[source])
+                identity = table, _key_of(sharding, value)
+                if identity in alone:
+                    raise ConfigurationError(
+                        f"RequestItems: two writes of the item {dict(body[source])!r:.200} of table {table!r} in one "
+                        "batch, which DynamoDB refuses, because it keeps no order in a batch; send them one after the "
+                        "other"
+                    )
+                alone[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
+    lone, unprocessed = yield from _write_alone(alone, more=bool(batch))
+    response: Response = {}
+    if batch:
+        response = yield Send("BatchWriteItem", {**params, "RequestItems": batch})
+    for name, requests in response.get("UnprocessedItems", {}).items():
+        table = requested_name(tables, name)
+        show = _as_given(tables[table], sent.get(table, ()), form)
+        unprocessed.setdefault(table, []).extend(
+            {kind: {source: show(value)}}
+            for request in requests
+            for kind, body in request.items()
+            for source, value in body.items()
+        )
+    result = {**shown_metrics(response, tables, form), "UnprocessedItems": unprocessed}
+    for table, one in lone:
+        if one.get("ItemCollectionMetrics"):
+            result.setdefault("ItemCollectionMetrics", {}).setdefault(table, []).append(one["ItemCollectionMetrics"])
+        _add_lone(result, one)
+    return result
+
+
+def _write_alone(
+    alone: Mapping[tuple[str, Hashable], tuple[Any, Steps[Response]]], *, more: bool
+) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
+    """Make the located writes; return their responses, and the requests that were throttled, each with its table."""
+    done: list[tuple[str, Response]] = []
+    throttled: dict[str, list[Any]] = {}
+    last: Exception | None = None
+    for (table, _), (request, steps) in alone.items():
+        try:
+            done.append((table, (yield steps)))
+        except Exception as error:
+            if not _short_of_units(error):
+                raise
+            last = error
+            throttled.setdefault(table, []).append(request)
+    if last is not None and not done and not more:
+        raise last  # the service does the same if it can process nothing of a batch
+    return done, throttled
+
+
+def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+    """Read several items. The tables whose items must be searched for (``locate``) are read first, each by itself.
+
+    So a program that begins with the BatchGetItem is nothing but that, unless a table has not been described yet.
+    """
+    asks = {name: params[name] for name in _ASKS if name in params}
+    tables: dict[str, Sharding | None] = {}
+    batch: dict[str, dict[str, Any]] = {}
+    sent: dict[str, list[_Sent]] = {}
+    located: dict[str, tuple[Sharding, list[list[Lookup]]]] = {}
+    for table, asked in params["RequestItems"].items():
+        sharding = tables[table] = yield from named(known, table)
+        if sharding is None:
+            batch[table] = {**asked, "Keys": [form.item(key) for key in asked["Keys"]]}
+            continue
+        check_keywords("BatchGetItem", _options(params, table))
+        looked = [lookups(sharding, key) for key in asked["Keys"]]
+        if any(len(places) > 1 for places in looked):
+            located[table] = sharding, looked
+            continue
+        keys = [sharding.stored(*place) for (place,) in looked]
+        sent[table] = list(zip(keys, asked["Keys"], strict=True))
+        batch[table] = {**asked, "Keys": keys}
+    lone: dict[str, Response] = {}
+    for table, (sharding, looked) in located.items():
+        options = _options(params, table)
+        keys = params["RequestItems"][table]["Keys"]
+        lone[table] = yield from get_many(sharding, keys, looked, {**options, **asks}, fan_out)
+    response: Response = {}
+    if batch:
+        response = yield Send("BatchGetItem", {**params, "RequestItems": batch})
+    found: dict[str, list[Any]] = {}
+    for name, items in response.get("Responses", {}).items():
+        table = requested_name(tables, name)
+        found[table] = [*map(shows(tables[table], form), items)]
+    unprocessed: dict[str, Any] = {}
+    for name, left in response.get("UnprocessedKeys", {}).items():
+        table = requested_name(tables, name)
+        show = _as_given(tables[table], sent.get(table, ()), form)
+        unprocessed[table] = {**_options(params, table), "Keys": [*map(show, left["Keys"])]}
+    result = {**response, "Responses": found, "UnprocessedKeys": unprocessed}
+    for table, one in lone.items():
+        found[table] = one["Items"]
+        if one["UnprocessedKeys"]:
+            keys = [form.shown(form.item(key)) for key in one["UnprocessedKeys"]]
+            unprocessed[table] = {**_options(params, table), "Keys": keys}
+        _add_lone(result, one)
+    return result
+
+
+def get_many(
+    sharding: Sharding,
+    keys: Sequence[Mapping[str, Any]],
+    looked: Sequence[Sequence[Lookup]],
+    options: Params,
+    fan_out: FanOut,
+) -> Program[Response]:
+    """Read any number of items of one table by key, each from the places where it can be."""
+    places = [place for one in looked for place in one]
+    batch = BatchGet(sharding, places, sharding.form.params(checked_types(options)), fan_out)
+    yield batch
+    # All places of one given key share one wire key object, so its id() identifies the given key.
+    asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(keys, looked, strict=True)}
+    seen: dict[int, list[int | None]] = {}
+    for (primary, shard), _ in batch.found:
+        key, located = asked[id(primary)]
+        shards = seen.setdefault(id(primary), [])
+        shards.append(shard)
+        if located and len(shards) > 1:
+            raise AmbiguousItemError(
+                f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(key)!r:.200}; delete "
+                "all but one, or read one with get_item(Shard=)",
+                shards,
+            )
+    response: Response = {
+        "Items": [sharding.to_caller(item) for _, item in batch.found],
+        "ResponseMetadata": batch.metadata,
+    }
+    if batch.consumed is not None:
+        response["ConsumedCapacity"] = batch.consumed
+    # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
+    left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
+    response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
+    return response
+
+
+def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
+    """Return where an item can be: in its shard, or with ``locate`` in any of its key's shards."""
+    primary = primary_key(sharding, sharding.form.item(key))
+    shard, known = sharding.known_shard(primary, sharding.form.python(key))
+    if known:
+        return [(primary, shard)]
+    if not sharding.strategy.locate:
+        raise ShardUnknownError(
+            f"keys: the shard of {dict(key)!r:.200} cannot be calculated with {sharding.strategy!r}; set "
+            "locate=True in the strategy, or use CalculatedSuffix"
+        )
+    return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]
+
+
+def requested_name(names: Collection[str], answered: str) -> str:
+    """Return a table's name as the request gave it; the response may have its ARN instead, or its plain name."""
+    if answered in names:
+        return answered
+    return next((name for name in names if table_name(name) == table_name(answered)), answered)
+
+
+def shows(sharding: Sharding | None, form: Form) -> Callable[[WireItem], dict[str, Any]]:
+    """Return the function that shows the items of a table in the caller's form."""
+    return form.shown if sharding is None else sharding.to_caller
+
+
+def shown_metrics(response: Params, tables: Mapping[str, Sharding | None], form: Form) -> Response:
+    """Return a response whose ``ItemCollectionMetrics``, by table, have logical keys in the caller's form."""
+    shown: dict[str, list[Any]] = {}
+    for name, metrics in (response.get("ItemCollectionMetrics") or {}).items():
+        table = requested_name(tables, name)
+        shown[table] = [with_shown_collection(one, shows(tables[table], form)) for one in metrics]
+    return {**response, "ItemCollectionMetrics": shown} if shown else dict(response)
+
+
+def _write_of(request: Params) -> tuple[str, Params]:
+    if len(request) != 1 or not _WRITES.keys() >= request.keys():
+        raise UnsupportedParameterError(
+            f"RequestItems: must have dicts with either {' or '.join(sorted(_WRITES))}, got {request!r:.100}; give one "
+            "dict for each write"
+        )
+    ((kind, body),) = request.items()
+    return kind, body
+
+
+def _options(params: Params, table: str) -> dict[str, Any]:
+    """Return the options of a table in a BatchGetItem."""
+    return {name: value for name, value in params["RequestItems"][table].items() if name != "Keys"}
+
+
+def _as_given(sharding: Sharding | None, sent: Iterable[_Sent], form: Form) -> Callable[[WireItem], dict[str, Any]]:
+    """Return the function that shows an unprocessed item or key as the caller gave it."""
+    if sharding is None:
+        return form.shown
+    given = {_key_of(sharding, stored): item for stored, item in sent}
+    return lambda stored: form.shown(form.item(given[_key_of(sharding, stored)]))
+
+
+def _key_of(sharding: Sharding, item: WireItem) -> Hashable:
+    return comparable_item({name: item[name] for name in sharding.key_names})
+
+
+def _short_of_units(error: Exception) -> bool:
+    """Return whether a located write was throttled: the write, or the search before it."""
+    if isinstance(error, ShardQueryError):
+        # A ShardkitError there is of keys that the service left unprocessed.
+        return all(isinstance(one, ShardkitError) or is_throttle(one) for one in error.errors.values())
+    return is_throttle(error)
+
+
+def _add_lone(result: Response, one: Response) -> None:
+    """Add what a request to one table consumed to a batch's response."""
+    result.setdefault("ResponseMetadata", one.get("ResponseMetadata", {}))
+    consumed = one.get("ConsumedCapacity")
+    if not consumed:
+        return
+    parts = result["ConsumedCapacity"] = list(result.get("ConsumedCapacity", ()))
+    names = {consumed["TableName"], table_name(consumed["TableName"])}
+    for place, part in enumerate(parts):
+        if not names.isdisjoint({part["TableName"], table_name(part["TableName"])}):
+            parts[place] = add_consumed(part, consumed)
+            return
+    parts.append(consumed)

@@ -1,0 +1,161 @@
+"""TransactWriteItems and TransactGetItems over several tables, some of them sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from shardkit.core.hashing import stable_hash
+from shardkit.core.machine import Program, Response, Send
+from shardkit.dynamodb.expressions.rewrite import build_conditions
+from shardkit.errors import ShardkitError, UnsupportedParameterError
+from shardkit.sharding.batches import shown_metrics, shows
+from shardkit.sharding.form import Form
+from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
+from shardkit.sharding.layout import Known, Sharding, named
+from shardkit.sharding.parameters import FanOut, Params, check_keywords
+
+_WRITES = {
+    "ConditionCheck": "DeleteItem",
+    "Delete": "DeleteItem",
+    "Put": "PutItem",
+    "Update": "UpdateItem",
+}
+"""The operation on one item that has the parameters of a transaction's part, and rewrites them in the same way."""
+
+_Requested = Callable[[str, Params, Sharding], Program[Send]]
+"""Returns the request on one item that stands for a part, given its kind, its parameters and its table's sharding."""
+
+
+def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+    """Write several items in one transaction."""
+    # The service carries out a transaction once for each token, and refuses a different one with the same token. So
+    # random shards are drawn from the token. They are drawn from the key, too, so that two puts of one key in a
+    # transaction are refused, as they are on a plain table.
+    seed = params.get("ClientRequestToken") or str(fan_out.draw())
+
+    def requested(kind: str, body: Params, sharding: Sharding) -> Program[Send]:
+        def draw() -> float:
+            key = sharding.form.python(body["Item" if kind == "Put" else "Key"])
+            return (stable_hash((seed, *(key[name] for name in sharding.key_names))) >> 11) / 2**53
+
+        shard, rest = _shard_apart(body)
+        return _first_request(OPERATIONS[_WRITES[kind]](sharding, rest, shard, replace(fan_out, draw=draw)))
+
+    tables, response = yield from _transact("TransactWriteItems", params, known, form, _WRITES, requested)
+    return shown_metrics(response, dict(tables), form)
+
+
+def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
+    """Read several items in one transaction."""
+
+    def requested(_: str, body: Params, sharding: Sharding) -> Program[Send]:
+        shard, rest = _shard_apart(body)
+        return get_request(sharding, rest, shard, fan_out)
+
+    tables, response = yield from _transact("TransactGetItems", params, known, form, ("Get",), requested)
+    responses = [
+        {**one, "Item": shows(sharding, form)(one["Item"])} if "Item" in one else one
+        for one, (_, sharding) in zip(response.get("Responses", ()), tables, strict=False)
+    ]
+    return {**response, "Responses": responses}
+
+
+TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Response]]] = {
+    "TransactGetItems": transact_get,
+    "TransactWriteItems": transact_write,
+}
+
+
+def of_table(operation: str, params: Params, table: str) -> dict[str, Any]:
+    """Return a transaction in which every part names its table: this one, if the caller omits it."""
+    check_keywords(operation, params)
+    return {**params, "TransactItems": [{kind: {"TableName": table, **body}} for kind, body in _parts(params)]}
+
+
+def _transact(
+    operation: str, params: Params, known: Known, form: Form, kinds: Collection[str], requested: _Requested
+) -> Program[tuple[list[tuple[str, Sharding | None]], Response]]:
+    """Send a transaction; return the table of each part with its sharding, and the response."""
+    check_keywords(operation, params)
+    entries: list[dict[str, Any]] = []
+    tables: list[tuple[str, Sharding | None]] = []
+    for place, (kind, body) in enumerate(_parts(params)):
+        table = body["TableName"]
+        sharding = yield from named(known, table)
+        tables.append((table, sharding))
+        if sharding is None:
+            entries.append({kind: form.params(build_conditions(body))})
+            continue
+        with _said(f"in TransactItems[{place}]"):
+            if kind not in kinds:
+                raise UnsupportedParameterError(
+                    f"{kind}: not an action of {operation}; give one of {', '.join(sorted(kinds))}"
+                )
+            check_keywords(kind, body)
+            request = yield from requested(kind, body, sharding)
+        entries.append({kind: dict(request.params)})
+    try:
+        response = yield Send(operation, {**params, "TransactItems": entries})
+    except Exception as error:
+        _show_logical(error, [sharding for _, sharding in tables])
+        raise
+    return tables, response
+
+
+def _parts(params: Params) -> Iterator[tuple[str, Params]]:
+    """Yield each part's kind and parameters."""
+    given = params.get("TransactItems")
+    if not isinstance(given, list | tuple):
+        raise UnsupportedParameterError(
+            f"TransactItems: must be a list, got {type(given).__name__}: {given!r:.100}; give the parts of the "
+            "transaction: [{'Put': {…}}, …]"
+        )
+    for place, entry in enumerate(given):
+        bodies = entry.values() if isinstance(entry, Mapping) else ()
+        if len(bodies) != 1 or not all(isinstance(body, Mapping) for body in bodies):
+            raise UnsupportedParameterError(
+                f"TransactItems[{place}]: must be a dict with one action, got {entry!r:.100}; give, for example, "
+                "{'Put': {…}}"
+            )
+        yield from entry.items()
+
+
+def _shard_apart(body: Params) -> tuple[Any, Params]:
+    return body.get("Shard"), {name: value for name, value in body.items() if name != "Shard"}
+
+
+def _first_request(program: Program[Any]) -> Program[Send]:
+    """Run the program of a write up to its request; with ``locate``, it first finds the item."""
+    step = next(program)
+    while not isinstance(step, Send):
+        try:
+            answer = yield step
+        except Exception as error:  # noqa: BLE001 - the program decides what it means
+            step = program.throw(error)
+        else:
+            step = program.send(answer)
+    program.close()
+    return step
+
+
+def _show_logical(error: Any, shardings: Sequence[Sharding | None]) -> None:
+    """Show logical keys in the reasons of a cancelled transaction."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and "CancellationReasons" in response:
+        reasons = [
+            reason if sharding is None or "Item" not in reason else with_logical_item(sharding, reason)
+            for reason, sharding in zip(response["CancellationReasons"], shardings, strict=False)
+        ]
+        error.response = {**response, "CancellationReasons": reasons}
+
+
+@contextmanager
+def _said(where: str) -> Iterator[None]:
+    try:
+        yield
+    except ShardkitError as error:
+        error.add_note(where)
+        raise
