@@ -29,7 +29,7 @@ def table_name() -> str:
 @pytest.fixture
 def app(setting: Setting, table_name: str) -> Iterator[Any]:
     address = setting.url.removeprefix("http://")
-    with setting.install_everywhere(table_name, by="id"):
+    with setting.install_everywhere(table_name, by=None):
         app = celery.Celery(
             broker="memory://", backend=f"dynamodb://testing:testing@{address}/{table_name}", set_as_current=False
         )

@@ -131,7 +131,7 @@ def test_one_parameter(setting: Setting, boto3_session: boto3.Session) -> None:
     """A table with only a partition key: each key has one item, and one shard."""
     table = setting.make_table("id", None)
     resource = boto3_session.resource("dynamodb", endpoint_url=setting.url)
-    with setting.install(resource, table.name, by="id"):
+    with setting.install(resource, table.name, by=None):
         provider = DynamoDBProvider(table.name, boto3_client=resource)
         resource.Table(table.name).put_item(Item={"id": "colour", "value": "red"})
         assert provider.get("colour") == "red"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import shardkit
-from shardkit import CalculatedSuffix
+from shardkit import CalculatedSuffix, RandomSuffix
 from shardkit.strategies import Strategy
 from tests.support.tables import Attribute, make_table
 
@@ -38,16 +38,16 @@ class Setting:
         sort: Attribute | None = None if sort_key is None else (sort_key, "S")
         return make_table(self.resource, (partition_key, "S"), sort, name=f"library-{uuid.uuid4().hex}")
 
-    def install(self, target: Any, table: str, by: str = "sk") -> AbstractContextManager[Any]:
-        """Shard the table's items by their sort key, if this is the sharded run."""
+    def install(self, target: Any, table: str, by: str | None = "sk") -> AbstractContextManager[Any]:
+        """Shard the table, if this is the sharded run: by its sort key; at random if it has only a partition key."""
         return shardkit.install(target, self._strategies(table, by)) if self.sharded else nullcontext()
 
-    def install_everywhere(self, table: str, by: str = "sk") -> AbstractContextManager[Any]:
+    def install_everywhere(self, table: str, by: str | None = "sk") -> AbstractContextManager[Any]:
         return shardkit.install_everywhere(self._strategies(table, by)) if self.sharded else nullcontext()
 
     @staticmethod
-    def _strategies(table: str, by: str) -> dict[str, Strategy]:
-        return {table: CalculatedSuffix(by, shards=SHARDS)}
+    def _strategies(table: str, by: str | None) -> dict[str, Strategy]:
+        return {table: RandomSuffix(SHARDS, locate=True) if by is None else CalculatedSuffix(by, shards=SHARDS)}
 
     def assert_stored(self, table: Table, items: Mapping[str, int]) -> None:
         """Check the number of items of each logical key; in the sharded run also that all of them have suffixes.
@@ -56,7 +56,7 @@ class Setting:
         """
         found: dict[str, list[int | None]] = defaultdict(list)
         partition_key = next(key["AttributeName"] for key in table.key_schema if key["KeyType"] == "HASH")
-        strategy = CalculatedSuffix("any", shards=SHARDS)
+        strategy = RandomSuffix(SHARDS)
         for page in self.resource.meta.client.get_paginator("scan").paginate(TableName=table.name):
             for item in page["Items"]:
                 stored: Any = item[partition_key]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import botocore
 
 import shardkit
-from shardkit import CalculatedSuffix, Unsharded
+from shardkit import CalculatedSuffix, RandomSuffix, Unsharded
 from shardkit.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ NUMBERS = ("user", "statement", "line-item", "different-region", "foo")
 
 
 def strategies() -> dict[str, Strategy]:
-    by_sort_key = {table: CalculatedSuffix(sort or key, shards=SHARDS) for table, (key, sort) in KEYS.items()}
-    return {**by_sort_key, **dict.fromkeys(NUMBERS, Unsharded())}
+    suffixes = {
+        table: CalculatedSuffix(sort_key, shards=SHARDS) if sort_key else RandomSuffix(SHARDS, locate=True)
+        for table, (_, sort_key) in KEYS.items()
+    }
+    return {**suffixes, **dict.fromkeys(NUMBERS, Unsharded())}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
