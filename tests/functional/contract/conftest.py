@@ -11,31 +11,39 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from tests.functional.contract.faces import AsyncFace, Face, SyncFace
+from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
 
-FACES = ["sync"]
+ASYNC = ("aio", "installed aio client")
+FACES = ["sync", "installed client", "installed resource"]
 if find_spec("aiobotocore") is not None:
-    FACES.append("aio")
+    FACES += ASYNC
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=pytest.mark.aio if name == "aio" else ()) for name in FACES],
+    params=[pytest.param(name, marks=pytest.mark.aio if name in ASYNC else ()) for name in FACES],
 )
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     """Each face over a moto that may hold other tests' tables; aio is left out where aiobotocore is not installed."""
-    with _sync() if request.param == "sync" else _aio(request.getfixturevalue("moto_endpoint")) as made:
+    name: str = request.param
+    with _aio(name, request.getfixturevalue("moto_endpoint")) if name in ASYNC else _sync(name) as made:
         yield made
 
 
 @contextmanager
-def _sync() -> Iterator[Face]:
+def _sync(name: str) -> Iterator[Face]:
     with mock_aws():
-        yield SyncFace(boto3.resource("dynamodb"))
+        plain = boto3.resource("dynamodb")
+        if name == "sync":
+            yield SyncFace(plain)
+        else:
+            yield InstalledFace(
+                plain, boto3.client("dynamodb") if name == "installed client" else boto3.resource("dynamodb")
+            )
 
 
 @contextmanager
-def _aio(endpoint: str) -> Iterator[Face]:
+def _aio(name: str, endpoint: str) -> Iterator[Face]:
     from aiobotocore.session import get_session
 
     loop = asyncio.new_event_loop()
@@ -43,7 +51,10 @@ def _aio(endpoint: str) -> Iterator[Face]:
     opening = get_session().create_client("dynamodb", endpoint_url=endpoint)
     client = loop.run_until_complete(opening.__aenter__())
     try:
-        yield AsyncFace(resource, client, loop)
+        if name == "aio":
+            yield AsyncFace(resource, client, loop)
+        else:
+            yield InstalledFace(resource, client, loop.run_until_complete)
     finally:
         loop.run_until_complete(opening.__aexit__(None, None, None))
         loop.run_until_complete(loop.shutdown_asyncgens())

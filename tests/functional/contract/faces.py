@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import pytest
 
 import shardkit
 from shardkit.bulk.report import BulkReport
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.expressions.rewrite import build_conditions
+from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES
 
 T = TypeVar("T")
 Response = dict[str, Any]
@@ -205,3 +208,115 @@ class AsyncFace:
         from shardkit import aio
 
         return _AsyncTable(aio.ShardedTable(self.client, strategy, table_name=table.name, **options), self.loop)
+
+
+class _InstalledTable(FaceTable):
+    """Operations of a client on one table, which speak Python values here."""
+
+    def __init__(self, client: Any, name: str, run: Callable[[Any], Any]) -> None:
+        self.client = client
+        self._name = name
+        self._run = run
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        if method == "batch_get_items":
+            return {"Items": [item for keys in batched(args[0], 100) for item in self._batch_get(keys, options)]}
+        wire = _parameters(options)
+        response = self._run(getattr(self.client, method)(TableName=self._name, **wire))
+        return self._shown(response)
+
+    def _batch_get(self, keys: Iterable[Item], options: Item) -> Iterator[Response]:
+        asked = {self._name: {**options, "Keys": [_values(key) for key in keys]}}
+        answer = self._run(self.client.batch_get_item(RequestItems=asked))
+        assert answer["UnprocessedKeys"] == {}
+        return map(from_wire_item, answer["Responses"][self._name])
+
+    def _all(self, method: str, **options: Any) -> list[Any]:
+        operation = method.removesuffix("_items")
+        segments = options.pop("segments", 1)
+        limit = options.pop("max_items", None)
+        wire = {"TableName": self._name, **_parameters(options)}
+        paging = {"PageSize": wire.pop("Limit", None), "MaxItems": limit}
+        parts = [{"Segment": part, "TotalSegments": segments} for part in range(segments)] if segments > 1 else [{}]
+        pages = [
+            self.client.get_paginator(operation).paginate(**wire, **part, PaginationConfig=paging) for part in parts
+        ]
+        return [from_wire_item(item) for one in pages for item in self._run(one.build_full_result())["Items"]]
+
+    def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        requests = [{"PutRequest": {"Item": _values(item)}} for item in puts]
+        requests += [{"DeleteRequest": {"Key": _values(key)}} for key in deletes]
+        for part in batched(requests, 25):
+            assert self._run(self.client.batch_write_item(RequestItems={self._name: part}))["UnprocessedItems"] == {}
+
+    def _shown(self, response: Response) -> Response:
+        shown = dict(response)
+        for part in ("Item", "Attributes", "LastEvaluatedKey"):
+            if part in shown:
+                shown[part] = from_wire_item(shown[part])
+        if "Items" in shown:
+            shown["Items"] = [from_wire_item(item) for item in shown["Items"]]
+        return shown
+
+
+class _InstalledResourceTable(_InstalledTable):
+    """A boto3 Table, and the batches and paginators of its resource's client."""
+
+    def __init__(self, table: Any) -> None:
+        super().__init__(table.meta.client, table.name, lambda answer: answer)
+        self._table = table
+
+    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+        if method == "batch_get_items":
+            return super()._call(method, *args, **options)
+        return getattr(self._table, method)(**options)
+
+    def write(self, puts: Iterable[Item] = (), deletes: Iterable[Item] = ()) -> None:
+        with self._table.batch_writer() as batch:
+            for item in puts:
+                batch.put_item(Item=item)
+            for key in deletes:
+                batch.delete_item(Key=key)
+
+
+@dataclass
+class InstalledFace:
+    """shardkit.install() on a client (boto3's or aiobotocore's), or on a boto3 resource."""
+
+    resource: Any
+    target: Any
+    run: Callable[[Any], Any] = lambda answer: answer
+    offers: frozenset[Offer] = frozenset()
+    _tables: dict[str, shardkit.Strategy] = field(default_factory=dict)
+    _schemas: dict[str, Any] = field(default_factory=dict)
+    _installation: shardkit.Installation | None = None
+
+    def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
+        # All tables so far, since a client has one installation.
+        if self._installation is not None:
+            self._installation.uninstall()
+        self._tables[table.name] = strategy
+        if "key_schema" in options:
+            self._schemas[table.name] = options.pop("key_schema")
+        self._installation = shardkit.install(self.target, self._tables, key_schemas=self._schemas, **options)
+        if hasattr(self.target, "Table"):
+            return _InstalledResourceTable(self.target.Table(table.name))
+        return _InstalledTable(self.target, table.name, self.run)
+
+
+def _parameters(options: Item) -> dict[str, Any]:
+    """Return what a client takes: wire values, binary as bytes."""
+    wire = PYTHON_VALUES.params(build_conditions(options))
+    for part in ("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"):
+        if part in wire:
+            wire[part] = WIRE_VALUES.shown(wire[part])
+    return wire
+
+
+def _values(item: Item) -> dict[str, Any]:
+    return WIRE_VALUES.shown(PYTHON_VALUES.item(item))
+
+
+def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    left = list(items)
+    return (left[at : at + size] for at in range(0, len(left), size))
