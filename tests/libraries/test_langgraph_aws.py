@@ -1,4 +1,4 @@
-"""langgraph-checkpoint-aws: its DynamoDB checkpointer under a graph, and LangGraph's own tests of checkpointers."""
+"""langgraph-checkpoint-aws: its checkpointer under a graph, LangGraph's own tests of checkpointers, and its store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytest.importorskip("langgraph_checkpoint_aws")
 pytest.importorskip("langgraph.checkpoint.conformance")
 
 from langgraph.checkpoint.conformance import checkpointer_test, validate
-from langgraph_checkpoint_aws import DynamoDBSaver
+from langgraph_checkpoint_aws import DynamoDBSaver, DynamoDBStore
 
 from tests.support.graphs import THREAD, visits
 
@@ -85,3 +85,22 @@ def test_conformance(setting: Setting, table: Table, session: boto3.Session) -> 
     assert detected == {name: (0, []) for name in ("put", "put_writes", "get_tuple", "list", "delete_thread")}
     assert sum(result.tests_passed for result in report.results.values()) > 50
     setting.assert_stored(table, logical_keys(setting, table))
+
+
+def test_a_store(setting: Setting, table: Table, session: boto3.Session) -> None:
+    store = DynamoDBStore(table.name, boto3_session=session, endpoint_url=setting.url, ttl={"default_ttl": 60})
+    for number in range(20):
+        store.put(("user", "alice"), f"memory-{number:02}", {"number": number})
+    setting.assert_stored(table, {"user:alice": 20})
+    assert store.get(("user", "alice"), "memory-07").value == {"number": 7}
+    assert [item.key for item in store.search(("user", "alice"), limit=5, offset=3)] == [
+        f"memory-{number:02}" for number in range(3, 8)
+    ]
+    assert [item.namespace for item in store.search(("user", "alice"), filter={"number": 4}, limit=20)] == [
+        ("user", "alice")
+    ]
+    assert store.list_namespaces() == [("user", "alice")]
+    store.delete(("user", "alice"), "memory-07")
+    assert store.get(("user", "alice"), "memory-07") is None
+    setting.assert_stored(table, {"user:alice": 19})
+    store.client.close()

@@ -1,7 +1,8 @@
-"""PynamoDB: models, batches, transactions, pages and local indexes. It makes its own sessions."""
+"""PynamoDB: models, batches, transactions, pages and indexes. It makes its own sessions."""
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ pytest.importorskip("pynamodb")
 from pynamodb.attributes import NumberAttribute, UnicodeAttribute, VersionAttribute
 from pynamodb.connection import Connection
 from pynamodb.exceptions import PutError, TransactWriteError
-from pynamodb.indexes import AllProjection, LocalSecondaryIndex
+from pynamodb.indexes import AllProjection, GlobalSecondaryIndex, LocalSecondaryIndex
 from pynamodb.models import Model
 from pynamodb.transactions import TransactGet, TransactWrite
 
@@ -27,7 +28,7 @@ DAY = "2014-07-09"
 
 @pytest.fixture
 def orders(setting: Setting) -> Iterator[Any]:
-    """A model of orders by day, with a local index by total; its table is made through PynamoDB."""
+    """A model of orders by day, with a local index by total and a global one by state; PynamoDB makes its table."""
 
     class ByTotal(LocalSecondaryIndex):  # type: ignore[misc]
         class Meta:
@@ -36,6 +37,16 @@ def orders(setting: Setting) -> Iterator[Any]:
 
         day = UnicodeAttribute(hash_key=True)
         total = NumberAttribute(range_key=True)
+
+    class ByState(GlobalSecondaryIndex):  # type: ignore[misc]
+        class Meta:
+            index_name = "by-state"
+            projection = AllProjection()
+            read_capacity_units = 1
+            write_capacity_units = 1
+
+        state = UnicodeAttribute(hash_key=True)
+        number = UnicodeAttribute(range_key=True)
 
     class Order(Model):  # type: ignore[misc]
         class Meta:
@@ -46,8 +57,10 @@ def orders(setting: Setting) -> Iterator[Any]:
         day = UnicodeAttribute(hash_key=True)
         number = UnicodeAttribute(range_key=True)
         total = NumberAttribute(default=0)
+        state = UnicodeAttribute(default="open")
         version = VersionAttribute()
         by_total = ByTotal()
+        by_state = ByState()
 
     with setting.install_everywhere(Order.Meta.table_name, by="number"):
         Order.create_table(read_capacity_units=1, write_capacity_units=1, wait=True)
@@ -120,6 +133,30 @@ def test_a_local_index(orders: Any, day: list[str]) -> None:
     assert set(page.last_evaluated_key) == {"day", "number", "total"}
     rest = orders.by_total.query(DAY, orders.total > 80, last_evaluated_key=page.last_evaluated_key)
     assert [*found, *numbers_of(rest)] == day[:20][::-1]
+
+
+def test_a_global_index(orders: Any, day: list[str]) -> None:
+    """It is not sharded; its page keys have the table's key."""
+    page = orders.by_state.query("open", limit=8, consistent_read=False)
+    found = list(page)
+    assert [(order.day, order.number) for order in found] == [(DAY, number) for number in day[:8]]
+    assert set(page.last_evaluated_key) == {"day", "number", "state"}
+    rest = orders.by_state.query("open", last_evaluated_key=page.last_evaluated_key)
+    assert numbers_of(rest) == day[8:]
+    assert orders.by_state.count("open", orders.number < "A010") == 10
+
+
+def test_rates(orders: Any, day: list[str]) -> None:
+    """PynamoDB paces itself by ``ConsumedCapacity``."""
+    page = orders.query(DAY, rate_limit=10_000, page_size=15)
+    assert numbers_of(page) == day
+    assert page.total_count == 40
+    assert sorted(numbers_of(orders.scan(rate_limit=10_000, page_size=15))) == day
+
+
+def test_segments(orders: Any, day: list[str]) -> None:
+    found = [numbers_of(orders.scan(segment=segment, total_segments=3)) for segment in range(3)]
+    assert sorted(itertools.chain.from_iterable(found)) == day
 
 
 def test_batches_and_scans(setting: Setting, orders: Any, table: Table, day: list[str]) -> None:
