@@ -59,7 +59,7 @@ _thread = _Thread()
 class _Runner:
     def __init__(self, client: Any, max_concurrency: int | None) -> None:
         self.client = client
-        self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
+        self.concurrency: int = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
         """Return the number of concurrent requests: as given, or as many as botocore pools connections."""
@@ -91,7 +91,7 @@ class ClientRunner(_Runner):
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
         super().__init__(client, max_concurrency)
-        self.send = transport(client, shardings)
+        self.send: Callable[[Send], Answer] = transport(client, shardings)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
