@@ -16,10 +16,12 @@ from benchmarks import report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.heat_maps import draw_heat, picture_of
+from benchmarks.hedge import hedge
 from benchmarks.imports import imports
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
+from benchmarks.service import service
 from benchmarks.single import single
 from benchmarks.units import Case, figures, units
 from benchmarks.window import window
@@ -37,6 +39,8 @@ class Bench(StrEnum):
 
     reads = "reads"
     latency = "latency"
+    hedge = "hedge"
+    service = "service"
     single = "single"
     meter = "meter"
     bulk = "bulk"
@@ -50,6 +54,8 @@ class Bench(StrEnum):
 _TITLES = {
     Bench.reads: "A merged read: CPU",
     Bench.latency: "A merged read under latency: wall time",
+    Bench.hedge: "Hedged reads",
+    Bench.service: "A service: threads and asyncio",
     Bench.single: "Single items: CPU",
     Bench.meter: "A metered call: CPU",
     Bench.bulk: "Bulk loads",
@@ -62,6 +68,8 @@ _TITLES = {
 MEASURES = {
     Bench.reads: reads,
     Bench.latency: latency,
+    Bench.hedge: hedge,
+    Bench.service: service,
     Bench.single: single,
     Bench.meter: meter,
     Bench.bulk: bulk,

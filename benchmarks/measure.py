@@ -6,12 +6,13 @@ import gc
 import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Figure", "Timing", "alternate", "forget_peak", "over", "peak"]
+__all__ = ["Figure", "Timing", "alternate", "forget_peak", "over", "peak", "percentile"]
 
 Clock = Callable[[], float]
 _STATUS = Path("/proc/self/status")
@@ -102,6 +103,11 @@ def over(timing: Timing, other: Timing) -> tuple[float, tuple[float, float]]:
     """Give the ratio of two ways: the median of the rounds' own ratios, and the lowest and highest of them."""
     ratios = [mine / others for mine, others in zip(timing.seconds, other.seconds, strict=True)]
     return statistics.median(ratios), (min(ratios), max(ratios))
+
+
+def percentile(seconds: Sequence[float], share: float) -> float:
+    """Give the time within which this share of the reads ended."""
+    return sorted(seconds)[ceil(share * len(seconds)) - 1]
 
 
 def forget_peak() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import random
 import re
 import subprocess
 import sys
@@ -20,14 +21,16 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from math import exp
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import orjson
 
 from benchmarks.orders import ORDER_BYTES, orders, wire_order
 
-__all__ = ["Store", "stub"]
+__all__ = ["Store", "drawn_latency", "stub"]
 
 PAGE_ITEMS = 1024 * 1024 // ORDER_BYTES
 PAGES_KEPT = 64 * 1024 * 1024
@@ -67,6 +70,9 @@ _KNOWN = {
     "Select",
 }
 _LAST = "\U0010ffff"
+_LATE = 0.01
+_SIGMA = 0.5
+_NORMAL = NormalDist()
 
 
 class InvalidRequestError(Exception):
@@ -287,7 +293,7 @@ _TARGET = re.compile(rb"\r\nx-amz-target:\s*\w+\.(\w+)", re.IGNORECASE)
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, store: Store, latency: float) -> None:
+    def __init__(self, store: Store, latency: Callable[[], float]) -> None:
         self._store = store
         self._latency = latency
         self._received = bytearray()
@@ -312,13 +318,22 @@ class _Connection(asyncio.Protocol):
 
     def _send(self, answer: bytes) -> None:
         assert self._transport is not None
-        if self._latency:
-            asyncio.get_running_loop().call_later(self._latency, self._transport.write, answer)
+        if latency := self._latency():
+            asyncio.get_running_loop().call_later(latency, self._transport.write, answer)
         else:
             self._transport.write(answer)
 
 
-async def serve(shards: int, items: int, latency: float, *, forgets: bool) -> None:
+def drawn_latency(median: float, draw: float) -> float:
+    """Give the latency of an answer, in the unit of its median, for a number drawn from [0, 1).
+
+    It has a log-normal distribution, and 1% of all answers take 20 medians more.
+    """
+    late, rest = (20.0, draw / _LATE) if draw < _LATE else (0.0, (draw - _LATE) / (1 - _LATE))
+    return median * (late + exp(_SIGMA * _NORMAL.inv_cdf(min(max(rest, 1e-9), 1 - 1e-9))))
+
+
+async def serve(shards: int, items: int, latency: Callable[[], float], *, forgets: bool) -> None:
     """Serve until the standard input ends; the first line printed is the port."""
     store = Store(forgets=forgets)
     store.fill(shards, items)
@@ -330,7 +345,9 @@ async def serve(shards: int, items: int, latency: float, *, forgets: bool) -> No
 
 
 @contextlib.contextmanager
-def stub(*, shards: int = 1, items: int = 0, latency_ms: float = 0, forgets: bool = False) -> Iterator[str]:
+def stub(
+    *, shards: int = 1, items: int = 0, latency_ms: float = 0, tail: bool = False, forgets: bool = False
+) -> Iterator[str]:
     """Run a stub server in a process of its own, and give its URL.
 
     Example::
@@ -341,10 +358,11 @@ def stub(*, shards: int = 1, items: int = 0, latency_ms: float = 0, forgets: boo
         shards: Over how many the orders are spread.
         items: How many orders the table holds, in all shards together.
         latency_ms: Milliseconds from a request's arrival to its answer, for each request alone.
+        tail: Whether that is the median of a latency with a tail (:func:`drawn_latency`).
         forgets: Whether what is put is not kept: for loads that are larger than the memory.
     """
     given = ["--shards", str(shards), "--items", str(items), "--latency-ms", str(latency_ms)]
-    given += ["--forgets"] * forgets
+    given += ["--forgets"] * forgets + ["--tail"] * tail
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "benchmarks.stub", *given],
         cwd=_ROOT,
@@ -365,6 +383,16 @@ if __name__ == "__main__":
     parser.add_argument("--shards", type=int, required=True)
     parser.add_argument("--items", type=int, required=True)
     parser.add_argument("--latency-ms", type=float, default=0)
+    parser.add_argument("--tail", action="store_true")
     parser.add_argument("--forgets", action="store_true")
     arguments = parser.parse_args()
-    asyncio.run(serve(arguments.shards, arguments.items, arguments.latency_ms / 1000, forgets=arguments.forgets))
+    seconds = arguments.latency_ms / 1000
+    draw = random.Random(0).random
+    asyncio.run(
+        serve(
+            arguments.shards,
+            arguments.items,
+            (lambda: drawn_latency(seconds, draw())) if arguments.tail else (lambda: seconds),
+            forgets=arguments.forgets,
+        )
+    )

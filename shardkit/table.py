@@ -12,6 +12,7 @@ from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
 from shardkit.runtime.runner import Runner, log_retry, table_runner
+from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.stream import QueryRows
@@ -375,6 +376,7 @@ class ShardedTable:
         on_shard_error: Literal["raise", "partial"] = _KEPT,
         max_concurrency: int | None = None,
         max_buffer_bytes: int = _KEPT,
+        hedge_after: HedgeAfter | None = _KEPT,
     ) -> Self:
         """Return a view of the table with other options for merged reads; options that you omit stay the same.
 
@@ -392,25 +394,33 @@ class ShardedTable:
                 ``.shard_errors``). If all shards fail, both raise.
             max_concurrency: Concurrent requests of one fan-out; None: as this table.
             max_buffer_bytes: Memory in bytes for pages that ``query_items`` holds or has requested, 64 MB by default.
+            hedge_after: Send a read again that is not answered after this time, and use the first answer: seconds, or
+                ``"p95"`` or ``"p99"`` of the response times that the table's hedged views have seen; None (the
+                default): never. A read is sent at most three times. Applies to ``query``, ``query_items``,
+                ``batch_get_items`` and searches with ``locate=True``. A throttled shard's read is not sent again.
 
         Returns:
-            The view. It shares the table's key schema and learnt item sizes.
+            The view. It shares the table's key schema, and what the table has learnt from responses.
 
         Raises:
             ConfigurationError: An argument is invalid.
 
-        Cost: none. A view with another ``max_concurrency`` has its own thread pool: keep the view and reuse it.
+        Cost: none. A view with another ``max_concurrency`` has its own thread pool: keep the view and reuse it. With
+        ``hedge_after``, at most 5% more requests (and one) over the life of the table and its views. The slower request
+        also consumes read units; they are not in the response, but a ``CapacityMeter`` counts them. One connection in
+        ten of ``max_concurrency``, at least one, is kept for hedges.
         """
         view = copy(self)
         given: dict[str, Any] = {
             "timeout": timeout,
             "on_shard_error": on_shard_error,
             "max_buffer_bytes": max_buffer_bytes,
+            "hedge_after": hedge_after,
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
             view.__dict__["_runner"] = Runner(self.meta.client, self._programs, max_concurrency)
-        view.__dict__["_fan_out"] = replace(self._fan_out, concurrency=view.runner.concurrency, **options)
+        view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 
     def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:

@@ -9,7 +9,8 @@ Machines do no I/O; drivers (:mod:`shardkit.runtime.drivers`) make no decisions.
    clock), whichever is first.
 4. ``Done``: the result. Requests may still be in flight: a machine that streams is asked again later.
 5. The driver answers every ``Send`` once, in any order, by ``receive(send, answer, now)``. The answer is the wire
-   response, or the exception that the call raised. The machine decides what to do about an exception.
+   response, or the exception that the call raised. The machine decides what to do about an exception. After ``Done``,
+   the driver may leave out answers that are no longer ``needed``; their requests still run to their end.
 6. A machine that raises from ``next`` has failed and is not asked again.
 """
 
@@ -43,6 +44,11 @@ class Send:
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""
         return response if self.read is None else self.read(response)
+
+    @property
+    def needed(self) -> bool:
+        """Whether the machine still wants the answer."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,9 @@ class Steps(Generic[T]):
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         if send is not self._pending:
-            assert self._pending is not None and not isinstance(self._pending, Send | Wait)
+            if self._pending is None or isinstance(self._pending, Send | Wait):
+                assert not send.needed  # of a machine that is done
+                return
             try:
                 self._pending.receive(send, answer, now)
             except Exception as error:  # noqa: BLE001 - as with ``next``

@@ -20,6 +20,8 @@ from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
 
+# asyncio keeps weak references only.
+_let_go: set[asyncio.Future[Answer]] = set()
 _LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the machine is asked again
 
 
@@ -179,6 +181,7 @@ class AsyncDriver(_Loop[T]):
                 self._under_way[task] = self._unsent.popleft()
                 task.add_done_callback(self._end)
             if isinstance(step, Done):
+                self._let_go()
                 return step.value
             await self._wait(step)
 
@@ -203,6 +206,13 @@ class AsyncDriver(_Loop[T]):
                 self._unsent.append(send)
             elif send is not None:
                 self._answered(send, task.result())
+
+    def _let_go(self) -> None:
+        """Let requests end by themselves whose answers are not needed: they consume units, which must be counted."""
+        for task in [task for task, send in self._under_way.items() if not send.needed]:
+            del self._under_way[task]
+            _let_go.add(task)
+            task.add_done_callback(_let_go.discard)
 
     async def close(self) -> None:
         """Cancel all requests in flight, and wait until they have ended."""

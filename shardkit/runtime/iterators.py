@@ -21,7 +21,7 @@ class _Rows(Protocol):
     @property
     def wanting(self) -> bool: ...
 
-    def begin(self, stream: Any) -> None: ...
+    def begin(self, stream: Any) -> Machine[Any]: ...
 
     def add(self, rows: Any) -> None: ...
 
@@ -64,8 +64,7 @@ class _Items(Iterator[Any], Generic[R]):
     def _read(self) -> None:
         if self._driver is None:
             stream = self._runner.run(self._opening())
-            self._rows.begin(stream)
-            self._driver = self._runner.driver(stream)
+            self._driver = self._runner.driver(self._rows.begin(stream))
         try:
             self._rows.add(self._driver.run())
         except BaseException:
@@ -130,8 +129,7 @@ class _AsyncItems(AsyncIterator[Any], Generic[R]):
     async def _read(self) -> None:
         if self._driver is None:
             stream = await self._runner.run(self._opening())
-            self._rows.begin(stream)
-            self._driver = self._runner.driver(stream)
+            self._driver = self._runner.driver(self._rows.begin(stream))
         try:
             self._rows.add(await self._driver.run())
         except BaseException:

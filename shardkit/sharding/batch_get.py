@@ -76,6 +76,11 @@ class BatchGet:
             return send
         return Wait(self._deadline) if self._asked else Done(self)
 
+    def may_hedge(self, send: Send, now: float) -> bool:
+        """Return whether a request may be sent again (:mod:`shardkit.sharding.hedging`)."""
+        # Unprocessed keys are throttled ones: while any wait or are read again, nothing is hedged.
+        return send in self._asked and self._error is None and not self._tries
+
     def _time_is_over(self) -> None:
         error = TimeoutError(f"BatchGetItem did not answer within {self._fan_out.timeout} seconds")
         for chunk in (*self._asked.values(), *self._chunks):

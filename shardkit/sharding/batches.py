@@ -166,7 +166,7 @@ def get_many(
     """Read any number of items of one table by key, each from the places where it can be."""
     places = [place for one in looked for place in one]
     batch = BatchGet(sharding, places, sharding.form.params(checked_types(options)), fan_out)
-    yield batch
+    yield fan_out.hedged(batch)
     # All places of one given key share one wire key object, so its id() identifies the given key.
     asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(keys, looked, strict=True)}
     seen: dict[int, list[int | None]] = {}

@@ -325,7 +325,7 @@ def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_o
     """Read an item from all its shards; at most one may hold it."""
     shards = sharding.shards(key[sharding.partition_key])
     batch = BatchGet(sharding, [(key, shard) for shard in shards], options, fan_out)
-    yield batch
+    yield fan_out.hedged(batch)
     batch.raise_unprocessed()
     found = [shard for (_, shard), _ in batch.found]
     if len(found) > 1:

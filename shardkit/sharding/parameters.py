@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from shardkit.core.checks import check_count, did_you_mean
+from shardkit.core.checks import check_count, check_number, did_you_mean
+from shardkit.core.machine import Machine
 from shardkit.dynamodb.expressions.rewrite import build_conditions, refuse_partition_key
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
+from shardkit.sharding.hedging import QUANTILES, Hedgeable, HedgeAfter, Hedges, Hedging
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import KEYWORDS
 from shardkit.strategies import Unsharded
 
+T = TypeVar("T")
 Params = Mapping[str, Any]
 """The parameters of a request, in the caller's form or in wire form."""
 
@@ -90,6 +93,7 @@ def refuse_stored_keys(sharding: Sharding, wire: Mapping[str, Any], *parameters:
 
 
 MAX_BUFFER_BYTES = 64 * 2**20
+_CONNECTIONS_A_HEDGE = 10
 
 
 def _ignore(operation: str, table: str, what: str, code: str, wait: float | None) -> None:
@@ -101,15 +105,18 @@ class FanOut:
     """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
     ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with
-    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). ``cancels``: the driver
-    can cancel requests in flight, so a failure is raised at once, instead of when the others have answered.
+    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). Views share ``hedges``.
+    ``cancels``: the driver can cancel requests in flight, so a failure is raised at once, instead of when the others
+    have answered.
     """
 
-    concurrency: int
+    connections: int
     draw: Callable[[], float]
     timeout: float | None = None
     on_shard_error: str = "raise"
     max_buffer_bytes: int = MAX_BUFFER_BYTES
+    hedge_after: HedgeAfter | None = None
+    hedges: Hedges = field(default_factory=Hedges)
     on_retry: Callable[[str, str, str, str, float | None], object] = _ignore
     cancels: bool = False
 
@@ -122,3 +129,33 @@ class FanOut:
         if self.on_shard_error not in ("raise", "partial"):
             raise ConfigurationError(f"on_shard_error: must be 'raise' or 'partial', got {self.on_shard_error!r}")
         check_count("max_buffer_bytes", self.max_buffer_bytes, "bytes")
+        if self.hedge_after is None:
+            return
+        if isinstance(self.hedge_after, str):
+            if self.hedge_after not in QUANTILES:
+                raise ConfigurationError(
+                    f"hedge_after: must be a number > 0 (seconds), 'p95', 'p99' or None, got {self.hedge_after!r:.100}"
+                )
+        else:
+            check_number("hedge_after", self.hedge_after, "seconds", above=True)
+        if not self.concurrency:
+            raise ConfigurationError(
+                "hedge_after: must be None with max_concurrency=1, because hedges need a connection of their own, got "
+                f"{self.hedge_after!r}; set max_concurrency=2 or more"
+            )
+
+    @property
+    def concurrency(self) -> int:
+        """The requests that a fan-out starts at once, without hedges."""
+        return self.connections - self._reserved
+
+    @property
+    def _reserved(self) -> int:
+        # Without reserved connections, a hedge would wait for the slow requests that it should overtake.
+        return 0 if self.hedge_after is None else max(1, self.connections // _CONNECTIONS_A_HEDGE)
+
+    def hedged(self, machine: Hedgeable[T]) -> Machine[T]:
+        """Return the machine that runs a fan-out, with hedges if they are on."""
+        if self.hedge_after is None:
+            return machine
+        return Hedging(machine, self.hedges, after=self.hedge_after, connections=self._reserved)

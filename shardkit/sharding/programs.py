@@ -92,7 +92,7 @@ class Programs:
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        page: PageOfShards = yield PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out)
+        page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
         response: Response = {}
         if not plan.counting:
             response["Items"] = [plan.shown(entry) for entry in page.items]

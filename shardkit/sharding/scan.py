@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardkit.core.machine import Answer, Done, Program, Send, Step, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
@@ -96,7 +96,9 @@ class ScanRows:
         """Whether more rows must be added before the next ``take``."""
         return not (self._rows or self._ended)
 
-    def begin(self, stream: StreamOfSegments) -> None: ...
+    def begin(self, stream: StreamOfSegments) -> Machine[list[Row]]:
+        """Return the machine that reads the stream."""
+        return stream
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add rows; an empty sequence is the end."""

@@ -5,6 +5,7 @@ The prelude of every page: moto, fake credentials, region us-east-1, an empty fo
 namespace; those of the page on asyncio where aiobotocore is installed, over a moto server. A ```text block below a
 ```python block is what the snippet printed. A ```toml block is a file, whose name its first line says
 (`# hot_day.toml`). A picture that a snippet of `page.md` writes as `hot_day.svg` is on the page as `page-hot-day.svg`.
+Where a snippet needs a library that is missing, the rest of the page is skipped.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ TEST_LINE = (
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
     ".venv/bin/python -m pytest -n auto --dist loadfile"
 )
+
+OTHER_LIBRARIES = ["aws_lambda_powertools", "pynamodb"]
+"""Those that snippets import; in CI, the step `libraries` has them."""
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -95,6 +99,9 @@ def run_snippets(page: Path) -> None:
             Path(name).write_text(block["text"], encoding="utf-8")
         if block["language"] != "python":
             continue
+        for library in OTHER_LIBRARIES:
+            if re.search(rf"^from {library}\b", block["text"], re.MULTILINE):
+                pytest.importorskip(library)
         before = text.count("\n", 0, block.start("text"))
         # The lines of an error are then those of the page.
         code = compile("\n" * before + block["text"], name_of(page), "exec")

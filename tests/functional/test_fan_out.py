@@ -17,7 +17,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
 
-from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable
 from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedParameterError
 from tests.support.fakes import timeless
 from tests.support.wire import THROTTLE, Service, error, serving
@@ -301,7 +301,9 @@ def test_a_view_is_the_same_table() -> None:
         assert first < later
 
 
-@pytest.mark.parametrize("wrong", [{"timeout": 0}, {"on_shard_error": "skip"}, {"max_concurrency": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"timeout": 0}, {"on_shard_error": "skip"}, {"max_concurrency": 0}, {"hedge_after": 0}]
+)
 def test_options_that_cannot_work(wrong: Any) -> None:
     """They are refused when the view is made."""
     with orders() as (table, _, _), pytest.raises(ConfigurationError, match=next(iter(wrong))):
@@ -315,3 +317,58 @@ def test_an_unknown_parameter_is_refused_before_anything_is_sent() -> None:
             table.query(KeyConditionExpression=K, Limt=5)
         assert isinstance(caught.value, UnsupportedParameterError)
         assert service.requests == []
+
+
+@pytest.mark.parametrize("read", ["query", "query_items"])
+def test_a_slow_request_is_not_waited_for_and_the_meter_counts_it(read: str) -> None:
+    """A request to shard 2 hangs until it is let go."""
+    go = threading.Event()
+
+    def hang(shard: int, nth: int) -> Any:
+        return (go.wait(TIMEOUT), None)[1] if (shard, nth) == (2, 11) else None
+
+    with orders(hang) as (table, shards, _):
+        view = table.with_options(hedge_after=0.1)
+        for _ in range(10):  # which earn two more hedges: a busy machine may be late for another shard
+            view.query(KeyConditionExpression=K)
+        before = sum(shards.asked.values())
+        meter = CapacityMeter()
+        with meter.attach(table):
+            try:
+                items = getattr(view, read)(KeyConditionExpression=K)
+                assert sort_keys(items["Items"] if read == "query" else items) == list(range(40))
+                assert shards.asked[2] >= 12
+                asked = sum(shards.asked.values()) - before
+                assert meter.requests < asked
+            finally:
+                go.set()
+            view.runner.executor().shutdown(wait=True)
+        assert meter.requests == asked
+
+
+def test_a_slow_search_that_ends_during_the_write_is_ignored() -> None:
+    """An item is located in a hedged read, and written."""
+    go = threading.Event()
+    searches: list[Any] = []
+    key = {"pk": {"S": "k.2"}, "sk": {"N": "1"}}
+
+    def answer(operation: str, body: Any) -> Any:
+        if operation == "UpdateItem":
+            go.set()
+            return 200, {"Attributes": body["Key"]}
+        searches.append(body)
+        if len(searches) == 1:
+            go.wait(TIMEOUT)
+        return 200, {"Responses": {"orders": [key]}, "UnprocessedKeys": {}}
+
+    with serving(answer) as service:
+        resource = boto3.resource("dynamodb", endpoint_url=service.url)
+        table = ShardedTable(resource.Table("orders"), RandomSuffix(SHARDS, locate=True), key_schema=SCHEMA)
+        view = table.with_options(hedge_after=0.02)
+        updated = view.update_item(
+            Key={"pk": "k", "sk": 1}, UpdateExpression="SET a = :a", ExpressionAttributeValues={":a": 1}
+        )
+        view.runner.executor().shutdown(wait=True)
+        resource.meta.client.close()
+    assert updated["Attributes"] == {"pk": "k", "sk": 1}
+    assert service.operations.count("BatchGetItem") == 2

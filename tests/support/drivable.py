@@ -64,6 +64,30 @@ class WaitsBeside:
         self.done.append(send.operation)
 
 
+class Racer(Send):
+    """A request whose answer is needed until its race is over."""
+
+    @property
+    def needed(self) -> bool:
+        return not self.params["race"].won
+
+
+class Race:
+    """Two requests; its result is the one that is answered first."""
+
+    def __init__(self) -> None:
+        self.left = [Racer(name, {"race": self}) for name in "01"]
+        self.won: list[str] = []
+
+    def next(self, now: float) -> Step[list[str]]:
+        if self.left:
+            return self.left.pop(0)
+        return Done(self.won) if self.won else Wait()
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        self.won.append(send.operation)
+
+
 class WaitsForNothing:
     def next(self, now: float) -> Step[None]:
         return Wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +18,7 @@ from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support import fakes
 from tests.support.model import ModelTable
+from tests.support.tables import many
 
 throttled = partial(fakes.throttled, kind="Read")
 
@@ -74,3 +76,34 @@ class Shuffled(Timed):
         self.table = table
         rng, failing = rng or random.Random(0), failing or {}
         super().__init__(lambda send: (rng.random(), failing.get(len(self.sent) - 1) or table.answer(send)))
+
+
+Fault = Callable[[int, int], "float | tuple[float, Answer] | None"]
+"""(shard, number of its request from 1): the seconds that it takes (None: 10 ms), and what it fails with."""
+
+
+class FaultyShards(Timed):
+    """40 items over some shards that answer in 10 ms, with faults."""
+
+    def __init__(self, shards: int, fault: Fault) -> None:
+        self.table = ModelTable(many(shards))
+        for number in range(40):
+            self.table.put({"pk": "k", "sk": number}, 1 + number % shards)
+        self.requests: Counter[int] = Counter()
+        self._fault = fault
+        super().__init__(self._answer)
+
+    def _answer(self, send: Send) -> tuple[float, Answer]:
+        shard = shard_of(send)
+        self.requests[shard] += 1
+        fault = self._fault(shard, self.requests[shard])
+        return fault if isinstance(fault, tuple) else (0.01 if fault is None else fault, self.table.answer(send))
+
+    def times(self, shard: int) -> list[float]:
+        """When a shard was asked."""
+        return [at for at, send in self.sent if shard_of(send) == shard]
+
+
+def shard_of(send: Send) -> int:
+    (stored,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
+    return int(stored.rsplit(".", 1)[1])

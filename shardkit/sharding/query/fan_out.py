@@ -73,6 +73,11 @@ class Gather:
         self._sizes.learn(answer.sizes)
         self.merge.add(number, answer.entries, answer.frontier)
 
+    def may_hedge(self, send: Send, now: float) -> bool:
+        """Return whether a request may be sent again (:mod:`shardkit.sharding.hedging`)."""
+        number = self._asked.get(send)
+        return number is not None and not self._tries[number] and not self._gave_up and now >= self._paused_until
+
     def _refused(self, number: int, error: Exception, now: float) -> None:
         self._tries[number] += 1
         scope = throttled_scope(error)

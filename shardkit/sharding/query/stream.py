@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardkit.core.checks import check_count
-from shardkit.core.machine import Done, Send, Step
+from shardkit.core.machine import Done, Machine, Send, Step
 from shardkit.core.merge import Entry
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
@@ -54,6 +54,9 @@ class StreamOfShards(Gather):
         # Each shard may buffer a page and a half, and each connection may have a page in flight.
         side_by_side = min(shards, self._fan_out.concurrency)
         self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
+
+    def hedged(self) -> Machine[list[Entry]]:
+        return self._fan_out.hedged(self)
 
     def next(self, now: float) -> Step[list[Entry]]:
         if self._gave_up:
@@ -201,8 +204,10 @@ class QueryRows:
         """Whether more entries must be added before the next ``take``."""
         return not (self._entries or self._complete or self._ended)
 
-    def begin(self, stream: StreamOfShards) -> None:
+    def begin(self, stream: StreamOfShards) -> Machine[list[Entry]]:
+        """Return the machine that reads the stream."""
         self._stream = stream
+        return stream.hedged()
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Add entries; an empty sequence is the end."""

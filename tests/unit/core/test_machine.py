@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
+from tests.support.drivable import Race
 
 ONE, TWO = Send("GetItem", {"n": 1}), Send("GetItem", {"n": 2})
 
@@ -174,3 +175,25 @@ def test_an_exception_may_be_a_result() -> None:
         return (yield Steps(inner()))
 
     assert Steps(outer()).next(0.0) == Done(error)
+
+
+def test_an_answer_that_is_not_needed_may_come_late() -> None:
+    """When the program is at something else; any other answer to no request is a fault."""
+
+    def program() -> Program[Any]:
+        won = yield race
+        return won, (yield ONE)
+
+    race = Race()
+    steps = Steps(program())
+    first, second = steps.next(0.0), steps.next(0.0)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
+    steps.receive(second, {}, 0.0)
+    assert steps.next(0.0) is ONE
+    steps.receive(first, {}, 0.0)
+    assert steps.next(0.0) == Wait()
+    with pytest.raises(AssertionError):
+        steps.receive(TWO, {}, 0.0)
+    steps.receive(ONE, {"a": 1}, 0.0)
+    assert steps.next(0.0) == Done((["1"], {"a": 1}))

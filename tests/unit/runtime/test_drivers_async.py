@@ -10,7 +10,7 @@ import pytest
 
 from shardkit.core.machine import Answer, Program, Send, Steps, Wait
 from shardkit.runtime.drivers import AsyncDriver
-from tests.support.drivable import Many, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
+from tests.support.drivable import Many, Race, Streaming, WaitsBeside, WaitsForNothing, answer, two_in_a_row
 from tests.support.fakes import Clock
 
 mark: ContextVar[str] = ContextVar("mark", default="none")
@@ -208,6 +208,34 @@ def test_a_machine_that_ends_waits_for_no_request(error: type[Exception] | None)
 
     assert sorted(asyncio.run(run())) == ["0", "1", "2"]
     assert sorted(sent) == ["0", "0", "1", "1", "2", "2"]
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_request_that_lost_a_race_runs_to_its_end(cancelled: bool) -> None:
+    """Its units are consumed, and its end is where they are counted; a call that is cancelled leaves nothing behind."""
+    ended = list[str]()
+
+    async def run() -> None:
+        go = asyncio.Event()
+
+        async def send(request: Send) -> Answer:
+            if request.operation == "0" or cancelled:
+                await go.wait()
+            ended.append(request.operation)
+            return answer(request)
+
+        driver = AsyncDriver(Race(), send)
+        running = asyncio.ensure_future(driver.run())
+        await asyncio.wait([running], timeout=0.01 if cancelled else None)
+        running.cancel()
+        await driver.close()
+        go.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(run())
+    assert ended == ([] if cancelled else ["1", "0"])
 
 
 def test_a_machine_that_waits_for_nothing_is_an_error() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,61 +10,27 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit.core.backoff import ATTEMPTS
-from shardkit.core.machine import Answer, Send
 from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
 from tests.support.fakes import client_error
-from tests.support.machines import Timed, a_fan_out, page_machine, stream_machine, throttled
+from tests.support.machines import FaultyShards, a_fan_out, page_machine, shard_of, stream_machine, throttled
 from tests.support.model import ModelTable
 from tests.support.tables import many
 
 SHARDS = 4
 K = Key("pk").eq("k")
-Fault = Callable[[int, int], "tuple[float, Answer] | None"]
-"""(shard, number of its request from 1): how long it takes and what it fails with; None: 10 ms and it answers."""
-
-
-def table() -> ModelTable:
-    made = ModelTable(many(SHARDS))
-    for number in range(40):
-        made.put({"pk": "k", "sk": number}, 1 + number % SHARDS)
-    return made
 
 
 def plan(**params: Any) -> Plan:
     return Plan.of(many(SHARDS), {"KeyConditionExpression": K, **params})
 
 
-def shard_of(send: Send) -> int:
-    (stored,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
-    return int(stored.rsplit(".", 1)[1])
-
-
-class Service(Timed):
-    """A table that answers in 10 ms, with faults."""
-
-    def __init__(self, fault: Fault) -> None:
-        self.table = table()
-        self.requests: Counter[int] = Counter()
-        self._fault = fault
-        super().__init__(self._answer)
-
-    def _answer(self, send: Send) -> tuple[float, Answer]:
-        shard = shard_of(send)
-        self.requests[shard] += 1
-        return self._fault(shard, self.requests[shard]) or (0.01, self.table.answer(send))
-
-    def times(self, shard: int) -> list[float]:
-        """When a shard was asked."""
-        return [at for at, send in self.sent if shard_of(send) == shard]
-
-
 def sort_keys(entries: Any) -> list[int]:
     return [int(item["sk"]) for _, _, item in entries]
 
 
-def drain(service: Service, stream: StreamOfShards, found: list[int]) -> None:
+def drain(service: FaultyShards, stream: StreamOfShards, found: list[int]) -> None:
     """Read a stream to its end."""
     while entries := service.run(stream):
         found += sort_keys(entries)
@@ -76,7 +40,7 @@ class TestThrottles:
     @pytest.mark.parametrize("error", [throttled("KeyRangeThroughput"), throttled()])
     def test_a_hot_key_range_slows_its_own_shard_only(self, error: ClientError) -> None:
         """From its first throttle on the shard waits longer each time; the others have long answered."""
-        service = Service(lambda shard, nth: (0.01, error) if shard == 2 and nth <= 3 else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (0.01, error) if shard == 2 and nth <= 3 else None)
         page = service.run(page_machine(plan()))
         assert sort_keys(page.items) == list(range(40))
         assert not page.errors
@@ -89,14 +53,14 @@ class TestThrottles:
     @pytest.mark.parametrize("limit", ["ProvisionedThroughput", "MaxOnDemandThroughput"])
     def test_a_table_short_of_throughput_slows_all(self, limit: str) -> None:
         """What has not been asked yet waits with the shard that was throttled."""
-        service = Service(lambda shard, nth: (0.01, throttled(limit)) if (shard, nth) == (1, 1) else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (0.01, throttled(limit)) if (shard, nth) == (1, 1) else None)
         page = service.run(page_machine(plan(), concurrency=2))
         assert sort_keys(page.items) == list(range(40))
         assert all(at > 0.04 for at in (*service.times(1)[1:], *service.times(3), *service.times(4)))
 
     def test_the_accounts_limit_is_not_waited_for(self) -> None:
         """It would meet every request: the fan-out stops at once and says so."""
-        service = Service(lambda shard, _: (0.01, throttled("AccountLimit")) if shard == 3 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (0.01, throttled("AccountLimit")) if shard == 3 else None)
         with pytest.raises(ShardQueryError, match="shard 3: ProvisionedThroughput") as caught:
             service.run(page_machine(plan()))
         assert service.requests[3] == 1
@@ -105,7 +69,7 @@ class TestThrottles:
 
     def test_a_shard_that_stays_throttled_fails(self) -> None:
         """The tries are bounded; the error is the service's own, with the others' items."""
-        service = Service(lambda shard, _: (0.01, throttled("KeyRangeThroughput")) if shard == 4 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (0.01, throttled("KeyRangeThroughput")) if shard == 4 else None)
         with pytest.raises(ShardQueryError) as caught:
             service.run(page_machine(plan()))
         assert service.requests[4] == ATTEMPTS
@@ -114,7 +78,7 @@ class TestThrottles:
 
     def test_a_stream_waits_for_its_throttled_shard(self) -> None:
         """A stream's shard is asked again from where it was."""
-        service = Service(lambda shard, nth: (0.01, throttled()) if shard == 2 and nth in {1, 3} else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (0.01, throttled()) if shard == 2 and nth in {1, 3} else None)
         stream = stream_machine(plan(Limit=8))
         found: list[int] = []
         drain(service, stream, found)
@@ -124,7 +88,7 @@ class TestThrottles:
 class TestDeadline:
     def test_one_deadline_for_the_whole_fan_out(self) -> None:
         """A shard that hangs fails at the deadline, with the others' items; its late answer is not wanted."""
-        service = Service(lambda shard, _: (60.0, ValueError("too late")) if shard == 2 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (60.0, ValueError("too late")) if shard == 2 else None)
         machine = page_machine(plan(), timeout=0.5)
         with pytest.raises(ShardQueryError, match=r"shard 2 did not answer within 0\.5 seconds") as caught:
             service.run(machine)
@@ -137,7 +101,7 @@ class TestDeadline:
 
     def test_what_waits_for_a_connection_counts(self) -> None:
         """Shards that were never asked, because others hang, have failed too."""
-        service = Service(lambda *_: (60.0, ValueError("too late")))
+        service = FaultyShards(SHARDS, lambda *_: (60.0, ValueError("too late")))
         with pytest.raises(ShardQueryError) as caught:
             service.run(page_machine(plan(), timeout=0.5, concurrency=2))
         assert caught.value.errors.keys() == {1, 2, 3, 4}
@@ -145,14 +109,14 @@ class TestDeadline:
 
     def test_waits_for_throttled_shards_count(self) -> None:
         """A wait does not go beyond the deadline."""
-        service = Service(lambda shard, _: (0.01, throttled()) if shard == 1 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (0.01, throttled()) if shard == 1 else None)
         page = service.run(page_machine(plan(), timeout=0.3, on_shard_error="partial"))
         assert service.now == 0.3
         assert page.errors.keys() == {1}
 
     def test_a_stream_does_not_count_the_callers_time(self) -> None:
         """Each wait for the next items has the whole deadline."""
-        service = Service(lambda *_: None)
+        service = FaultyShards(SHARDS, lambda *_: None)
         stream = stream_machine(plan(Limit=4), timeout=0.5)
         found: list[int] = []
         while entries := service.run(stream):
@@ -162,7 +126,7 @@ class TestDeadline:
 
     def test_a_stream_that_hangs(self) -> None:
         """What the other shards hold goes with the error."""
-        service = Service(lambda shard, nth: (60.0, ValueError()) if (shard, nth) == (2, 2) else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (60.0, ValueError()) if (shard, nth) == (2, 2) else None)
         stream = stream_machine(plan(Limit=8), timeout=0.5)
         found: list[int] = []
         with pytest.raises(ShardQueryError) as caught:
@@ -181,13 +145,13 @@ class TestLate:
         hot = ModelTable(many(SHARDS))
         for number in range(60):
             hot.put({"pk": "k", "sk": number}, 1 if number < 40 else 1 + number % SHARDS)
-        service = Service(lambda shard, nth: (60.0, ValueError()) if (shard, nth) == (1, 2) else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (60.0, ValueError()) if (shard, nth) == (1, 2) else None)
         service.table = hot
         page = service.run(page_machine(plan(Limit=50), timeout=0.5, on_shard_error="partial"))
         assert page.errors == {}
         assert sort_keys(page.items) == list(range(len(page.items)))
         assert 0 < len(page.items) < 40
-        rest = Service(lambda *_: None)
+        rest = FaultyShards(SHARDS, lambda *_: None)
         rest.table = hot
         start = Plan.of(many(SHARDS), {"KeyConditionExpression": K, "ExclusiveStartKey": page.last_evaluated_key})
         assert sort_keys(page.items) + sort_keys(rest.run(page_machine(start)).items) == list(range(60))
@@ -195,7 +159,7 @@ class TestLate:
     @pytest.mark.parametrize("budget", [1000, 64 * 2**20])
     def test_a_small_buffer_does_not_keep_the_others_from_being_asked(self, budget: int) -> None:
         """One shard hangs, and only its items are missing."""
-        service = Service(lambda shard, _: (60.0, ValueError()) if shard == 1 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (60.0, ValueError()) if shard == 1 else None)
         stream = stream_machine(plan(), timeout=0.5, on_shard_error="partial", max_buffer_bytes=budget)
         found: list[int] = []
         drain(service, stream, found)
@@ -204,7 +168,7 @@ class TestLate:
 
     def test_what_was_not_asked_says_so(self) -> None:
         """Two connections, both hang: the other shards were not asked."""
-        service = Service(lambda *_: (60.0, ValueError()))
+        service = FaultyShards(SHARDS, lambda *_: (60.0, ValueError()))
         with pytest.raises(ShardQueryError) as caught:
             service.run(page_machine(plan(), timeout=0.5, concurrency=2))
         said = ["was not queried" in str(error) for _, error in sorted(caught.value.errors.items())]
@@ -214,7 +178,7 @@ class TestLate:
 class TestPartial:
     def test_the_others_are_read_to_their_end(self) -> None:
         """A shard that fails counts as ended: pages go on without it, and say what is missing."""
-        service = Service(lambda shard, _: (0.01, client_error()) if shard == 2 else None)
+        service = FaultyShards(SHARDS, lambda shard, _: (0.01, client_error()) if shard == 2 else None)
         page = service.run(page_machine(plan(Limit=25), on_shard_error="partial"))
         assert sort_keys(page.items) == [n for n in range(40) if n % SHARDS != 1][:25]
         assert page.last_evaluated_key
@@ -222,7 +186,7 @@ class TestPartial:
 
     def test_a_stream_goes_on(self) -> None:
         """A shard that fails half-way is missing from there on."""
-        service = Service(lambda shard, nth: (0.01, client_error()) if (shard, nth) == (2, 2) else None)
+        service = FaultyShards(SHARDS, lambda shard, nth: (0.01, client_error()) if (shard, nth) == (2, 2) else None)
         stream = stream_machine(plan(Limit=8), on_shard_error="partial")
         found: list[int] = []
         drain(service, stream, found)
@@ -234,7 +198,7 @@ class TestPartial:
     @pytest.mark.parametrize("make", [page_machine, stream_machine])
     def test_all_failed(self, make: Any) -> None:
         """Where nothing was read there is nothing to return."""
-        service = Service(lambda *_: (0.01, client_error("AccessDeniedException")))
+        service = FaultyShards(SHARDS, lambda *_: (0.01, client_error("AccessDeniedException")))
         with pytest.raises(ClientError, match="AccessDenied"):
             service.run(make(plan(), on_shard_error="partial"))
 

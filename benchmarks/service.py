@@ -1,0 +1,143 @@
+"""A service that answers many requests at once, each with a merged read: threads beside asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+from botocore.config import Config
+
+from benchmarks import ways
+from benchmarks.measure import Figure, Timing, over, percentile
+from benchmarks.orders import TABLE, strategy_of
+from benchmarks.stub import stub
+
+__all__ = ["Load", "measure", "service"]
+
+LATENCY_MS = 5.0
+CONNECTIONS = 64
+"""Of the client, whichever it is: far more than one process can keep busy at this latency."""
+MISSING = "not installed: pip install '.[async]' matplotlib rich typer, in an environment of its own"
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many queries of so many shards, so many of them at once."""
+
+    shards: int
+    at_once: int
+    queries: int
+
+    def check(self, page: dict[str, Any]) -> None:
+        """See that a page is whole."""
+        if page["Count"] != self.shards:
+            raise RuntimeError(f"a page of {self.shards} orders was to come, got {page['Count']}")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a load took: each query's seconds, all seconds, and the CPU of the process."""
+
+    each: list[float]
+    wall: float
+    cpu: float
+
+
+def service(*, short: bool) -> Iterator[Figure]:
+    """100 queries of 20 shards at once, and one query of 200 shards after another, each request with 5 ms latency."""
+    rounds = 1 if short else 5
+    yield from measure(Load(20, at_once=100, queries=200), rounds=rounds)
+    yield from measure(Load(200, at_once=1, queries=5 if short else 10), rounds=rounds)
+
+
+def measure(load: Load, *, rounds: int = 1) -> Iterator[Figure]:
+    """Run a load with threads and with asyncio, in turns."""
+    kinds: dict[str, Callable[[str, Load], Service]] = {"threads": threads, "asyncio": tasks}
+    if find_spec("aiobotocore") is None:
+        del kinds["asyncio"]
+    took: dict[str, list[Service]] = {name: [] for name in kinds}
+    with stub(shards=load.shards, items=load.shards, latency_ms=LATENCY_MS) as endpoint:
+        for _ in range(rounds):
+            for name, run in kinds.items():
+                took[name].append(run(endpoint, load))
+    at_once = f"{load.shards} shards, " + (f"{load.at_once} at once" if load.at_once > 1 else "one after another")
+    for name, services in took.items():
+        figure = partial(_figure, services, f"{at_once}, {name}")
+        yield figure("queries a second", "", lambda one: len(one.each) / one.wall)
+        yield figure("half of them within", "ms", lambda one: percentile(one.each, 0.5) * 1000)
+        yield figure("99% of them within", "ms", lambda one: percentile(one.each, 0.99) * 1000)
+        yield figure("CPU of a query", "ms", lambda one: one.cpu / len(one.each) * 1000)
+    if "asyncio" in took:
+        value, spread = over(*(Timing(tuple(one.cpu for one in took[name])) for name in ("asyncio", "threads")))
+        yield Figure(bench="service", name=f"{at_once}: CPU, asyncio's of threads'", value=value, spread=spread)
+    else:
+        yield Figure(bench="service", name=f"{at_once}, asyncio", value=None, note=MISSING)
+
+
+def _figure(services: list[Service], of: str, what: str, unit: str, read: Callable[[Service], float]) -> Figure:
+    values = [read(one) for one in services]
+    return Figure(
+        bench="service",
+        name=f"{of}: {what}",
+        value=statistics.median(values),
+        unit=unit,
+        spread=(min(values), max(values)),
+        note=f"{len(values)} runs of {len(services[0].each)} queries",
+    )
+
+
+def threads(endpoint: str, load: Load) -> Service:
+    """Run a load with as many threads as queries at once, on one table."""
+    with (
+        ways.sharded(endpoint, load.shards, connections=CONNECTIONS) as table,
+        ThreadPoolExecutor(load.at_once) as pool,
+    ):
+
+        def query(_: int) -> float:
+            began = time.perf_counter()
+            load.check(table.query(KeyConditionExpression=ways.CONDITION))
+            return time.perf_counter() - began
+
+        for _ in pool.map(query, range(load.at_once)):  # opens connections and starts threads
+            pass
+        wall, cpu = time.perf_counter(), time.process_time()
+        each = list(pool.map(query, range(load.queries)))
+        return Service(each, time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def tasks(endpoint: str, load: Load) -> Service:
+    """Run a load with as many tasks as queries at once, on one table."""
+    from aiobotocore.session import get_session
+
+    from shardkit.aio import ShardedTable
+
+    async def main() -> Service:
+        config = Config(max_pool_connections=CONNECTIONS, retries={"mode": "standard"})
+        options: dict[str, Any] = {**ways.FAKE, "region_name": "us-east-1", "endpoint_url": endpoint, "config": config}
+        async with get_session().create_client("dynamodb", **options) as client:
+            table = ShardedTable(client, strategy_of(load.shards), table_name=TABLE)
+
+            async def query() -> float:
+                began = time.perf_counter()
+                load.check(await table.query(KeyConditionExpression=ways.CONDITION))
+                return time.perf_counter() - began
+
+            async def worker(left: Iterator[int]) -> list[float]:
+                return [await query() for _ in left]
+
+            await query()  # reads the key schema
+            await asyncio.gather(*(query() for _ in range(load.at_once)))
+            wall, cpu = time.perf_counter(), time.process_time()
+            left = iter(range(load.queries))
+            each = await asyncio.gather(*(worker(left) for _ in range(load.at_once)))
+            taken = time.perf_counter() - wall, time.process_time() - cpu
+            return Service([seconds for one in each for seconds in one], *taken)
+
+    return asyncio.run(main())
