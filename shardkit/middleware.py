@@ -380,9 +380,13 @@ class _Everywhere(Attachment):
                     "install_everywhere(), or call uninstall() first"
                 )
             _everywhere.append(self)
-        if boto3.DEFAULT_SESSION is not None:
-            self._install(boto3.DEFAULT_SESSION)
         register_initializer(self._install)
+        try:
+            if boto3.DEFAULT_SESSION is not None:
+                self._install(boto3.DEFAULT_SESSION)
+        except ConfigurationError:
+            self.detach()
+            raise
 
     def _install(self, session: Any) -> None:
         self._attached.add(_OnSession(events_of_session(session), self._given))

@@ -270,12 +270,14 @@ def table_runner(
     Raises:
         ConfigurationError: ``table`` is not a boto3 ``Table``, or another argument is invalid.
     """
-    meta = getattr(table, "meta", None)
-    if not hasattr(meta, "client") or not hasattr(table, "name"):
+    client = getattr(getattr(table, "meta", None), "client", None)
+    # An async client is an async context manager.
+    if client is None or not hasattr(table, "name") or hasattr(client, "__aenter__"):
         raise ConfigurationError(
-            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…')"
+            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
+            "shardkit.aio for an async one"
         )
-    return Runner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+    return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
 
 
 def async_table_runner(

@@ -46,11 +46,14 @@ class Attachment:
 def events_of_session(target: Any) -> Any:
     """Return the object that registers a session's handlers; None: the target is not a session.
 
-    boto3's sessions have ``events``; botocore's have ``register`` and ``unregister`` themselves.
+    It is the same for a session of boto3 and for the one of botocore within.
     """
-    if not (hasattr(target, "client") or hasattr(target, "create_client")):
+    if hasattr(target, "client"):
+        events = getattr(target, "events", None)
+    elif hasattr(target, "get_component"):
+        events = target.get_component("event_emitter")
+    else:
         return None
-    events = getattr(target, "events", target)
     return events if hasattr(events, "register") and hasattr(events, "unregister") else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +14,7 @@ pytest.importorskip("langgraph_checkpoint_dynamodb")
 
 from langgraph_checkpoint_dynamodb import DynamoDBConfig, DynamoDBSaver, DynamoDBTableConfig
 
-from tests.support.graphs import THREAD, visits
+from tests.support.graphs import THREAD, conformance, visits
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import Table
@@ -35,6 +35,14 @@ def saver(setting: Setting, table: Table) -> Iterator[Any]:
         saver.dynamodb.meta.client.close()
 
 
+async def close(saver: Any) -> None:
+    """Close its async clients, for which it has no method; the next call makes new ones."""
+    if saver._async_client is not None:  # noqa: SLF001
+        await saver._async_client.__aexit__(None, None, None)  # noqa: SLF001
+        await saver._async_resource.__aexit__(None, None, None)  # noqa: SLF001
+        saver._async_client = None  # noqa: SLF001
+
+
 def test_a_graph(setting: Setting, table: Table, saver: Any) -> None:
     graph = visits(saver)
     assert graph.invoke({"pages": []}, THREAD) == {"pages": [*range(10)]}
@@ -50,9 +58,15 @@ def test_a_graph_of_tasks(setting: Setting, table: Table, saver: Any) -> None:
         assert await graph.ainvoke({"pages": []}, THREAD) == {"pages": [*range(10)]}
         history = [state async for state in graph.aget_state_history(THREAD)]
         assert [len(state.values["pages"]) for state in history] == [*range(10, -1, -1), 0]
-        # It has no way to close them.
-        await saver._async_client.__aexit__(None, None, None)  # noqa: SLF001
-        await saver._async_resource.__aexit__(None, None, None)  # noqa: SLF001
+        await close(saver)
 
     asyncio.run(main())
     setting.assert_stored(table, {"visitor": len(table.scan()["Items"])})
+
+
+def test_conformance(setting: Setting, table: Table, saver: Any) -> None:
+    async def make() -> AsyncGenerator[Any]:
+        yield saver
+        await close(saver)
+
+    assert conformance(make) == {"put": (17, []), "put_writes": (10, []), "get_tuple": (10, []), "list": (16, [])}

@@ -80,16 +80,18 @@ def test_once_per_order(setting: Setting, table: Table, payments: Payments) -> N
     assert payments.ran == 20
 
 
-def test_a_changed_payload(payments: Payments) -> None:
+def test_a_changed_payload(setting: Setting, table: Table, payments: Payments) -> None:
     """The item of the failed condition is validated."""
     payments.pay(payment={"order": "A1", "total": 5})
     with pytest.raises(IdempotencyValidationError):
         payments.pay(payment={"order": "A1", "total": 6})
+    setting.assert_stored(table, {PAYMENTS: 1})
 
 
-def test_a_call_in_progress(payments: Payments) -> None:
+def test_a_call_in_progress(setting: Setting, table: Table, payments: Payments) -> None:
     def again() -> None:
         payments.inside = None
+        setting.assert_stored(table, {PAYMENTS: 1})
         with pytest.raises(IdempotencyAlreadyInProgressError):
             payments.pay(payment={"order": "A1", "total": 5})
 
@@ -104,6 +106,7 @@ def test_a_failure_deletes_the_record(setting: Setting, table: Table, payments: 
     setting.assert_stored(table, {})
     payments.fails = False
     assert payments.pay(payment={"order": "A1", "total": 5})["run"] == 2
+    setting.assert_stored(table, {PAYMENTS: 1})
 
 
 @pytest.fixture

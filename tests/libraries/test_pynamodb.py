@@ -74,12 +74,13 @@ def table(setting: Setting, orders: Any) -> Table:
 
 
 @pytest.fixture
-def day(orders: Any) -> list[str]:
+def day(setting: Setting, orders: Any, table: Table) -> list[str]:
     """The numbers of the 40 orders of a day, written as a batch; their totals are in the opposite order."""
     numbers = [f"A{number:03}" for number in range(40)]
     with orders.batch_write() as batch:
         for place, number in enumerate(numbers):
             batch.save(orders(DAY, number, total=100 - place))
+    setting.assert_stored(table, {DAY: 40})
     return numbers
 
 
@@ -160,7 +161,6 @@ def test_segments(orders: Any, day: list[str]) -> None:
 
 
 def test_batches_and_scans(setting: Setting, orders: Any, table: Table, day: list[str]) -> None:
-    setting.assert_stored(table, {DAY: 40})
     keys = [(DAY, "A003"), (DAY, "A033"), (DAY, "none")]
     assert sorted(numbers_of(orders.batch_get(keys))) == ["A003", "A033"]
     assert sorted(numbers_of(orders.scan(page_size=6))) == day

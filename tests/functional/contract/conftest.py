@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
+from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from shardkit.runtime.targets import client_of
 from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
 
 ASYNC = ("aio", "installed aio client")
@@ -19,31 +22,39 @@ if find_spec("aiobotocore") is not None:
     FACES += ASYNC
 
 
+ENGINE = os.environ.get("SHARDKIT_CONTRACT_ENGINE")
+"""The engine instead of moto: dynoxide or dynamodb_local. CI runs the suite on each."""
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(name, marks=pytest.mark.aio if name in ASYNC else ()) for name in FACES],
 )
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    """Each face over a moto that may hold other tests' tables; aio is left out where aiobotocore is not installed."""
+    """Each face, over an engine that may hold other tests' tables; aio only where aiobotocore is installed."""
     name: str = request.param
-    with _aio(name, request.getfixturevalue("moto_endpoint")) if name in ASYNC else _sync(name) as made:
+    endpoint: str | None = None
+    if ENGINE is not None:
+        endpoint = request.getfixturevalue("engine_endpoint")(ENGINE)
+    elif name in ASYNC:
+        endpoint = request.getfixturevalue("moto_endpoint")
+    with _aio(name, endpoint) if name in ASYNC else _sync(name, endpoint) as made:
         yield made
 
 
 @contextmanager
-def _sync(name: str) -> Iterator[Face]:
-    with mock_aws():
-        plain = boto3.resource("dynamodb")
-        if name == "sync":
-            yield SyncFace(plain)
-        else:
-            yield InstalledFace(
-                plain, boto3.client("dynamodb") if name == "installed client" else boto3.resource("dynamodb")
-            )
+def _sync(name: str, endpoint: str | None) -> Iterator[Face]:
+    with mock_aws() if endpoint is None else nullcontext():
+        plain = boto3.resource("dynamodb", endpoint_url=endpoint)
+        make = boto3.client if name == "installed client" else boto3.resource
+        target: Any = make("dynamodb", endpoint_url=endpoint)
+        yield SyncFace(plain) if name == "sync" else InstalledFace(plain, target)
+        for client in (plain.meta.client, client_of(target)):
+            client.close()
 
 
 @contextmanager
-def _aio(name: str, endpoint: str) -> Iterator[Face]:
+def _aio(name: str, endpoint: str | None) -> Iterator[Face]:
     from aiobotocore.session import get_session
 
     loop = asyncio.new_event_loop()

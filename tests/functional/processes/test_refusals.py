@@ -15,8 +15,16 @@ from typing import Any
 import boto3
 import pytest
 
-from shardkit import BulkLoadError, ConfigurationError, MissingCredentialsError, ShardedTable, bulk_load
+from shardkit import (
+    BulkLoadError,
+    CalculatedSuffix,
+    ConfigurationError,
+    MissingCredentialsError,
+    ShardedTable,
+    bulk_load,
+)
 from shardkit import aio as shardkit_aio
+from tests.conftest import REGION
 from tests.support.fakes import connected
 from tests.support.loading import Job, some, stored, write_orders
 
@@ -122,10 +130,15 @@ def test_arguments_that_cannot_work(orders: ShardedTable, options: Any, says: st
         bulk_load(orders, some(10), **options)
 
 
-def test_an_async_table_has_no_processes() -> None:
-    table: Any = object.__new__(shardkit_aio.ShardedTable)
-    with pytest.raises(ConfigurationError, match=r"must be a boto3 Table, got .+; give boto3\.resource"):
-        bulk_load(table, some(10), processes=2)
+@pytest.mark.parametrize("options", [{}, {"processes": 2}])
+def test_an_async_table_is_refused(options: Any) -> None:
+    """Its client is an async context manager: every client has a class of its own."""
+    client: Any = boto3.client("dynamodb", region_name=REGION)
+    type(client).__aenter__ = None
+    table: Any = shardkit_aio.ShardedTable(client, CalculatedSuffix("OrderId", 2), table_name="Orders")
+    for wrap in (lambda: bulk_load(table, some(10), **options), lambda: ShardedTable(table, table.strategy)):
+        with pytest.raises(ConfigurationError, match=r"must be a boto3 Table, got .+ or use shardkit\.aio"):
+            wrap()
 
 
 SCRIPT = """
