@@ -51,6 +51,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self, cast
 
 import orjson
@@ -276,7 +277,7 @@ _under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", defaul
 class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
-        # Weak, because a rewriter references the client; the client's event ``before-call`` keeps it.
+        # Weak, because a rewriter references the client, whose events for CreateTable and the like keep it.
         self.rewriter: Callable[[], Rewriter | None] = _nothing
         self.prepared = False
         self.holding = False
@@ -459,22 +460,17 @@ class _Handlers:
             show(call, _lost(exception))
 
 
-class _Answers:
-    """The handlers that only an installed client has."""
+def _answer(context: dict[str, Any], **_: Any) -> Any:
+    call = context.get(_CONTEXT)
+    if isinstance(call, LogicalCall) and call.begun is not None:
+        return call.rewriter.answer(call)
+    return None
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
 
-    def answer(self, context: dict[str, Any], **_: Any) -> Any:
-        call = context.get(_CONTEXT)
-        if isinstance(call, LogicalCall) and call.begun is not None:
-            return call.rewriter.answer(call)
-        return None
-
-    def redefined(self, parsed: dict[str, Any], **_: Any) -> None:
-        table = parsed.get("TableDescription", {}).get("TableName")
-        if table is not None:
-            self.rewriter.redefined(table)
+def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
+    table = parsed.get("TableDescription", {}).get("TableName")
+    if table is not None:
+        rewriter.redefined(table)
 
 
 def _nothing() -> None:
@@ -503,8 +499,7 @@ def _no_answer(operation: str, given: object) -> dict[str, str]:
     }
 
 
-_ANSWERED = "before-call"
-_INSTALLED = (_ANSWERED, *(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable")))
+_REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -545,7 +540,7 @@ def rewrite(client: Any, rewriter: Rewriter) -> None:
         ConfigurationError: The client has a rewriter.
     """
     prepare(client)
-    handlers, answers = _handlers(client), _Answers(rewriter)
+    handlers, events = _handlers(client), client.meta.events
     with _lock:
         if handlers.rewriter() is not None:
             raise ConfigurationError(
@@ -553,9 +548,10 @@ def rewrite(client: Any, rewriter: Rewriter) -> None:
                 "uninstall() first"
             )
         handlers.rewriter = weakref.ref(rewriter)
-        for event in _INSTALLED:
-            handler = answers.answer if event == _ANSWERED else answers.redefined
-            client.meta.events.register_last(event, handler, unique_id="shardkit-installed")
+        # It stays after restore(): a call that is under way then must not be sent as the caller gave it.
+        events.register_last("before-call", _answer, unique_id="shardkit-answer")
+        for event in _REDEFINED:
+            events.register_last(event, partial(_redefined, rewriter), unique_id="shardkit-redefined")
 
 
 def restore(client: Any, rewriter: Rewriter) -> None:
@@ -564,8 +560,8 @@ def restore(client: Any, rewriter: Rewriter) -> None:
     with _lock:
         if handlers.rewriter() is rewriter:
             handlers.rewriter = _nothing
-            for event in _INSTALLED:
-                client.meta.events.unregister(event, unique_id="shardkit-installed")
+            for event in _REDEFINED:
+                client.meta.events.unregister(event, unique_id="shardkit-redefined")
 
 
 def carried(

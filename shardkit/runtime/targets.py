@@ -44,13 +44,16 @@ class Attachment:
 
 
 def events_of_session(target: Any) -> Any:
-    """Return the object that registers a session's handlers; None: the target is not a session.
+    """Return the event emitter that a session's clients inherit from; None: the target is not a session.
 
-    boto3's sessions have ``events``; botocore's have ``register`` and ``unregister`` themselves.
+    It is the same one for boto3's session and botocore's session inside it.
     """
-    if not (hasattr(target, "client") or hasattr(target, "create_client")):
+    if hasattr(target, "client"):
+        events = getattr(target, "events", None)
+    elif hasattr(target, "create_client"):
+        events = target.get_component("event_emitter")
+    else:
         return None
-    events = getattr(target, "events", target)
     return events if hasattr(events, "register") and hasattr(events, "unregister") else None
 
 
