@@ -262,12 +262,12 @@ class _Tables(Attachment):
         plain = table_name(named)
         if named in self._programs or plain not in self._names:
             return self._programs.get(named)
-        description: Mapping[str, Any] = {}
         try:
-            description = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
+            description: Mapping[str, Any] = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
         except ClientError as error:
             if code_of(error) != "ResourceNotFoundException":
                 raise
+            return None  # not remembered: another client may create it
         arn = description.get("TableArn")
         programs = None
         for table in self._names[plain]:

@@ -188,11 +188,16 @@ class Rewriter(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class LogicalCall(Call):
-    """A call of the caller's on sharded tables. ``begun``: its program's first step; None: the call rides."""
+    """A call of the caller's on sharded tables.
+
+    ``begun``: its program's first step, unless that is the call itself with another body. ``rides``: this is sent, and
+    its response is the program's to finish; a response that another handler gave is the logical one.
+    """
 
     rewriter: Rewriter
     program: Program[dict[str, Any]] | None = None
     begun: Send | Wait | Machine[Any] | None = None
+    rides: bool = False
 
 
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,7 +432,7 @@ class _Handlers:
         if _BODY in parsed:
             parsed.update(parsed.pop(_BODY))
         show(call, parsed)
-        if isinstance(call, LogicalCall) and call.begun is None:
+        if isinstance(call, LogicalCall) and call.rides:
             self._finish(call, parsed)
         # An error is raised as parsed, with the item that it may contain.
         if isinstance(call, OwnCall) and "Error" not in parsed:
@@ -462,8 +467,11 @@ class _Handlers:
 
 def _answer(context: dict[str, Any], **_: Any) -> Any:
     call = context.get(_CONTEXT)
-    if isinstance(call, LogicalCall) and call.begun is not None:
-        return call.rewriter.answer(call)
+    if isinstance(call, LogicalCall):
+        # botocore does not come here if another handler has answered.
+        if call.begun is not None:
+            return call.rewriter.answer(call)
+        call.rides = True
     return None
 
 

@@ -128,10 +128,11 @@ def test_everywhere_before_boto3_has_a_default_session(
 def test_twice_is_an_error(table: Table) -> None:
     """Of two installations, one would undo the other's when it goes: the first stays, untouched."""
     tables = {table.name: STRATEGY}
-    session = boto3.Session()
+    inner = botocore.session.get_session()
+    session = boto3.Session(botocore_session=inner)
     with install(session, tables):
         client, resource = session.client("dynamodb"), session.resource("dynamodb")
-        for target in (session, session._session, client, resource, resource.Table("T")):  # type: ignore[attr-defined]
+        for target in (session, inner, client, resource, resource.Table("T")):
             with pytest.raises(ConfigurationError, match="installed already; give all tables to one install"):
                 install(target, {"Other": STRATEGY})
         assert sharded_by(client, table)
@@ -176,7 +177,7 @@ def test_no_target(target: Any) -> None:
 
 
 def test_a_client_of_another_service() -> None:
-    with pytest.raises(ConfigurationError, match="target: must be .* got a client of dynamodbstreams"):
+    with pytest.raises(ConfigurationError, match=r"target: must be .* got a client of dynamodbstreams"):
         install(boto3.client("dynamodbstreams"), {"T": STRATEGY})
 
 
