@@ -17,6 +17,7 @@ from benchmarks.bulk import bulk
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.heat_maps import draw_heat, picture_of
 from benchmarks.imports import imports
+from benchmarks.install import install
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
@@ -38,6 +39,7 @@ class Bench(StrEnum):
     reads = "reads"
     latency = "latency"
     single = "single"
+    install = "install"
     meter = "meter"
     bulk = "bulk"
     window = "window"
@@ -51,6 +53,7 @@ _TITLES = {
     Bench.reads: "A merged read: CPU",
     Bench.latency: "A merged read under latency: wall time",
     Bench.single: "Single items: CPU",
+    Bench.install: "An installed client: CPU",
     Bench.meter: "A metered call: CPU",
     Bench.bulk: "Bulk loads",
     Bench.window: "Bulk loads: the window",
@@ -63,6 +66,7 @@ MEASURES = {
     Bench.reads: reads,
     Bench.latency: latency,
     Bench.single: single,
+    Bench.install: install,
     Bench.meter: meter,
     Bench.bulk: bulk,
     Bench.window: window,
