@@ -216,12 +216,16 @@ class _Tables(Attachment):
     def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
         name = params.get("TableName")
         # Fast path: this runs for every call of the client.
-        if type(name) is str and name not in self._names and ":" not in name:
-            return False
-        try:
-            sharded = tables_of(Call(operation, dict(params))) & self._names.keys()
-        except (AttributeError, LookupError, TypeError):
-            return False  # botocore refuses the parameters
+        if type(name) is str:
+            plain = name if ":" not in name else table_name(name)
+            if plain not in self._names:
+                return False
+            sharded = {plain}
+        else:
+            try:
+                sharded = tables_of(Call(operation, dict(params))) & self._names.keys()
+            except (AttributeError, LookupError, TypeError):
+                return False  # botocore refuses the parameters
         decision = decide(operation)
         if not sharded or decision.action == "forward":
             return False
