@@ -18,6 +18,7 @@ from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.runtime.hooks import rewriter_of
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
@@ -251,10 +252,20 @@ def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
     """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``.
 
     Raises:
-        ConfigurationError: ``table`` is neither.
+        ConfigurationError: ``table`` is neither, or its client has it installed as sharded.
     """
     runner = getattr(table, "runner", None)
-    return runner if isinstance(runner, Runner) else table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+    if isinstance(runner, Runner):
+        return runner
+    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+    rewriter = rewriter_of(runner.client)
+    if rewriter is not None and rewriter.concerns("PutItem", {"TableName": table.name}):
+        # shardkit's own calls bypass the installation: the items would have no suffix.
+        raise ConfigurationError(
+            f"table: {table.name!r} is installed as a sharded table on its client, got a boto3 Table; give "
+            "ShardedTable(table, strategy)"
+        )
+    return runner
 
 
 def table_runner(

@@ -44,7 +44,7 @@ class Attachment:
 
 
 def events_of_session(target: Any) -> Any:
-    """Return the object that registers a session's handlers; None: the target is not a session.
+    """Return the event emitter that a session's clients inherit from; None: the target is not a session.
 
     It is the same for a session of boto3 and for the one of botocore within.
     """
