@@ -38,8 +38,8 @@ from tests.support.tables import make_table
 from tests.support.wire import Body, Service, a_client, error, serving
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 STRATEGY = CalculatedSuffix("sk", shards=3)
 DAY = {"S": "day"}

@@ -16,8 +16,8 @@ from shardkit import CalculatedSuffix, ConfigurationError, ShardedTable, install
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 STRATEGY = CalculatedSuffix("sk", shards=3)
 KEY = {"pk": "day", "sk": "a"}
