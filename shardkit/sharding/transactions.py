@@ -69,9 +69,8 @@ TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Respo
 }
 
 
-def of_table(operation: str, params: Params, table: str) -> dict[str, Any]:
+def of_table(params: Params, table: str) -> dict[str, Any]:
     """Return a transaction in which every part names its table: this one, if the caller omits it."""
-    check_keywords(operation, params)
     return {**params, "TransactItems": [{kind: {"TableName": table, **body}} for kind, body in _parts(params)]}
 
 
