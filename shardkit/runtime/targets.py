@@ -29,6 +29,11 @@ def client_of(target: Any) -> Any:
     return client
 
 
+def is_async(client: Any) -> bool:
+    """Return whether a client is one of aiobotocore: those are async context managers."""
+    return hasattr(client, "__aenter__")
+
+
 class Attachment:
     """A meter, a budget or an installation on clients, until ``detach`` or the end of its ``with``."""
 
