@@ -49,9 +49,9 @@ class Attachment:
 
 
 def events_of_session(target: Any) -> Any:
-    """Return the object that registers a session's handlers; None: the target is not a session.
+    """Return the event emitter of a session; None: the target is not a session.
 
-    It is the same for a session of boto3 and for the one of botocore within.
+    A session of boto3 and the botocore session inside it have the same.
     """
     if hasattr(target, "client"):
         events = getattr(target, "events", None)

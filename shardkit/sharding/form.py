@@ -19,7 +19,7 @@ def _as_it_is(given: Any) -> Any:
 
 
 def _parsed_item(item: WireItem) -> dict[str, Any]:
-    """Return a wire item as botocore's parser does; items without binary values as they are."""
+    """Return a wire item as botocore's parser does: binary values as bytes."""
     shown = item
     for name, value in item.items():
         ((letter, content),) = value.items()
@@ -71,8 +71,7 @@ class Form:
         item: Converts an item or a key to wire values.
         shown: Converts a wire item or key to the caller's form.
         python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
-        keys_as_cursors: ``LastEvaluatedKey`` has the names of the key's attributes, which libraries read, instead of a
-            token.
+        keys_as_cursors: ``LastEvaluatedKey`` is a key, whose attributes libraries read, instead of a token.
     """
 
     params: Callable[[Item], dict[str, Any]]
