@@ -62,7 +62,7 @@ class Installation:
         self._uninstall = uninstall
 
     def uninstall(self) -> None:
-        """Leave the calls that begin from now on as they are; a second time does nothing."""
+        """Stop sharding the calls that begin from now on; calling it twice does nothing."""
         self._uninstall()
 
     def __enter__(self) -> Self:
@@ -80,24 +80,23 @@ def install(
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
 ) -> Installation:
-    """Shard tables for all code that calls a client, without a change to that code.
+    """Shard the calls on tables through a client, a resource or a session, without a change to the code that calls.
 
     Example:
         resource = boto3.resource("dynamodb")
         install(resource, {"Orders": CalculatedSuffix("OrderId", shards=200)})
         resource.Table("Orders").query(KeyConditionExpression=Key("Date").eq("2014-07-09"))
 
-    Every operation with keys sees logical keys: single items, batches and transactions (over several tables at once),
-    Query, Scan, paginators. PartiQL, ImportTable and the like are refused if they name a sharded table. Calls on other
-    tables are left as they are.
+    Single items, batches, transactions, Query, Scan and paginators have logical keys; batches and transactions may name
+    several tables. PartiQL and imports are refused if they name a sharded table. Calls on other tables do not change.
 
     Args:
         target: A botocore client, boto3 resource or ``Table`` (its client: all tables made from the same resource), an
             aiobotocore client, an aioboto3 resource, or a session of any of them (its DynamoDB clients made from now
             on).
-        tables: Table names or ARNs, and their strategies.
-        key_schemas: Table names, and their key schemas as for CreateTable. By default, one DescribeTable per client
-            and table reads it when it is first needed.
+        tables: A strategy for each table name or ARN.
+        key_schemas: Key schemas by table, as for CreateTable. By default, one DescribeTable per client and table reads
+            the key schema when it is first needed.
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections``.
         rng: The source of random suffixes and jitter; seed it to repeat a run.
@@ -108,13 +107,12 @@ def install(
     Raises:
         ConfigurationError: An argument is invalid, or the target has an installation already.
 
-    Errors of calls through the client are those of shardkit, and also ClientErrors (code ``ValidationException``).
-    ``LastEvaluatedKey`` has the key's own attribute names; the partition key has its suffix where the shard cannot be
-    calculated from the others, and in a Scan: pass it back unchanged.
+    Errors of shardkit that calls raise are also ClientErrors, with the code ``ValidationException``.
+    ``LastEvaluatedKey`` has the names of the key's attributes: pass it back unchanged. Its partition key has a
+    suffix in a Scan, and in a Query if the shard cannot be calculated from the key.
 
-    Cost: a call whose shard is known is one request, as before; a Query is fanned out, as
-    :meth:`ShardedTable.query` says.
-    IAM: that of the operations, and ``dynamodb:DescribeTable``.
+    Cost: a call whose shard is known is one request, as before; a Query is fanned out (see :meth:`ShardedTable.query`).
+    IAM: the permissions of the operations, and ``dynamodb:DescribeTable``.
     """
     given = _Given.checked(tables, key_schemas, max_concurrency, rng)
     events = events_of_session(target)
@@ -129,12 +127,12 @@ def install_everywhere(
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
 ) -> Installation:
-    """Shard tables for libraries that make their own sessions: all clients made from now on, in this process.
+    """Shard the calls on tables through all sessions that are made from now on, for libraries that make their own.
 
     Example:
         install_everywhere({"Orders": CalculatedSuffix("OrderId", shards=200)})
 
-    Call it before the libraries make their sessions. Of the sessions that exist, only boto3's default one is included.
+    Call it before the libraries make their sessions. Of the sessions that exist, it includes only boto3's default one.
 
     Args:
         tables: As for :func:`install`.
@@ -319,7 +317,7 @@ class _Tables(Attachment):
 
 
 class _AsyncTables(_Tables):
-    """The same of an async client."""
+    """The sharded tables of an async client."""
 
     def _runner_of(self, client: Any) -> Any:
         return AsyncClientRunner(client, self.shardings, self._given.max_concurrency)

@@ -36,7 +36,7 @@ def streaming_bulk(
 
     Returns:
         An async generator of BulkResult, in the order in which items finish. ``contextlib.aclosing`` ends the load when
-        you stop iterating: nothing more is sent, and batches in flight are cancelled, so they may be written or not.
+        you stop iterating: nothing more is sent, and batches in flight are cancelled. They may be written or not.
 
     Raises:
         ConfigurationError: An argument is invalid, there are no items, or the journal is of another load.
@@ -62,8 +62,8 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
 
     Raises:
         asyncio.CancelledError: The task was cancelled. Nothing more is read, batches in flight are finished and
-            recorded, and ``progress`` is called with the report. A second cancellation (an anyio scope that is not
-            shielded cancels again at once) drops the batches in flight. The load can be resumed after both.
+            recorded, and ``progress`` is called with the report. A second cancellation drops the batches in flight;
+            an anyio scope that is not shielded cancels again at once. The load can be resumed after both.
     """
     _check(items, options)
     loading = await _started(table.runner, items, options)

@@ -22,7 +22,7 @@ Kind = Literal["put", "delete"]
 
 
 class _Writes:
-    """What both writers decide: the load, and what it takes until its block has ended."""
+    """The load of a batch writer, which takes writes until the ``with`` block has ended."""
 
     def __init__(self, sharding: Sharding, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
         self.load = Load(
@@ -48,11 +48,12 @@ class _Writes:
         return not self.load.wants and not self.load.ended
 
     def check(self) -> None:
+        """Raise if the load cannot go on."""
         if self.load.fatal is not None:
             self.finish()
 
     def end(self, error: type[BaseException] | None) -> bool:
-        """End the block; return whether the rest is written. After an error in the block, nothing more is."""
+        """End the block; return whether to write the rest, which an error in the block prevents."""
         self._ended = True
         if error is None:
             self.load.close()

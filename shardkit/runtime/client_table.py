@@ -1,4 +1,4 @@
-"""ClientTable: boto3's ``Table`` over an aiobotocore client, as far as a sharded table forwards to it."""
+"""ClientTable: the methods of boto3's ``Table`` to which a sharded table forwards, over an aiobotocore client."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 from botocore import xform_name
 
 from shardkit.errors import ConfigurationError
+from shardkit.runtime.targets import is_async
 
 
 class ClientTable:
-    """A table of an aiobotocore client. As on aioboto3's ``Table``, an attribute of the description is awaited."""
+    """A table of an aiobotocore client. Attributes of its description are awaited, as on aioboto3's ``Table``."""
 
     def __init__(self, client: Any, name: str) -> None:
         self.name = self.table_name = name
@@ -58,11 +59,10 @@ class ClientTable:
 
 
 def table_of(given: Any, table_name: str | None) -> Any:
-    """Return an aioboto3 ``Table`` as it is, and a table for an aiobotocore client with ``table_name``."""
+    """Return an aioboto3 ``Table`` as it is, or for an aiobotocore client its table ``table_name``."""
     meta = getattr(given, "meta", None)
     client, name = getattr(meta, "client", given), getattr(given, "name", None)
-    # An async client is an async context manager.
-    if not hasattr(client, "__aenter__") or not hasattr(getattr(client, "meta", None), "events"):
+    if not is_async(client) or not hasattr(getattr(client, "meta", None), "events"):
         raise ConfigurationError(
             f"table: must be an aiobotocore client or an aioboto3 Table, got {given!r:.100}; for a boto3 Table, use "
             "shardkit.ShardedTable"
@@ -75,6 +75,7 @@ def table_of(given: Any, table_name: str | None) -> Any:
         return given
     if not isinstance(table_name, str):
         raise ConfigurationError(
-            f"table_name: is missing; a client has many tables (got {given!r:.100}): give table_name='Orders'"
+            f"table_name: must be the name of a table, got {table_name!r:.100} with a client; for example, "
+            "table_name='Orders'"
         )
     return ClientTable(client, table_name)

@@ -20,8 +20,8 @@ from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
 
-# asyncio keeps weak references only.
-_let_go: set[asyncio.Future[Answer]] = set()
+# Requests whose answers are not needed; asyncio itself references tasks only weakly.
+_unneeded: set[asyncio.Future[Answer]] = set()
 _LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the machine is asked again
 
 
@@ -208,11 +208,11 @@ class AsyncDriver(_Loop[T]):
                 self._answered(send, task.result())
 
     def _let_go(self) -> None:
-        """Let requests end by themselves whose answers are not needed: they consume units, which must be counted."""
+        """Let requests whose answers are not needed run to their end: they consume units, which must be counted."""
         for task in [task for task, send in self._under_way.items() if not send.needed]:
             del self._under_way[task]
-            _let_go.add(task)
-            task.add_done_callback(_let_go.discard)
+            _unneeded.add(task)
+            task.add_done_callback(_unneeded.discard)
 
     async def close(self) -> None:
         """Cancel all requests in flight, and wait until they have ended."""
@@ -221,11 +221,11 @@ class AsyncDriver(_Loop[T]):
         self._under_way.clear()
         for task in tasks:
             task.cancel()
-        await _ended(tasks)
+        await _wait_for(tasks)
 
 
-async def _ended(tasks: Iterable[asyncio.Future[Any]]) -> None:
-    """Wait until all tasks have ended, whatever cancels the caller meanwhile."""
+async def _wait_for(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait until all tasks have ended, even if the caller is cancelled meanwhile."""
     cancelled = None
     for task in tasks:
         while not task.done():

@@ -19,6 +19,7 @@ from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
 from shardkit.runtime.hooks import rewriter_of
+from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
@@ -282,8 +283,7 @@ def table_runner(
         ConfigurationError: ``table`` is not a boto3 ``Table``, or another argument is invalid.
     """
     client = getattr(getattr(table, "meta", None), "client", None)
-    # An async client is an async context manager.
-    if client is None or not hasattr(table, "name") or hasattr(client, "__aenter__"):
+    if client is None or not hasattr(table, "name") or is_async(client):
         raise ConfigurationError(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
             "shardkit.aio for an async one"

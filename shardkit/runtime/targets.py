@@ -29,6 +29,11 @@ def client_of(target: Any) -> Any:
     return client
 
 
+def is_async(client: Any) -> bool:
+    """Return whether a client is one of aiobotocore: those are async context managers."""
+    return hasattr(client, "__aenter__")
+
+
 class Attachment:
     """A meter, a budget or an installation on clients, until ``detach`` or the end of its ``with``."""
 
@@ -44,9 +49,9 @@ class Attachment:
 
 
 def events_of_session(target: Any) -> Any:
-    """Return the event emitter that a session's clients inherit from; None: the target is not a session.
+    """Return the event emitter of a session; None: the target is not a session.
 
-    It is the same for a session of boto3 and for the one of botocore within.
+    A session of boto3 and the botocore session inside it have the same.
     """
     if hasattr(target, "client"):
         events = getattr(target, "events", None)

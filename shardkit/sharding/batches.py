@@ -27,19 +27,21 @@ _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "It
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
 _Sent = tuple[WireItem, Params]
 """An item or a key as it is stored, and as the caller gave it."""
-_ASKS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
+_Identity = tuple[str, Hashable]
+"""A table, and the primary key of one of its items."""
+_REPORTS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
 
 
 def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Write several items. A write that must find its item first (``locate``) is a request of its own.
 
-    Those come first, so that a program that begins with the BatchWriteItem is nothing but that.
+    Those are sent first. So a program whose first step is the BatchWriteItem has no other request.
     """
-    asks = {name: params[name] for name in _ASKS if name in params}
+    reports = {name: params[name] for name in _REPORTS if name in params}
     tables: dict[str, Sharding | None] = {}
     batch: dict[str, list[Any]] = {}
     sent: dict[str, list[_Sent]] = {}
-    alone: dict[tuple[str, Hashable], tuple[Any, Steps[Response]]] = {}
+    located: dict[_Identity, tuple[Any, Steps[Response]]] = {}
     for table, requests in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
         for request in requests:
@@ -48,7 +50,7 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
                 batch.setdefault(table, []).append({kind: form.params(body)})
                 continue
             operation, source = _WRITES[kind]
-            program = OPERATIONS[operation](sharding, {**body, **asks}, None, fan_out)
+            program = OPERATIONS[operation](sharding, {**body, **reports}, None, fan_out)
             step = next(program)
             if isinstance(step, Send):
                 program.close()
@@ -58,14 +60,13 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             else:
                 value = form.item(body[source])
                 identity = table, _key_of(sharding, value)
-                if identity in alone:
+                if identity in located:
                     raise ConfigurationError(
-                        f"RequestItems: two writes of the item {dict(body[source])!r:.200} of table {table!r} in one "
-                        "batch, which DynamoDB refuses, because it keeps no order in a batch; send them one after the "
-                        "other"
+                        f"RequestItems: must write an item once, got two writes of {dict(body[source])!r:.200} on "
+                        f"table {table!r}; send them one after the other, because a batch has no order"
                     )
-                alone[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
-    lone, unprocessed = yield from _write_alone(alone, more=bool(batch))
+                located[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
+    written, unprocessed = yield from _write_located(located, more=bool(batch))
     response: Response = {}
     if batch:
         response = yield Send("BatchWriteItem", {**params, "RequestItems": batch})
@@ -79,39 +80,39 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             for source, value in body.items()
         )
     result = {**shown_metrics(response, tables, form), "UnprocessedItems": unprocessed}
-    for table, one in lone:
+    for table, one in written:
         if one.get("ItemCollectionMetrics"):
             result.setdefault("ItemCollectionMetrics", {}).setdefault(table, []).append(one["ItemCollectionMetrics"])
-        _add_lone(result, one)
+        _add_capacity(result, one)
     return result
 
 
-def _write_alone(
-    alone: Mapping[tuple[str, Hashable], tuple[Any, Steps[Response]]], *, more: bool
+def _write_located(
+    located: Mapping[_Identity, tuple[Any, Steps[Response]]], *, more: bool
 ) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
-    """Make the located writes; return their responses, and the requests that were throttled, each with its table."""
-    done: list[tuple[str, Response]] = []
+    """Make the located writes; return their responses, and the requests that were throttled, by table."""
+    written: list[tuple[str, Response]] = []
     throttled: dict[str, list[Any]] = {}
     last: Exception | None = None
-    for (table, _), (request, steps) in alone.items():
+    for (table, _), (request, steps) in located.items():
         try:
-            done.append((table, (yield steps)))
+            written.append((table, (yield steps)))
         except Exception as error:
-            if not _short_of_units(error):
+            if not _throttled(error):
                 raise
             last = error
             throttled.setdefault(table, []).append(request)
-    if last is not None and not done and not more:
+    if last is not None and not written and not more:
         raise last  # the service does the same if it can process nothing of a batch
-    return done, throttled
+    return written, throttled
 
 
 def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
-    """Read several items. The tables whose items must be searched for (``locate``) are read first, each by itself.
+    """Read several items. Each table whose items must be searched for (``locate``) has requests of its own.
 
-    So a program that begins with the BatchGetItem is nothing but that, unless a table has not been described yet.
+    Those are sent first. So a program whose first step is the BatchGetItem has no other request.
     """
-    asks = {name: params[name] for name in _ASKS if name in params}
+    reports = {name: params[name] for name in _REPORTS if name in params}
     tables: dict[str, Sharding | None] = {}
     batch: dict[str, dict[str, Any]] = {}
     sent: dict[str, list[_Sent]] = {}
@@ -129,11 +130,10 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
         keys = [sharding.stored(*place) for (place,) in looked]
         sent[table] = list(zip(keys, asked["Keys"], strict=True))
         batch[table] = {**asked, "Keys": keys}
-    lone: dict[str, Response] = {}
+    read: dict[str, Response] = {}
     for table, (sharding, looked) in located.items():
-        options = _options(params, table)
-        keys = params["RequestItems"][table]["Keys"]
-        lone[table] = yield from get_many(sharding, keys, looked, {**options, **asks}, fan_out)
+        options = {**_options(params, table), **reports}
+        read[table] = yield from get_many(sharding, params["RequestItems"][table]["Keys"], looked, options, fan_out)
     response: Response = {}
     if batch:
         response = yield Send("BatchGetItem", {**params, "RequestItems": batch})
@@ -147,12 +147,12 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
         show = _as_given(tables[table], sent.get(table, ()), form)
         unprocessed[table] = {**_options(params, table), "Keys": [*map(show, left["Keys"])]}
     result = {**response, "Responses": found, "UnprocessedKeys": unprocessed}
-    for table, one in lone.items():
+    for table, one in read.items():
         found[table] = one["Items"]
         if one["UnprocessedKeys"]:
             keys = [form.shown(form.item(key)) for key in one["UnprocessedKeys"]]
             unprocessed[table] = {**_options(params, table), "Keys": keys}
-        _add_lone(result, one)
+        _add_capacity(result, one)
     return result
 
 
@@ -254,7 +254,7 @@ def _key_of(sharding: Sharding, item: WireItem) -> Hashable:
     return comparable_item({name: item[name] for name in sharding.key_names})
 
 
-def _short_of_units(error: Exception) -> bool:
+def _throttled(error: Exception) -> bool:
     """Return whether a located write was throttled: the write, or the search before it."""
     if isinstance(error, ShardQueryError):
         # A ShardkitError there is of keys that the service left unprocessed.
@@ -262,8 +262,8 @@ def _short_of_units(error: Exception) -> bool:
     return is_throttle(error)
 
 
-def _add_lone(result: Response, one: Response) -> None:
-    """Add what a request to one table consumed to a batch's response."""
+def _add_capacity(result: Response, one: Response) -> None:
+    """Add the consumed capacity of another response to a batch's response."""
     result.setdefault("ResponseMetadata", one.get("ResponseMetadata", {}))
     consumed = one.get("ConsumedCapacity")
     if not consumed:

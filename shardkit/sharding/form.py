@@ -67,8 +67,7 @@ class Form:
         item: Converts an item or a key to wire values.
         shown: Converts a wire item or key to the caller's form.
         python: Converts the caller's item or key to Python values, which a strategy's ``by`` reads.
-        keys_as_cursors: ``LastEvaluatedKey`` has the names of the key's attributes, which libraries read, instead of a
-            token.
+        keys_as_cursors: ``LastEvaluatedKey`` is a key, whose attributes libraries read, instead of a token.
     """
 
     params: Callable[[Item], dict[str, Any]]

@@ -1,13 +1,13 @@
-"""Hedged reads: a request that is not answered in time is sent again, and the first answer counts.
+"""Hedged reads: a request that is not answered in time is sent again, and the first answer is used.
 
-1. A request is sent again when it has waited for ``after`` seconds, and once more after as long again.
-2. The requests of a table and its views together earn hedges: one for every 20 requests, up to 20 kept for later. So
+1. A request is sent again when it has waited for ``after`` seconds, and once more when the copy has waited as long.
+2. The requests of a table and its views earn hedges together: one per 20 requests. At most 20 are kept for later. So
    hedges are at most 5% of the requests, plus one.
-3. Hedges have connections of their own (:attr:`FanOut.concurrency`). A copy whose answer is no longer needed keeps its
-   connection until it ends, because its units are consumed and must be counted.
-4. The machine decides which requests may be sent again (``may_hedge``): none of a shard that was throttled. If a copy
-   is throttled while another one may still answer, the fan-out sends no more hedges.
-5. An error counts only if no other copy may still answer.
+3. Hedges have their own connections (:attr:`FanOut.concurrency`). A copy whose answer is no longer needed keeps its
+   connection until it ends, because it consumes units, which must be counted.
+4. The machine decides which requests may be sent again (``may_hedge``). Those of a throttled shard may not. If a copy
+   is throttled while another is in flight, the fan-out sends no more hedges.
+5. An error is ignored while another copy is in flight.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _LEAST_SECONDS = 0.001
 _STEPS_AN_OCTAVE = 4
 _STEPS = 64  # to 65 seconds
 _MEMORY = 2000  # answers; then all counts are halved
-_LEAST_BEYOND = 5  # answers above a quantile before it is known
+_LEAST_BEYOND = 5  # answers slower than a quantile, before it is known
 
 
 class Latencies:
-    """The response times of an operation, as a histogram whose bounds grow by 19% and which forgets slowly."""
+    """A histogram of an operation's response times. Each bound is 19% above the one before; old times fade."""
 
     def __init__(self) -> None:
         self._counts = [0.0] * _STEPS
@@ -64,13 +64,13 @@ class Latencies:
 
 
 class Hedges:
-    """What the fan-outs of a table and its views share: the hedges they have earned, and the response times.
+    """The hedges that the fan-outs of a table and its views have earned, and their response times.
 
-    Threads share it without a lock: a count that is lost in a race makes a hedge a little earlier or later.
+    Threads share it without a lock. A count that is lost in a race only moves a hedge a little.
     """
 
     def __init__(self) -> None:
-        self._earned = REQUESTS_A_HEDGE  # the first hedge, which small fan-outs need at once
+        self._earned = REQUESTS_A_HEDGE  # one hedge, so that the first small fan-out can be hedged
         self.latencies: defaultdict[str, Latencies] = defaultdict(Latencies)
 
     def earn(self) -> None:
@@ -95,7 +95,7 @@ class _Request:
     send: Send
     copies: dict[_Copy, float]
     """The copies in flight, and when each was sent."""
-    sent: int = 0
+    times_sent: int = 0
     answered: bool = False
 
 
@@ -104,7 +104,7 @@ class _Copy(Send):
     request: _Request
 
     def answer(self, response: Response) -> Any:
-        # Another copy was faster: do not spend CPU on this one.
+        # Another copy was faster: do not convert this response.
         return Send.answer(self, response) if self.needed else response
 
     @property
@@ -113,17 +113,16 @@ class _Copy(Send):
 
 
 class Hedging(Generic[T]):
-    """Runs a machine of reads, and sends requests that wait for too long again.
+    """Runs a machine of reads, and sends slow requests again.
 
-    ``after``: see :data:`HedgeAfter`. ``connections``: how many copies may be in flight beside the machine's own
-    requests.
+    ``connections``: how many copies may be in flight in addition to the machine's own requests.
     """
 
     def __init__(self, machine: Hedgeable[T], hedges: Hedges, *, after: HedgeAfter, connections: int) -> None:
         self._machine = machine
         self._hedges = hedges
-        self._given = after
-        self._after: float | None = None
+        self._hedge_after = after
+        self._after: float | None = None  # seconds; None: a quantile that is not known yet
         self._connections = connections
         self._waiting: deque[tuple[float, _Request]] = deque()
         """The requests in flight, and when each was sent last, in that order."""
@@ -134,10 +133,10 @@ class Hedging(Generic[T]):
 
     def next(self, now: float) -> Step[T]:
         if self._with_caller:
-            # Answers that came while the caller worked are received after this: time before it does not count.
+            # Answers that arrived while the caller worked are received only now, so that time is no response time.
             self._with_caller = False
             self._resumed = now
-            self._after = self._given if not isinstance(self._given, str) else None
+            self._after = None if isinstance(self._hedge_after, str) else self._hedge_after
         step = self._machine.next(now)
         if isinstance(step, Send):
             self._hedges.earn()
@@ -153,12 +152,12 @@ class Hedging(Generic[T]):
             waiting.popleft()
         if not waiting or self._stopped or self._extra >= self._connections:
             return step
-        sent, request = waiting[0]
+        sent_at, request = waiting[0]
         if self._after is None:
-            self._after = self._hedges.latencies[request.send.operation].quantile(QUANTILES[str(self._given)])
+            self._after = self._hedges.latencies[request.send.operation].quantile(QUANTILES[str(self._hedge_after)])
         if self._after is None:
             return step
-        due = max(sent, self._resumed) + self._after
+        due = max(sent_at, self._resumed) + self._after
         if now < due:
             return Wait(due if step.until is None else min(due, step.until))
         if not self._hedges.spend():
@@ -168,13 +167,13 @@ class Hedging(Generic[T]):
         return self._copy(request, now)
 
     def _may_hedge(self, request: _Request, now: float) -> bool:
-        return request.sent < _MOST_COPIES and not request.answered and self._machine.may_hedge(request.send, now)
+        return request.times_sent < _MOST_COPIES and not request.answered and self._machine.may_hedge(request.send, now)
 
     def _copy(self, request: _Request, now: float) -> Send:
         send = request.send
         copy = _Copy(send.operation, send.params, send.paced, send.read, request=request)
         request.copies[copy] = now
-        request.sent += 1
+        request.times_sent += 1
         self._waiting.append((now, request))
         return copy
 
@@ -183,15 +182,16 @@ class Hedging(Generic[T]):
             self._machine.receive(send, answer, now)
             return
         request = send.request
-        sent = request.copies.pop(send)
+        sent_at = request.copies.pop(send)
         failed = isinstance(answer, Exception)
         if request.answered or (failed and request.copies):
             self._extra -= 1
             self._stopped = self._stopped or (failed and is_throttle(answer))
             return
-        if not failed and sent >= self._resumed:
+        if not failed and sent_at >= self._resumed:
             latencies = self._hedges.latencies[send.operation]
-            for began in (sent, *request.copies.values()):
-                latencies.learn(now - began)  # of copies in flight, as much as is known: their answer may never come
+            # Copies in flight count with their time so far, because they may never be answered.
+            for copy_sent_at in (sent_at, *request.copies.values()):
+                latencies.learn(now - copy_sent_at)
         request.answered = True
         self._machine.receive(request.send, answer, now)

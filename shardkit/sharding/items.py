@@ -52,7 +52,7 @@ def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
 
 
 def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Send]:
-    """Return the GetItem of an item, whose shard is searched for with ``locate`` (the first if no shard holds it)."""
+    """Return the GetItem request of an item. ``locate`` searches for its shard: the first one, if none holds it."""
     wire, place = _request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if not known:
@@ -351,7 +351,7 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
 def with_shown_collection(
     metrics: Mapping[str, Any], show: Callable[[WireItem], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return the metrics of an item collection with its key as the caller sees it."""
+    """Return the metrics of an item collection with its key in the caller's form."""
     key = metrics.get("ItemCollectionKey")
     return metrics if key is None else {**metrics, "ItemCollectionKey": show(key)}
 
@@ -364,7 +364,7 @@ def _show_logical(sharding: Sharding, error: Any) -> None:
 
 
 def with_logical_item(sharding: Sharding, part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part of an error whose ``Item`` has its logical key; boto3 leaves it in wire form."""
+    """Return a part of an error, its ``Item`` with the logical key. boto3 leaves it in wire form."""
     return {**part, "Item": WIRE_VALUES.shown(sharding.shown(part["Item"]))}
 
 

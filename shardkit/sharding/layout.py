@@ -203,11 +203,11 @@ class Sharding:
 
 
 Known = Callable[[str], Program["Sharding | None"]]
-"""Returns the sharding of a table, by its name or ARN as a request gives it; None: the table is not sharded."""
+"""Returns the sharding of a table, by its name or ARN in a request; None: the table is not sharded."""
 
 
 def named(known: Known, table: str) -> Program[Sharding | None]:
-    """Return a table's sharding, whose requests name the table as the caller does."""
+    """Return a table's sharding for requests that name the table as the caller does."""
     sharding = yield from known(table)
     return sharding if sharding is None or sharding.table == table else replace(sharding, table=table)
 

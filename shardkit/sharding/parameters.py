@@ -105,9 +105,9 @@ class FanOut:
     """How a table's fan-outs are run; ``ShardedTable.with_options`` documents the options.
 
     ``draw`` returns a random number from [0, 1), for suffixes and jitter. ``on_retry`` is called for each retry, with
-    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). Views share ``hedges``.
-    ``cancels``: the driver can cancel requests in flight, so a failure is raised at once, instead of when the others
-    have answered.
+    the operation, table, shard or keys, error code, and the wait in seconds (None: given up). A table's views share
+    ``hedges``. ``cancels``: the driver can cancel requests in flight, so a failure is raised at once. Otherwise, it is
+    raised when the other requests have been answered.
     """
 
     connections: int
@@ -140,13 +140,13 @@ class FanOut:
             check_number("hedge_after", self.hedge_after, "seconds", above=True)
         if not self.concurrency:
             raise ConfigurationError(
-                "hedge_after: must be None with max_concurrency=1, because hedges need a connection of their own, got "
-                f"{self.hedge_after!r}; set max_concurrency=2 or more"
+                f"hedge_after: must be None with max_concurrency=1, got {self.hedge_after!r}; set max_concurrency=2 or "
+                "more, because hedges need their own connection"
             )
 
     @property
     def concurrency(self) -> int:
-        """The requests that a fan-out starts at once, without hedges."""
+        """The number of concurrent requests of a fan-out, without hedges."""
         return self.connections - self._reserved
 
     @property
@@ -155,7 +155,7 @@ class FanOut:
         return 0 if self.hedge_after is None else max(1, self.connections // _CONNECTIONS_A_HEDGE)
 
     def hedged(self, machine: Hedgeable[T]) -> Machine[T]:
-        """Return the machine that runs a fan-out, with hedges if they are on."""
+        """Return the machine, with hedges if ``hedge_after`` is set."""
         if self.hedge_after is None:
             return machine
         return Hedging(machine, self.hedges, after=self.hedge_after, connections=self._reserved)

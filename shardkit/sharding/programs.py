@@ -61,11 +61,6 @@ class Programs:
         self._sharding = self.shardings[table_name(self.table)] = sharding
         return sharding
 
-    def forget(self) -> None:
-        """Read the key schema again when it is next needed, unless it was given."""
-        if not self._given:
-            self._sharding = None
-
     def known(self, index: object = None) -> Program[Sharding]:
         """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
         sharding = self._sharding
@@ -147,20 +142,17 @@ class Programs:
 
     def transact(self, operation: str, params: Params, *, fan_out: FanOut) -> Program[Response]:
         """Read or write items of this table, and of unsharded ones, in one transaction; ``operation`` is its name."""
-        params = of_table(operation, params, self.table)
-        sharding = yield from self.known()
 
         def known(table: str) -> Program[Sharding | None]:
-            yield from ()
             if table == self.table:
-                return sharding
+                return (yield from self.known())
             if table_name(table) == table_name(self.table):
                 raise ConfigurationError(
                     f"TableName: {table!r:.200} may be this sharded table, {self.table!r}; omit it for this table"
                 )
             return None
 
-        return (yield from TRANSACTIONS[operation](params, known, self.form, fan_out))
+        return (yield from TRANSACTIONS[operation](of_table(params, self.table), known, self.form, fan_out))
 
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
         """Return an item (``source="Item"``) or a key (``"Key"``) as it is stored."""

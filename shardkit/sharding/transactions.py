@@ -17,45 +17,45 @@ from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
 from shardkit.sharding.layout import Known, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
 
-_WRITES = {
+_ACTIONS = {
     "ConditionCheck": "DeleteItem",
     "Delete": "DeleteItem",
     "Put": "PutItem",
     "Update": "UpdateItem",
 }
-"""The operation on one item that has the parameters of a transaction's part, and rewrites them in the same way."""
+"""The actions of TransactWriteItems, and the operation on one item whose rewriting applies to each."""
 
-_Requested = Callable[[str, Params, Sharding], Program[Send]]
-"""Returns the request on one item that stands for a part, given its kind, its parameters and its table's sharding."""
+_Rewrite = Callable[[str, Params, Sharding], Program[Send]]
+"""Returns the request on one item that corresponds to a part, from its action, its parameters and its sharding."""
 
 
 def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Write several items in one transaction."""
-    # The service carries out a transaction once for each token, and refuses a different one with the same token. So
-    # random shards are drawn from the token. They are drawn from the key, too, so that two puts of one key in a
-    # transaction are refused, as they are on a plain table.
+    # The service executes a transaction once per token, and refuses another transaction with the same token. So random
+    # shards are drawn from the token. They are drawn from the key too, so that the service refuses two puts of one key
+    # in a transaction, as on an unsharded table.
     seed = params.get("ClientRequestToken") or str(fan_out.draw())
 
-    def requested(kind: str, body: Params, sharding: Sharding) -> Program[Send]:
+    def rewrite(action: str, body: Params, sharding: Sharding) -> Program[Send]:
         def draw() -> float:
-            key = sharding.form.python(body["Item" if kind == "Put" else "Key"])
+            key = sharding.form.python(body["Item" if action == "Put" else "Key"])
             return (stable_hash((seed, *(key[name] for name in sharding.key_names))) >> 11) / 2**53
 
-        shard, rest = _shard_apart(body)
-        return _first_request(OPERATIONS[_WRITES[kind]](sharding, rest, shard, replace(fan_out, draw=draw)))
+        shard, rest = _without_shard(body)
+        return _first_request(OPERATIONS[_ACTIONS[action]](sharding, rest, shard, replace(fan_out, draw=draw)))
 
-    tables, response = yield from _transact("TransactWriteItems", params, known, form, _WRITES, requested)
+    tables, response = yield from _transact("TransactWriteItems", params, known, form, _ACTIONS, rewrite)
     return shown_metrics(response, dict(tables), form)
 
 
 def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Read several items in one transaction."""
 
-    def requested(_: str, body: Params, sharding: Sharding) -> Program[Send]:
-        shard, rest = _shard_apart(body)
+    def rewrite(_: str, body: Params, sharding: Sharding) -> Program[Send]:
+        shard, rest = _without_shard(body)
         return get_request(sharding, rest, shard, fan_out)
 
-    tables, response = yield from _transact("TransactGetItems", params, known, form, ("Get",), requested)
+    tables, response = yield from _transact("TransactGetItems", params, known, form, ("Get",), rewrite)
     responses = [
         {**one, "Item": shows(sharding, form)(one["Item"])} if "Item" in one else one
         for one, (_, sharding) in zip(response.get("Responses", ()), tables, strict=False)
@@ -69,34 +69,33 @@ TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Respo
 }
 
 
-def of_table(operation: str, params: Params, table: str) -> dict[str, Any]:
+def of_table(params: Params, table: str) -> dict[str, Any]:
     """Return a transaction in which every part names its table: this one, if the caller omits it."""
-    check_keywords(operation, params)
-    return {**params, "TransactItems": [{kind: {"TableName": table, **body}} for kind, body in _parts(params)]}
+    return {**params, "TransactItems": [{action: {"TableName": table, **body}} for action, body in _parts(params)]}
 
 
 def _transact(
-    operation: str, params: Params, known: Known, form: Form, kinds: Collection[str], requested: _Requested
+    operation: str, params: Params, known: Known, form: Form, actions: Collection[str], rewrite: _Rewrite
 ) -> Program[tuple[list[tuple[str, Sharding | None]], Response]]:
     """Send a transaction; return the table of each part with its sharding, and the response."""
     check_keywords(operation, params)
     entries: list[dict[str, Any]] = []
     tables: list[tuple[str, Sharding | None]] = []
-    for place, (kind, body) in enumerate(_parts(params)):
+    for place, (action, body) in enumerate(_parts(params)):
         table = body["TableName"]
         sharding = yield from named(known, table)
         tables.append((table, sharding))
         if sharding is None:
-            entries.append({kind: form.params(build_conditions(body))})
+            entries.append({action: form.params(build_conditions(body))})
             continue
-        with _said(f"in TransactItems[{place}]"):
-            if kind not in kinds:
+        with _noting(f"in TransactItems[{place}]"):
+            if action not in actions:
                 raise UnsupportedParameterError(
-                    f"{kind}: not an action of {operation}; give one of {', '.join(sorted(kinds))}"
+                    f"{action}: not an action of {operation}; give one of {', '.join(sorted(actions))}"
                 )
-            check_keywords(kind, body)
-            request = yield from requested(kind, body, sharding)
-        entries.append({kind: dict(request.params)})
+            check_keywords(action, body)
+            request = yield from rewrite(action, body, sharding)
+        entries.append({action: dict(request.params)})
     try:
         response = yield Send(operation, {**params, "TransactItems": entries})
     except Exception as error:
@@ -106,12 +105,12 @@ def _transact(
 
 
 def _parts(params: Params) -> Iterator[tuple[str, Params]]:
-    """Yield each part's kind and parameters."""
+    """Yield each part's action and parameters."""
     given = params.get("TransactItems")
     if not isinstance(given, list | tuple):
         raise UnsupportedParameterError(
-            f"TransactItems: must be a list, got {type(given).__name__}: {given!r:.100}; give the parts of the "
-            "transaction: [{'Put': {…}}, …]"
+            f"TransactItems: must be a list, got {type(given).__name__}: {given!r:.100}; give, for "
+            "example, [{'Put': {…}}]"
         )
     for place, entry in enumerate(given):
         bodies = entry.values() if isinstance(entry, Mapping) else ()
@@ -123,12 +122,12 @@ def _parts(params: Params) -> Iterator[tuple[str, Params]]:
         yield from entry.items()
 
 
-def _shard_apart(body: Params) -> tuple[Any, Params]:
+def _without_shard(body: Params) -> tuple[Any, Params]:
     return body.get("Shard"), {name: value for name, value in body.items() if name != "Shard"}
 
 
 def _first_request(program: Program[Any]) -> Program[Send]:
-    """Run the program of a write up to its request; with ``locate``, it first finds the item."""
+    """Run the program of a write up to its request; with ``locate``, it finds the item first."""
     step = next(program)
     while not isinstance(step, Send):
         try:
@@ -153,9 +152,10 @@ def _show_logical(error: Any, shardings: Sequence[Sharding | None]) -> None:
 
 
 @contextmanager
-def _said(where: str) -> Iterator[None]:
+def _noting(note: str) -> Iterator[None]:
+    """Add a note to shardkit's errors."""
     try:
         yield
     except ShardkitError as error:
-        error.add_note(where)
+        error.add_note(note)
         raise

@@ -30,6 +30,7 @@ from shardkit.dynamodb.requests import OPERATIONS, tables_of
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Clock, on_clock
+from shardkit.runtime.targets import is_async
 from shardkit.testing.actions import EngineRequest
 from shardkit.testing.answers import EngineAnswer
 from shardkit.testing.attempt import Attempt, attempt
@@ -74,7 +75,7 @@ class _Front:
         )
         self._lock = threading.Lock()
         self._events = client.meta.events
-        self._is_async = hasattr(client, "__aenter__")
+        self._is_async = is_async(client)
 
     @property
     def _handler(self) -> Callable[..., Any]:

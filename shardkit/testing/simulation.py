@@ -15,6 +15,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.partitions.describe import ThroughputEstimate, estimate_table
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.rules import BURST_SECONDS
+from shardkit.runtime.targets import is_async
 from shardkit.testing.clock import RealClock
 from shardkit.testing.front import in_front
 from shardkit.testing.partitioned import PartitionedTable
@@ -32,7 +33,7 @@ class SimulatedPartitions:
 
     Attributes:
         clock: the clock of the simulation.
-        is_async: whether its client is async, so that it is entered with ``async with``.
+        is_async: whether its client is async. Enter the simulation with ``async with`` then.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class SimulatedPartitions:
         clock: RealClock,
     ) -> None:
         self.clock = clock
-        self.is_async = hasattr(client, "__aenter__")
+        self.is_async = is_async(client)
         self._client = client
         self._name = table
         self._options = options
