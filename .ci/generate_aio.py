@@ -6,7 +6,8 @@ Run it after each change of shardkit/table.py; tests/unit/test_generated.py comp
 
 1. A method becomes ``async def`` if it runs a program, calls the wrapped table, or calls a method that does. Such calls
    are awaited, also in the examples of docstrings.
-2. ``NAMES`` have an async twin. What else differs stands in ``TEXTS``, where each text must occur exactly once.
+2. An attribute of the description is awaited.
+3. ``NAMES`` have an async twin. What else differs stands in ``TEXTS``, where each text must occur exactly once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ NAMES = ("BatchWriter", "QueryItems", "Runner", "ScanItems", "table_runner")
 TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
 RUNS = r"self\.(?:_runner\.run|_table\.(?!get_available_subresources)\w+)\("
 TEXTS = {
+    "from collections.abc import Iterable": "from collections.abc import Awaitable, Iterable",
     '"""ShardedTable: a boto3 ``Table`` with sharded partition keys."""': (
         '"""The async ShardedTable.\n\nGenerated from shardkit/table.py by .ci/generate_aio.py: change it there.\n"""'
     ),
@@ -83,6 +85,7 @@ def generated(source: str) -> str:
         if text.count(given) != 1:
             raise SystemExit(f"{SOURCE}: must have {given!r} once, got {text.count(given)}; change TEXTS in {__file__}")
         text = text.replace(given, wanted)
+    text = re.sub(r"^    (?!table_name)([a-z_]+): (.+)$", r"    \1: Awaitable[\2]", text, flags=re.MULTILINE)
     text = re.sub(rf"\b(?:{'|'.join(NAMES)})\b", lambda found: TWINS[found[0]], text)
     calls = re.compile(rf"(?<![\w.])(?=(?:\w+\.)+(?:{'|'.join(sorted(names))})\()")
     return re.sub(r"^ +Example:\n(?:  .*\n)+", lambda example: _awaited(calls, example[0]), text, flags=re.MULTILINE)

@@ -18,6 +18,7 @@ from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.heat_maps import draw_heat, picture_of
 from benchmarks.hedge import hedge
 from benchmarks.imports import imports
+from benchmarks.install import install
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
 from benchmarks.reads import latency, reads
@@ -42,6 +43,7 @@ class Bench(StrEnum):
     hedge = "hedge"
     service = "service"
     single = "single"
+    install = "install"
     meter = "meter"
     bulk = "bulk"
     window = "window"
@@ -57,6 +59,7 @@ _TITLES = {
     Bench.hedge: "Hedged reads",
     Bench.service: "A service: threads and asyncio",
     Bench.single: "Single items: CPU",
+    Bench.install: "An installed client: CPU",
     Bench.meter: "A metered call: CPU",
     Bench.bulk: "Bulk loads",
     Bench.window: "Bulk loads: the window",
@@ -71,6 +74,7 @@ MEASURES = {
     Bench.hedge: hedge,
     Bench.service: service,
     Bench.single: single,
+    Bench.install: install,
     Bench.meter: meter,
     Bench.bulk: bulk,
     Bench.window: window,

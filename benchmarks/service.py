@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +35,7 @@ class Load:
     at_once: int
     queries: int
 
-    def check(self, page: dict[str, Any]) -> None:
+    def check(self, page: Mapping[str, Any]) -> None:
         """See that a page is whole."""
         if page["Count"] != self.shards:
             raise RuntimeError(f"a page of {self.shards} orders was to come, got {page['Count']}")

@@ -19,7 +19,7 @@ from botocore.config import Config
 from benchmarks.orders import DAY, TABLE, strategy_of
 from shardkit import ShardedTable
 
-__all__ = ["Read", "aiodynamo", "comparable", "plain", "pynamodb", "resource", "sharded"]
+__all__ = ["Read", "aiodynamo", "client", "comparable", "plain", "pynamodb", "resource", "sharded"]
 
 Read = Callable[[], list[Any]]
 """Reads a whole day."""
@@ -38,6 +38,19 @@ def resource(endpoint: str, *, connections: int = 10) -> Iterator[Any]:
         yield made
     finally:
         made.meta.client.close()
+
+
+@contextmanager
+def client(endpoint: str) -> Iterator[Any]:
+    """Give a client of the same configuration, with wire values."""
+    config = Config(max_pool_connections=10, retries={"mode": "standard"})
+    made = boto3.session.Session(**FAKE, region_name="us-east-1").client(
+        "dynamodb", endpoint_url=endpoint, config=config
+    )
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def connected(endpoint: str, connections: int) -> Any:

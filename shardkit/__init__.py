@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
     from shardkit.table import ShardedTable
+    from shardkit.table_types import TableLike
     from shardkit.version import __version__
 
 logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
@@ -58,6 +59,7 @@ __all__ = [
     "ShardedTable",
     "ShardkitError",
     "Strategy",
+    "TableLike",
     "TableNotDescribedError",
     "Unsharded",
     "UnsupportedExpressionError",
@@ -103,6 +105,7 @@ if not TYPE_CHECKING:
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
             "shardkit.table": ("ShardedTable",),
+            "shardkit.table_types": ("TableLike",),
             "shardkit.version": ("__version__",),
         },
     )

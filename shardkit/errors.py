@@ -79,7 +79,7 @@ class UnsupportedParameterError(UnsupportedExpressionError, ParamValidationError
     """
 
     def __init__(self, message: str) -> None:
-        super(ParamValidationError, self).__init__(report=message)
+        ParamValidationError.__init__(self, report=message)
         self.args = (message,)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, Self, cast
 from weakref import WeakSet
 
@@ -116,7 +116,7 @@ def install(
     """
     given = _Given.checked(tables, key_schemas, max_concurrency, rng)
     events = events_of_session(target)
-    attachment = _on_client(client_of(target), given) if events is None else _OnSession(events, given)
+    attachment = _on_client(_dynamodb_client(target), given) if events is None else _OnSession(events, given)
     return Installation(attachment.detach)
 
 
@@ -151,7 +151,7 @@ def install_everywhere(
     return Installation(_Everywhere(_Given.checked(tables, key_schemas, max_concurrency, rng)).detach)
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _sessions: WeakSet[Any] = WeakSet()  # the event emitters of those with an installation
 _everywhere: list[_Everywhere] = []  # at most one
 
@@ -167,7 +167,7 @@ class _Given:
 
     @classmethod
     def checked(cls, tables: Any, key_schemas: Any, max_concurrency: int | None, rng: random.Random | None) -> _Given:
-        if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) for name in tables):
+        if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) and name for name in tables):
             raise ConfigurationError(
                 f"tables: must map table names to strategies, got {tables!r:.200}; "
                 'for example {"Orders": CalculatedSuffix("OrderId", shards=200)}'
@@ -214,12 +214,16 @@ class _Tables(Attachment):
     def concerns(self, operation: str, params: Mapping[str, Any]) -> bool:
         name = params.get("TableName")
         # Fast path: this runs for every call of the client.
-        if type(name) is str and name not in self._names and ":" not in name:
-            return False
-        try:
-            sharded = tables_of(Call(operation, dict(params))) & self._names.keys()
-        except (AttributeError, LookupError, TypeError):
-            return False  # botocore refuses the parameters
+        if type(name) is str:
+            plain = name if ":" not in name else table_name(name)
+            if plain not in self._names:
+                return False
+            sharded = {plain}
+        else:
+            try:
+                sharded = tables_of(Call(operation, dict(params))) & self._names.keys()
+            except (AttributeError, LookupError, TypeError):
+                return False  # botocore refuses the parameters
         decision = decide(operation)
         if not sharded or decision.action == "forward":
             return False
@@ -260,12 +264,12 @@ class _Tables(Attachment):
         plain = table_name(named)
         if named in self._programs or plain not in self._names:
             return self._programs.get(named)
-        description: Mapping[str, Any] = {}
         try:
-            description = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
+            description: Mapping[str, Any] = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
         except ClientError as error:
             if code_of(error) != "ResourceNotFoundException":
                 raise
+            return None  # not remembered: another client may create it
         arn = description.get("TableArn")
         programs = None
         for table in self._names[plain]:
@@ -333,7 +337,7 @@ def _as_client_error(error: ShardkitError, kind: type, response: Any, operation:
     return cast("Exception", made)
 
 
-@cache
+@lru_cache
 def _class_of(error: Any, kind: Any) -> type:
     # ClientError's own __reduce__ would lose the error; the class of a client's exceptions cannot be imported.
     members = {
@@ -377,14 +381,10 @@ class _Everywhere(Attachment):
                     "tables: sharded tables are installed everywhere already; give all tables to one "
                     "install_everywhere(), or call uninstall() first"
                 )
-            _everywhere.append(self)
-        register_initializer(self._install)
-        try:
             if boto3.DEFAULT_SESSION is not None:
                 self._install(boto3.DEFAULT_SESSION)
-        except ConfigurationError:
-            self.detach()
-            raise
+            _everywhere.append(self)
+        register_initializer(self._install)
 
     def _install(self, session: Any) -> None:
         self._attached.add(_OnSession(events_of_session(session), self._given))
@@ -397,6 +397,14 @@ class _Everywhere(Attachment):
         unregister_initializer(self._install)
         for attached in list(self._attached):
             attached.detach()
+
+
+def _dynamodb_client(target: Any) -> Any:
+    client = client_of(target)
+    service = client.meta.service_model.service_name
+    if service != "dynamodb":
+        raise ConfigurationError(f"target: must be a client of DynamoDB, got a client of {service}")
+    return client
 
 
 def _on_client(client: Any, given: _Given) -> Attachment:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from shardkit.core.hashing import binary, checked, code_point_product, shown, stable_hash
 from shardkit.dynamodb.values import Binary
@@ -133,7 +133,7 @@ def _value(name: str, form: Any) -> Any:
 
 _MOST_SHARDS = 1_000_000  # per logical key: enough for 1,000 million write units a second
 
-KeyValue = str | bytes | bytearray | Binary | int | Decimal
+KeyValue: TypeAlias = str | bytes | bytearray | Binary | int | Decimal
 Shards = int | Mapping[Any, int] | Callable[[Any], int]
 By = str | tuple[str, ...] | Callable[[Mapping[str, Any]], Any]
 

@@ -17,7 +17,7 @@ from moto import mock_aws
 from tests.support import engines
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 REGION = "us-east-1"
 

@@ -6,10 +6,11 @@ Generated from shardkit/table.py by .ci/generate_aio.py: change it there.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from shardkit.bulk.batch_writer import AsyncBatchWriter
 from shardkit.errors import UnsupportedOperationError
@@ -22,45 +23,27 @@ from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
 from shardkit.strategies import Strategy
+from shardkit.table_types import (
+    BatchGetItemsResponse,
+    QueryOptions,
+    ReadOptions,
+    ScanOptions,
+    ShardedGetItemResponse,
+    ShardedPageResponse,
+    ShardedWriteResponse,
+    TransactGetItem,
+    TransactGetItemsOptions,
+    TransactGetItemsResponse,
+    TransactWriteItem,
+    TransactWriteItemsOptions,
+    TransactWriteItemsResponse,
+    UpdateItemOptions,
+    WriteOptions,
+)
 
 __all__ = ["AsyncQueryItems", "AsyncScanItems", "ShardedTable"]
 
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
-# The attributes of boto3's ``Table`` that come from DescribeTable.
-_ATTRIBUTES = frozenset(
-    (
-        "archival_summary",
-        "attribute_definitions",
-        "billing_mode_summary",
-        "creation_date_time",
-        "deletion_protection_enabled",
-        "disassociation_protection_enabled",
-        "global_secondary_indexes",
-        "global_table_settings_replication_mode",
-        "global_table_version",
-        "global_table_witnesses",
-        "item_count",
-        "key_schema",
-        "latest_stream_arn",
-        "latest_stream_label",
-        "local_secondary_indexes",
-        "multi_region_consistency",
-        "on_demand_throughput",
-        "provisioned_throughput",
-        "replicas",
-        "restore_summary",
-        "sse_description",
-        "stream_specification",
-        "table_arn",
-        "table_class_summary",
-        "table_id",
-        "table_name",
-        "table_size_bytes",
-        "table_status",
-        "vector_indexes",
-        "warm_throughput",
-    )
-)
 
 
 class ShardedTable:
@@ -89,6 +72,38 @@ class ShardedTable:
     Raises:
         ConfigurationError: An argument is invalid.
     """
+
+    # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
+    archival_summary: Awaitable[dict[str, Any]]
+    attribute_definitions: Awaitable[list[dict[str, Any]]]
+    billing_mode_summary: Awaitable[dict[str, Any]]
+    creation_date_time: Awaitable[datetime]
+    deletion_protection_enabled: Awaitable[bool]
+    disassociation_protection_enabled: Awaitable[bool]
+    global_secondary_indexes: Awaitable[list[dict[str, Any]]]
+    global_table_settings_replication_mode: Awaitable[str]
+    global_table_version: Awaitable[str]
+    global_table_witnesses: Awaitable[list[dict[str, Any]]]
+    item_count: Awaitable[int]
+    key_schema: Awaitable[list[dict[str, Any]]]
+    latest_stream_arn: Awaitable[str]
+    latest_stream_label: Awaitable[str]
+    local_secondary_indexes: Awaitable[list[dict[str, Any]]]
+    multi_region_consistency: Awaitable[str]
+    on_demand_throughput: Awaitable[dict[str, Any]]
+    provisioned_throughput: Awaitable[dict[str, Any]]
+    replicas: Awaitable[list[dict[str, Any]]]
+    restore_summary: Awaitable[dict[str, Any]]
+    sse_description: Awaitable[dict[str, Any]]
+    stream_specification: Awaitable[dict[str, Any]]
+    table_arn: Awaitable[str]
+    table_class_summary: Awaitable[dict[str, Any]]
+    table_id: Awaitable[str]
+    table_name: str
+    table_size_bytes: Awaitable[int]
+    table_status: Awaitable[str]
+    vector_indexes: Awaitable[list[dict[str, Any]]]
+    warm_throughput: Awaitable[dict[str, Any]]
 
     def __init__(
         self,
@@ -135,8 +150,13 @@ class ShardedTable:
     # Single items.
 
     async def get_item(
-        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
-    ) -> dict[str, Any]:
+        self,
+        *,
+        Key: Mapping[str, Any],
+        Shard: int | None = None,
+        ReturnShards: bool = False,
+        **options: Unpack[ReadOptions],
+    ) -> ShardedGetItemResponse:
         """Read one item.
 
         Example:
@@ -159,11 +179,18 @@ class ShardedTable:
         Cost: one GetItem; with ``locate=True`` one BatchGetItem per 100 shards, at least 0.5 read units per shard.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._item("GetItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        return cast(
+            "ShardedGetItemResponse", await self._item("GetItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        )
 
     async def put_item(
-        self, *, Item: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
-    ) -> dict[str, Any]:
+        self,
+        *,
+        Item: Mapping[str, Any],
+        Shard: int | None = None,
+        ReturnShards: bool = False,
+        **options: Unpack[WriteOptions],
+    ) -> ShardedWriteResponse:
         """Write one item.
 
         Example:
@@ -190,11 +217,18 @@ class ShardedTable:
         Cost: one PutItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:PutItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._item("PutItem", {"Item": Item, **options}, Shard, return_shards=ReturnShards)
+        return cast(
+            "ShardedWriteResponse", await self._item("PutItem", {"Item": Item, **options}, Shard, return_shards=ReturnShards)
+        )
 
     async def update_item(
-        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
-    ) -> dict[str, Any]:
+        self,
+        *,
+        Key: Mapping[str, Any],
+        Shard: int | None = None,
+        ReturnShards: bool = False,
+        **options: Unpack[UpdateItemOptions],
+    ) -> ShardedWriteResponse:
         """Update one item.
 
         Example:
@@ -224,11 +258,18 @@ class ShardedTable:
         Cost: one UpdateItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:UpdateItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._item("UpdateItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        return cast(
+            "ShardedWriteResponse", await self._item("UpdateItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        )
 
     async def delete_item(
-        self, *, Key: Mapping[str, Any], Shard: int | None = None, ReturnShards: bool = False, **options: Any
-    ) -> dict[str, Any]:
+        self,
+        *,
+        Key: Mapping[str, Any],
+        Shard: int | None = None,
+        ReturnShards: bool = False,
+        **options: Unpack[WriteOptions],
+    ) -> ShardedWriteResponse:
         """Delete one item.
 
         Example:
@@ -250,7 +291,9 @@ class ShardedTable:
         Cost: one DeleteItem; with ``locate=True`` first a strongly consistent BatchGetItem per 100 shards.
         IAM: ``dynamodb:DeleteItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._item("DeleteItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        return cast(
+            "ShardedWriteResponse", await self._item("DeleteItem", {"Key": Key, **options}, Shard, return_shards=ReturnShards)
+        )
 
     async def _item(
         self, operation: str, params: Mapping[str, Any], shard: int | None, *, return_shards: bool
@@ -259,7 +302,9 @@ class ShardedTable:
             self._programs.item(operation, params, shard=shard, return_shards=return_shards, fan_out=self._fan_out)
         )
 
-    async def batch_get_items(self, keys: Iterable[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+    async def batch_get_items(
+        self, keys: Iterable[Mapping[str, Any]], **options: Unpack[ReadOptions]
+    ) -> BatchGetItemsResponse:
         """Read many items by key.
 
         Example:
@@ -283,9 +328,14 @@ class ShardedTable:
         Cost: one BatchGetItem per 100 keys (with ``locate=True``: per 100 of keys × shards).
         IAM: ``dynamodb:BatchGetItem``.
         """
-        return await self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out))
+        return cast(
+            "BatchGetItemsResponse",
+            await self._runner.run(self._programs.batch_get_items(keys, options, fan_out=self._fan_out)),
+        )
 
-    async def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+    async def transact_write_items(
+        self, *, TransactItems: Sequence[TransactWriteItem], **options: Unpack[TransactWriteItemsOptions]
+    ) -> TransactWriteItemsResponse:
         """Write several items in one transaction: all or none.
 
         Example:
@@ -318,9 +368,14 @@ class ShardedTable:
         BatchGetItem per 100 shards for each part. An item that moves in between cancels the transaction.
         IAM: ``dynamodb:PutItem``, ``UpdateItem``, ``DeleteItem``, ``ConditionCheckItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._transact("TransactWriteItems", {"TransactItems": TransactItems, **options})
+        return cast(
+            "TransactWriteItemsResponse",
+            await self._transact("TransactWriteItems", {"TransactItems": TransactItems, **options}),
+        )
 
-    async def transact_get_items(self, *, TransactItems: Sequence[Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+    async def transact_get_items(
+        self, *, TransactItems: Sequence[TransactGetItem], **options: Unpack[TransactGetItemsOptions]
+    ) -> TransactGetItemsResponse:
         """Read several items in one transaction, so that they are of one moment.
 
         Example:
@@ -344,7 +399,9 @@ class ShardedTable:
         strongly consistent BatchGetItem per 100 shards for each part. An item that moves in between is not found.
         IAM: ``dynamodb:GetItem`` (``dynamodb:BatchGetItem``).
         """
-        return await self._transact("TransactGetItems", {"TransactItems": TransactItems, **options})
+        return cast(
+            "TransactGetItemsResponse", await self._transact("TransactGetItems", {"TransactItems": TransactItems, **options})
+        )
 
     async def _transact(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self._runner.run(self._programs.transact(operation, params, fan_out=self._fan_out))
@@ -431,7 +488,9 @@ class ShardedTable:
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 
-    async def query(self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Any) -> dict[str, Any]:
+    async def query(
+        self, *, Shard: int | None = None, ReturnShards: bool = False, **query: Unpack[QueryOptions]
+    ) -> ShardedPageResponse:
         """Read one page of a logical key's items, merged from all its shards in sort-key order.
 
         Example:
@@ -461,12 +520,16 @@ class ShardedTable:
         shards × page.
         IAM: ``dynamodb:Query``. Source: the guide, "Randomizing Across Multiple Partition Key Values".
         """
-        return await self._runner.run(
-            self._programs.query(query, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out)
-        )
+        program = self._programs.query(query, shard=Shard, return_shards=ReturnShards, fan_out=self._fan_out)
+        return cast("ShardedPageResponse", await self._runner.run(program))
 
     def query_items(
-        self, *, Shard: int | None = None, ReturnShards: bool = False, max_items: int | None = None, **query: Any
+        self,
+        *,
+        Shard: int | None = None,
+        ReturnShards: bool = False,
+        max_items: int | None = None,
+        **query: Unpack[QueryOptions],
     ) -> AsyncQueryItems:
         """Iterate over all items of a logical key, merged from all its shards in sort-key order.
 
@@ -497,7 +560,7 @@ class ShardedTable:
             QueryRows(return_shards=ReturnShards, max_items=max_items),
         )
 
-    async def scan(self, *, ReturnShards: bool = False, **scan: Any) -> dict[str, Any]:
+    async def scan(self, *, ReturnShards: bool = False, **scan: Unpack[ScanOptions]) -> ShardedPageResponse:
         """Read one page of the table, or of one segment.
 
         Example:
@@ -517,9 +580,9 @@ class ShardedTable:
 
         Cost: one Scan. IAM: ``dynamodb:Scan``.
         """
-        return await self._runner.run(self._programs.scan(scan, return_shards=ReturnShards))
+        return cast("ShardedPageResponse", await self._runner.run(self._programs.scan(scan, return_shards=ReturnShards)))
 
-    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Any) -> AsyncScanItems:
+    def scan_items(self, *, segments: int = 1, ReturnShards: bool = False, **scan: Unpack[ScanOptions]) -> AsyncScanItems:
         """Iterate over all items of the table, in no particular order.
 
         Example:
@@ -641,18 +704,20 @@ class ShardedTable:
         """Wait until the table is deleted."""
         await self._table.wait_until_not_exists(**options)
 
-    def __getattr__(self, name: str) -> Any:
-        """Forward boto3's attributes; refuse operations that sharding does not support or does not know."""
-        if name in _ATTRIBUTES:
-            return getattr(self._table, name)
-        if not name.startswith("_"):
-            operation = self.meta.client.meta.method_to_api_mapping.get(name)
-            decision = decide(operation or name)
-            if decision.action == "refuse" and (operation or hasattr(type(self._table), name)):
-                raise UnsupportedOperationError(
-                    f"{name}: is not supported on the sharded table {self.name!r}: {decision.reason}"
-                )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # a checker would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Forward boto3's attributes; refuse operations that sharding does not support or does not know."""
+            if name in ShardedTable.__annotations__:
+                return getattr(self._table, name)
+            if not name.startswith("_"):
+                operation = self.meta.client.meta.method_to_api_mapping.get(name)
+                decision = decide(operation or name)
+                if decision.action == "refuse" and (operation or hasattr(type(self._table), name)):
+                    raise UnsupportedOperationError(
+                        f"{name}: is not supported on the sharded table {self.name!r}: {decision.reason}"
+                    )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_ATTRIBUTES})
+        return sorted({*super().__dir__(), *ShardedTable.__annotations__})

@@ -125,7 +125,7 @@ class KeyUniformity:
     def __init__(
         self, attributes: Sequence[str], *, times: Iterable[str] | None = None, max_keys: int = MAX_KEYS
     ) -> None:
-        self.attributes = tuple(attributes)
+        self.attributes: tuple[str, ...] = tuple(attributes)
         if max_keys < 1:
             raise ConfigurationError(f"max_keys: must be an integer >= 1, got {max_keys}")
         self._max_keys = max_keys
@@ -286,7 +286,7 @@ class Candidate:
     def __init__(
         self, attributes: Sequence[str], *, times: Iterable[str] | None = None, max_keys: int = MAX_KEYS
     ) -> None:
-        self.attributes = tuple(attributes)
+        self.attributes: tuple[str, ...] = tuple(attributes)
         if not all(self.attributes) or len({*self.attributes}) < max(1, len(self.attributes)):
             raise ConfigurationError(
                 f"attributes: {','.join(self.attributes)!r} is not a key; give one attribute, or several, each once"

@@ -54,7 +54,7 @@ class Charge:
     def __init__(self, operation: str, shardings: Mapping[str, Sharding] = MappingProxyType({})) -> None:
         self.operation = operation
         self.shardings = shardings
-        self.requests = 0
+        self.requests: int = 0
         self.tables: defaultdict[str, Account] = defaultdict(Account)
         self.indexes: defaultdict[tuple[str, str], Account] = defaultdict(Account)
         self.vectors: defaultdict[tuple[str, str], VectorBytes] = defaultdict(VectorBytes)

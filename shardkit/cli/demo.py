@@ -33,7 +33,7 @@ from shardkit.cli.screen import bar
 from shardkit.errors import ShardkitError
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
+    from types_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
 
     from shardkit.bulk.report import BulkReport
 

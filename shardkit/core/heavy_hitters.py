@@ -27,9 +27,11 @@ class Held:
     __slots__ = ("_in_second", "_peak", "_second", "before", "estimated", "reported", "requests")
 
     def __init__(self, before: float, second: int) -> None:
-        self.reported = self.estimated = self._in_second = self._peak = 0.0
-        self.requests = 0
-        self.before = before
+        self.reported: float = 0.0
+        self.estimated: float = 0.0
+        self.requests: int = 0
+        self.before: float = before
+        self._in_second = self._peak = 0.0
         self._second = second
 
     def add(self, reported: float, estimated: float, requests: int, second: int) -> None:
@@ -81,8 +83,8 @@ class HeavyHitters(Generic[K]):
     def __init__(self, capacity: int) -> None:
         self._capacity = check_count("max_keys", capacity, "keys")
         self.held: dict[K, Held] = {}
-        self.others = Held(0.0, 0)
-        self.error = 0.0
+        self.others: Held = Held(0.0, 0)
+        self.error: float = 0.0
         # A heap of (units, tie-breaker, key), built when the sketch is full. Units only grow, and an entry is not
         # updated when they do: it is a lower bound, corrected when it reaches the top of the heap.
         self._least: list[tuple[float, int, K]] = []

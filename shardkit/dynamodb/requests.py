@@ -63,7 +63,7 @@ class Requested(Protocol):
 
 def tables_of(call: Requested) -> set[str]:
     """Return the names of a call's tables; for PartiQL, those that its statements name after FROM, INTO or UPDATE."""
-    params = call.params
+    params = call.params.get("TableCreationParameters") or call.params
     if "TableName" in params:
         return {table_name(params["TableName"])}
     names = set(params.get("RequestItems") or ())

@@ -51,6 +51,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self, cast
 
 import orjson
@@ -187,11 +188,16 @@ class Rewriter(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class LogicalCall(Call):
-    """A call of the caller's on sharded tables. ``begun``: its program's first step; None: the call rides."""
+    """A call of the caller's on sharded tables.
+
+    ``begun``: its program's first step, unless that is the call itself with another body. ``rides``: this is sent, and
+    its response is the program's to finish; a response that another handler gave is the logical one.
+    """
 
     rewriter: Rewriter
     program: Program[dict[str, Any]] | None = None
     begun: Send | Wait | Machine[Any] | None = None
+    rides: bool = False
 
 
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -276,7 +282,7 @@ _under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", defaul
 class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
-        # Weak, because a rewriter references the client; the client's event ``before-call`` keeps it.
+        # Weak, because a rewriter references the client, whose events for CreateTable and the like keep it.
         self.rewriter: Callable[[], Rewriter | None] = _nothing
         self.prepared = False
         self.holding = False
@@ -426,7 +432,7 @@ class _Handlers:
         if _BODY in parsed:
             parsed.update(parsed.pop(_BODY))
         show(call, parsed)
-        if isinstance(call, LogicalCall) and call.begun is None:
+        if isinstance(call, LogicalCall) and call.rides:
             self._finish(call, parsed)
         # An error is raised as parsed, with the item that it may contain.
         if isinstance(call, OwnCall) and "Error" not in parsed:
@@ -459,22 +465,20 @@ class _Handlers:
             show(call, _lost(exception))
 
 
-class _Answers:
-    """The handlers that only an installed client has."""
-
-    def __init__(self, rewriter: Rewriter) -> None:
-        self.rewriter = rewriter
-
-    def answer(self, context: dict[str, Any], **_: Any) -> Any:
-        call = context.get(_CONTEXT)
-        if isinstance(call, LogicalCall) and call.begun is not None:
+def _answer(context: dict[str, Any], **_: Any) -> Any:
+    call = context.get(_CONTEXT)
+    if isinstance(call, LogicalCall):
+        # botocore does not come here if another handler has answered.
+        if call.begun is not None:
             return call.rewriter.answer(call)
-        return None
+        call.rides = True
+    return None
 
-    def redefined(self, parsed: dict[str, Any], **_: Any) -> None:
-        table = parsed.get("TableDescription", {}).get("TableName")
-        if table is not None:
-            self.rewriter.redefined(table)
+
+def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
+    table = parsed.get("TableDescription", {}).get("TableName")
+    if table is not None:
+        rewriter.redefined(table)
 
 
 def _nothing() -> None:
@@ -503,8 +507,7 @@ def _no_answer(operation: str, given: object) -> dict[str, str]:
     }
 
 
-_ANSWERED = "before-call"
-_INSTALLED = (_ANSWERED, *(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable")))
+_REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -545,7 +548,7 @@ def rewrite(client: Any, rewriter: Rewriter) -> None:
         ConfigurationError: The client has a rewriter.
     """
     prepare(client)
-    handlers, answers = _handlers(client), _Answers(rewriter)
+    handlers, events = _handlers(client), client.meta.events
     with _lock:
         if handlers.rewriter() is not None:
             raise ConfigurationError(
@@ -553,9 +556,10 @@ def rewrite(client: Any, rewriter: Rewriter) -> None:
                 "uninstall() first"
             )
         handlers.rewriter = weakref.ref(rewriter)
-        for event in _INSTALLED:
-            handler = answers.answer if event == _ANSWERED else answers.redefined
-            client.meta.events.register_last(event, handler, unique_id="shardkit-installed")
+        # It stays after restore(): a call that is under way then must not be sent as the caller gave it.
+        events.register_last("before-call", _answer, unique_id="shardkit-answer")
+        for event in _REDEFINED:
+            events.register_last(event, partial(_redefined, rewriter), unique_id="shardkit-redefined")
 
 
 def restore(client: Any, rewriter: Rewriter) -> None:
@@ -564,8 +568,8 @@ def restore(client: Any, rewriter: Rewriter) -> None:
     with _lock:
         if handlers.rewriter() is rewriter:
             handlers.rewriter = _nothing
-            for event in _INSTALLED:
-                client.meta.events.unregister(event, unique_id="shardkit-installed")
+            for event in _REDEFINED:
+                client.meta.events.unregister(event, unique_id="shardkit-redefined")
 
 
 def carried(

@@ -18,6 +18,7 @@ from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
@@ -60,7 +61,7 @@ _thread = _Thread()
 class _Runner:
     def __init__(self, client: Any, max_concurrency: int | None) -> None:
         self.client = client
-        self.concurrency = self.side_by_side(max_concurrency, "max_concurrency")
+        self.concurrency: int = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
         """Return the number of concurrent requests: as given, or as many as botocore pools connections."""
@@ -92,7 +93,7 @@ class ClientRunner(_Runner):
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
         super().__init__(client, max_concurrency)
-        self.send = transport(client, shardings)
+        self.send: Callable[[Send], Answer] = transport(client, shardings)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -252,10 +253,20 @@ def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
     """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``.
 
     Raises:
-        ConfigurationError: ``table`` is neither.
+        ConfigurationError: ``table`` is neither, or its client has it installed as sharded.
     """
     runner = getattr(table, "runner", None)
-    return runner if isinstance(runner, Runner) else table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+    if isinstance(runner, Runner):
+        return runner
+    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+    rewriter = rewriter_of(runner.client)
+    if rewriter is not None and rewriter.concerns("PutItem", {"TableName": table.name}):
+        # shardkit's own calls bypass the installation: the items would have no suffix.
+        raise ConfigurationError(
+            f"table: {table.name!r} is installed as a sharded table on its client, got a boto3 Table; give "
+            "ShardedTable(table, strategy)"
+        )
+    return runner
 
 
 def table_runner(

@@ -103,7 +103,13 @@ class Sharding:
         for name in self.key_names:
             value = item.get(name)
             # Fast path for the most common key, without a call: this runs for every item that is written.
-            if value is not None and (text := value.get("S")) and text.isascii() and name in self._texts:
+            if (
+                value is not None
+                and (text := value.get("S"))
+                and text.isascii()
+                and name in self._texts
+                and len(value) == 1
+            ):
                 key[name] = value
             else:
                 key[name] = self.checked(name, value, kind)
@@ -114,6 +120,10 @@ class Sharding:
         if value is None:
             raise InvalidKeyError(
                 f"{name}: missing in the {kind}; it is a key attribute of table {self.table!r}; give it a value"
+            )
+        if len(value) != 1:  # botocore accepts it
+            raise InvalidKeyError(
+                f"{name}: must be a value of one type, got {value!r:.100}, in the {kind} (table {self.table!r})"
             )
         ((letter, content),) = value.items()
         if letter == "B":

@@ -49,7 +49,7 @@ class Programs:
         self.form = form
         self._sizes: dict[str | None, ItemSizes] = {}
         # By plain name, for those who observe calls; tables of one client share it.
-        self.shardings = {} if shardings is None else shardings
+        self.shardings: dict[str, Sharding] = {} if shardings is None else shardings
         self._given = key_schema is not None
         self._sharding: Sharding | None = None
         if key_schema is not None:

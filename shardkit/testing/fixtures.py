@@ -15,7 +15,7 @@ from shardkit.testing.clock import VirtualClock
 from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 Attribute = str | tuple[str, str]
 """A key attribute: its name (of type S), or its name and type."""

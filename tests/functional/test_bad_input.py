@@ -32,8 +32,8 @@ from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 ONE: Any = KEY
@@ -231,13 +231,13 @@ def test_a_located_item_s_misspelt_keyword(table: Table) -> None:
     """It is refused before the item is looked for."""
     located = ShardedTable(table, RandomSuffix(3, locate=True))
     with recording(table.meta.client) as wire, pytest.raises(UnsupportedParameterError, match="ReturnValues"):
-        located.delete_item(Key=KEY, ReturnValue="ALL_OLD")
+        located.delete_item(Key=KEY, ReturnValue="ALL_OLD")  # type: ignore[call-arg]
     assert set(wire.operations) <= {"DescribeTable"}
 
 
 def test_a_keyword_s_value_is_botocores_to_refuse(orders: ShardedTable, table: Table) -> None:
     with recording(table.meta.client) as wire, pytest.raises(ParamValidationError):
-        orders.get_item(Key=KEY, ConsistentRead="yes")
+        orders.get_item(Key=KEY, ConsistentRead="yes")  # type: ignore[arg-type]
     assert set(wire.operations) <= {"DescribeTable"}
 
 

@@ -15,8 +15,8 @@ from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"
 

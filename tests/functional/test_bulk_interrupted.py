@@ -18,7 +18,7 @@ from tests.support.fakes import Fault, Faults, once, timeless
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 COUNT = 400
 ITEMS: list[dict[str, Any]] = [{"Date": f"2014-07-{n % 7}", "OrderId": f"A{n:03}", "n": n} for n in range(COUNT)]

@@ -16,8 +16,8 @@ from shardkit.cli import build_app
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 pytest.importorskip("rich")
 typer_testing = pytest.importorskip("typer.testing")

@@ -14,8 +14,8 @@ from tests.support.tables import make_table
 from tests.support.wire import Recorder
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 STRATEGY = CalculatedSuffix("OrderId", 200)

@@ -24,8 +24,8 @@ from tests.support.disks import places_in
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 pytest.importorskip("smart_open")
 typer_testing = pytest.importorskip("typer.testing")

@@ -29,7 +29,7 @@ from shardkit.core.interleave import Interleave
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

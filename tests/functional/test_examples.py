@@ -26,8 +26,8 @@ from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 DAY = "2014-07-09"
 Stored = dict[tuple[str, str], dict[str, Any]]

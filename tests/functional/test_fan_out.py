@@ -184,6 +184,7 @@ def test_a_stream_that_failed_goes_on_from_its_cursor() -> None:
         with pytest.raises(ShardQueryError):
             found.extend(int(item["sk"]) for item in stream)
         assert list(stream) == []
+        assert stream.last_evaluated_key
         rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
         assert found + sort_keys(rest) == list(range(40))
 
@@ -195,6 +196,7 @@ def test_the_items_are_the_callers() -> None:
         item = [next(stream) for _ in range(5)][-1]
         item["sk"] = 30
         item.pop("pk")
+        assert stream.last_evaluated_key
         rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
         assert sort_keys(rest) == list(range(5, 40))
 
@@ -217,6 +219,7 @@ def test_an_interrupted_stream_gives_no_more() -> None:
             found.extend(item["sk"] for item in stream)
         interrupting.clear()
         assert list(stream) == []
+        assert stream.last_evaluated_key
         rest = table.query_items(KeyConditionExpression=K, ExclusiveStartKey=stream.last_evaluated_key)
         assert found + [item["sk"] for item in rest] == list(range(40))
 
@@ -314,7 +317,7 @@ def test_an_unknown_parameter_is_refused_before_anything_is_sent() -> None:
     """It is the error that boto3's users know, and of shardkit's family."""
     with orders() as (table, _, service):
         with pytest.raises(ParamValidationError, match="Limt") as caught:
-            table.query(KeyConditionExpression=K, Limt=5)
+            table.query(KeyConditionExpression=K, Limt=5)  # type: ignore[call-arg]
         assert isinstance(caught.value, UnsupportedParameterError)
         assert service.requests == []
 

@@ -26,8 +26,8 @@ from tests.support.tables import make_table
 from tests.support.wire import Recorder
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 STRATEGY = CalculatedSuffix("OrderId", 200)
@@ -252,6 +252,7 @@ def test_a_shard_that_is_not_the_calculated_one_stores_nothing(table: Table, by:
     orders = ShardedTable(table, CalculatedSuffix(by, 50), key_schema=SCHEMA)
     key = KEY if by == "OrderId" else {**KEY, "Customer": "c1"}
     shard = orders.put_item(Item=key, ReturnShards=True)["Shard"]
+    assert shard is not None
     other = shard % 50 + 1
     with recording(table.meta.client) as wire:
         with pytest.raises(ConfigurationError, match=rf"^Shard: {other} .*shard {shard}"):
@@ -307,7 +308,7 @@ def test_binary_partition_keys_carry_a_suffix(resource: DynamoDBServiceResource,
     table = make_table(resource, ("pk", "B"), ("sk", "N"))
     sharded = ShardedTable(table, CalculatedSuffix("sk", 9))
     shard = sharded.put_item(Item={"pk": value, "sk": 1}, ReturnShards=True)["Shard"]
-    assert table.scan()["Items"] == [{"pk": Binary(b"\x00.\xff.%d" % shard), "sk": 1}]
+    assert table.scan()["Items"] == [{"pk": Binary(b"\x00.\xff." + str(shard).encode()), "sk": 1}]
     assert sharded.get_item(Key={"pk": value, "sk": 1})["Item"] == {"pk": Binary(b"\x00.\xff"), "sk": 1}
     sharded.put_item(Item={"pk": value, "sk": 1}, ConditionExpression=Attr("pk").eq(value))
     assert sharded.scan()["Items"] == [{"pk": Binary(b"\x00.\xff"), "sk": 1}]

@@ -15,8 +15,8 @@ from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 SET: dict[str, Any] = {"UpdateExpression": "SET Amount = :a", "ExpressionAttributeValues": {":a": 2}}

@@ -18,7 +18,7 @@ from tests.support.tables import make_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 SECRET = "a.person@example.org"
 

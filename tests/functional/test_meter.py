@@ -13,8 +13,8 @@ from shardkit.capacity import CapacityMeter, Usage
 from shardkit.runtime.hooks import OwnCall, prepare, visible
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from shardkit.sharding.operations import DECISIONS, decide
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 WALK = "SHARDKIT_OPERATION_WALK"
 

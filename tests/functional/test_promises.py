@@ -19,8 +19,8 @@ from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 STRATEGY = CalculatedSuffix("OrderId", 4)

@@ -20,8 +20,8 @@ from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 DAY = Key("pk").eq("2014-07-09")
 MOTO = ("objects", "strings", "legacy, conditions only")
@@ -255,7 +255,7 @@ class TestPages:
         if filtered:
             query["FilterExpression"] = Attr("a").gte(0)
         sizes: list[int] = []
-        page: dict[str, Any] = {}
+        page: Any = {}
         while not sizes or "LastEvaluatedKey" in page:
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]} if page else {}
             page = orders.query(**query, **start)
@@ -362,6 +362,7 @@ class TestQueryItems:
         next(stream)
         stream.close()
         assert list(stream) == []
+        assert stream.last_evaluated_key
         rest = orders.query_items(KeyConditionExpression=DAY, ExclusiveStartKey=stream.last_evaluated_key)
         assert sort_keys(list(rest)) == list(range(1, 30))
 

@@ -24,8 +24,8 @@ from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 WALK = "SHARDKIT_OPERATION_WALK"
 DAY = Key("pk").eq("day")

@@ -20,8 +20,8 @@ from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 STRATEGY = CalculatedSuffix("OrderId", 5)
 ITEMS: list[dict[str, Any]] = [

@@ -18,13 +18,14 @@ from shardkit import (
     ShardedTable,
     UnsupportedParameterError,
 )
+from shardkit.table_types import TransactGetItem, TransactWriteItem, UpdatePart
 from tests.support.fakes import ARN, Clock
 from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 OTHER = {"Date": "2014-07-09", "OrderId": "A18"}
@@ -66,9 +67,9 @@ def test_parts_on_this_table_and_on_another(orders: ShardedTable, plain: Table) 
     assert keys[2] == {"Id": {"S": "2014-07-09.1"}, "n": {"N": "1"}}
     assert body["ClientRequestToken"]  # botocore's
     assert items_of(orders) == [{**OTHER, "Sum": 5}]
-    gets = [{"Get": {"Key": KEY}}, {"Get": {"Key": OTHER}}]
-    of_plain = {"Get": {"TableName": plain.name, "Key": {"Id": "2014-07-09.1"}}}
-    responses = orders.transact_get_items(TransactItems=[*gets, of_plain])["Responses"]
+    gets: list[TransactGetItem] = [{"Get": {"Key": KEY}}, {"Get": {"Key": OTHER}}]
+    gets.append({"Get": {"TableName": plain.name, "Key": {"Id": "2014-07-09.1"}}})
+    responses = orders.transact_get_items(TransactItems=gets)["Responses"]
     assert responses == [{}, {"Item": {**OTHER, "Sum": 5}}, {"Item": {"Id": "2014-07-09.1", "n": 1}}]
 
 
@@ -99,7 +100,7 @@ def test_a_binary_key_in_an_error(resource: DynamoDBServiceResource) -> None:
     table = ShardedTable(make_table(resource, ("pk", "B"), ("sk", "N")), CalculatedSuffix("sk", 5))
     item = {"pk": b"k", "sk": 1, "other": b"x"}
     table.put_item(Item=item)
-    put: dict[str, Any] = {
+    put: Any = {
         "Item": item,
         "ConditionExpression": Attr("pk").not_exists(),
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -115,8 +116,8 @@ def test_a_binary_key_in_an_error(resource: DynamoDBServiceResource) -> None:
 
 def test_what_the_service_refuses(orders: ShardedTable) -> None:
     """Two parts with one item, and more than 100, with the service's own error."""
-    twice = [{"Put": {"Item": KEY}}, {"Delete": {"Key": KEY}}]
-    many = [{"Put": {"Item": {**KEY, "OrderId": f"B{number}"}}} for number in range(101)]
+    twice: list[TransactWriteItem] = [{"Put": {"Item": KEY}}, {"Delete": {"Key": KEY}}]
+    many: list[TransactWriteItem] = [{"Put": {"Item": {**KEY, "OrderId": f"B{number}"}}} for number in range(101)]
     for parts, says in ((twice, "multiple operations on one item"), (many, "less than or equal to 100")):
         with pytest.raises(ClientError, match=says):
             orders.transact_write_items(TransactItems=parts)
@@ -148,15 +149,15 @@ def test_this_table_by_its_arn(orders: ShardedTable) -> None:
 def test_a_random_table(orders: ShardedTable) -> None:
     """Puts draw their shards from the token; everything else searches, or has its shard."""
     drawn = ShardedTable(orders.table, RandomSuffix(5))
-    puts = [{"Put": {"Item": {**KEY, "OrderId": f"B{number}"}}} for number in range(20)]
+    puts: list[TransactWriteItem] = [{"Put": {"Item": {**KEY, "OrderId": f"B{number}"}}} for number in range(20)]
     with recording(orders.meta.client) as wire:
         for token in ("one", "one", "two"):
             drawn.transact_write_items(TransactItems=puts, ClientRequestToken=token)
     one, again, two = (body["TransactItems"] for body in wire.bodies("TransactWriteItems"))
     assert one == again != two
     located = ShardedTable(orders.table, RandomSuffix(5, locate=True))
-    update = {"UpdateExpression": "SET Paid = :t", "ExpressionAttributeValues": {":t": 1}}
-    located.transact_write_items(TransactItems=[{"Update": {"Key": KEY, **update}}, {"Put": {"Item": OTHER}}])
+    update: UpdatePart = {"Key": KEY, "UpdateExpression": "SET Paid = :t", "ExpressionAttributeValues": {":t": 1}}
+    located.transact_write_items(TransactItems=[{"Update": update}, {"Put": {"Item": OTHER}}])
     found = located.transact_get_items(TransactItems=[{"Get": {"Key": OTHER}}, {"Get": {"Key": KEY}}])["Responses"]
     assert found == [{"Item": OTHER}, {"Item": {**KEY, "Sum": 12, "Paid": 1}}]
     shard = located.get_item(Key=OTHER, ReturnShards=True)["Shard"]

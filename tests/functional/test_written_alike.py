@@ -14,7 +14,7 @@ from tests.support.written_alike import STRATEGIES, Call, calls, check
 
 if TYPE_CHECKING:
     import boto3
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 CASES = settings().max_examples // 5
 

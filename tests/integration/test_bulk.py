@@ -14,8 +14,8 @@ from tests.support.fakes import Fault, Faults, once, timeless
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 DAYS = [f"2014-07-{day:02}" for day in range(1, 6)]
 FAULTS: list[Fault] = [

@@ -17,7 +17,7 @@ from tests.support.charged import PARTINGS, Charged, skipped, units
 from tests.support.sized_items import KB, NAMES, aligned_size, number, value
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 NUMBERS = 1000
 

@@ -37,7 +37,7 @@ from tests.support.sized_items import KB, NAMES, value
 from tests.support.tables import GlobalIndex, LocalIndex
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 OPERATIONS = 1500
 """That each engine answers at least, whatever the profile of hypothesis."""

@@ -20,7 +20,7 @@ from shardkit.capacity.exporters.prometheus import CapacityCollector
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 UNITS = {
     "consumed_read": "read_units",

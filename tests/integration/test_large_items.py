@@ -19,7 +19,7 @@ from tests.support.equivalence import Item, Pair, Reading, compare, lopsided, ma
 from tests.support.queries import SHAPES, Query, queries
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 QUERIES = 80
 MEGABYTE = 1024 * 1024

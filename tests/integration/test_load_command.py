@@ -18,7 +18,7 @@ from tests.support.engines import EngineName
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 
 def test_a_dry_run_says_the_units_that_are_then_consumed(

@@ -12,12 +12,13 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit.table_types import ShardedPageResponse
 from tests.support.equivalence import Case, cases, check, kept, make_pair
 from tests.support.queries import SHAPES
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 CONTENTS = settings().max_examples // len(SHAPES)
 OF_ONE_CONTENT = 10
@@ -52,7 +53,7 @@ def test_one_primary_key_on_many_shards(engine_resource: DynamoDBServiceResource
     query: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), "ReturnShards": True}
     seen = [(int(item["sk"]), shard) for item, shard in table.query_items(**query)]
     assert seen == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
-    paged: list[tuple[int, int]] = []
+    paged: list[tuple[int, int | None]] = []
     start: dict[str, Any] = {}
     while len(paged) < 6:
         page = table.query(**query, Limit=1, **start)
@@ -110,10 +111,10 @@ def _filled(resource: DynamoDBServiceResource) -> ShardedTable:
     return orders
 
 
-def _pages(orders: ShardedTable, query: dict[str, Any], limit: int | None) -> list[dict[str, Any]]:
-    pages: list[dict[str, Any]] = []
+def _pages(orders: ShardedTable, query: dict[str, Any], limit: int | None) -> list[ShardedPageResponse]:
+    pages: list[ShardedPageResponse] = []
     more: dict[str, Any] = {} if limit is None else {"Limit": limit}
     while not pages or "LastEvaluatedKey" in pages[-1]:
-        start = {"ExclusiveStartKey": pages[-1]["LastEvaluatedKey"]} if pages else {}
+        start: dict[str, Any] = {"ExclusiveStartKey": pages[-1]["LastEvaluatedKey"]} if pages else {}
         pages.append(orders.query(**query, **more, **start))
     return pages

@@ -17,7 +17,7 @@ from tests.support import engines
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 LONGEST_WAIT = 2.0
 """Seconds that a load may be at rest in all: a throttled key waits for a second at the most."""

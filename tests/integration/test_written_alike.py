@@ -9,6 +9,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable, install
+from shardkit.table_types import TransactWriteItem
 from tests.support.equivalence import make_pair
 from tests.support.queries import SHAPES
 from tests.support.tables import make_table
@@ -16,7 +17,7 @@ from tests.support.written_alike import STRATEGIES, Call, calls, check
 
 if TYPE_CHECKING:
     import boto3
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 CASES = settings().max_examples // 5
 
@@ -44,7 +45,7 @@ def test_the_same_as_on_a_plain_table(
 def test_one_token_is_one_transaction(engine_resource: DynamoDBServiceResource) -> None:
     """A put with a random suffix is drawn again from the token, so that the engine sees the same transaction twice."""
     table = make_table(engine_resource, sort_key=("sk", "N"))
-    puts = [{"Put": {"Item": {"pk": "k", "sk": number}}} for number in range(5)]
+    puts: list[TransactWriteItem] = [{"Put": {"Item": {"pk": "k", "sk": number}}} for number in range(5)]
     for token in ("one", "one", "two"):
         ShardedTable(table, RandomSuffix(1000)).transact_write_items(TransactItems=puts, ClientRequestToken=token)
     assert table.scan()["Count"] == 10

@@ -9,7 +9,7 @@ import pytest
 from tests.support.installed import Setting
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 # Another project's tests: test_pynamodb_suite.py runs them.
 collect_ignore = ["pynamodb-6.1.0"]

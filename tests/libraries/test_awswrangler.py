@@ -18,7 +18,7 @@ wr = pytest.importorskip("awswrangler")
 pd = pytest.importorskip("pandas")
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 DAYS = ["2014-07-09", "2014-07-10"]
 ROWS = [{"day": day, "number": f"A{number:03}", "total": number} for day in DAYS for number in range(30)]

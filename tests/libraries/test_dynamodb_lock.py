@@ -18,7 +18,7 @@ from python_dynamodb_lock.python_dynamodb_lock import DynamoDBLockClient, Dynamo
 
 if TYPE_CHECKING:
     import boto3
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 AT_ONCE = {"retry_period": timedelta(seconds=1), "retry_timeout": timedelta(milliseconds=1)}
 """A lock that is taken is not waited for (a timeout of 0 means the default)."""

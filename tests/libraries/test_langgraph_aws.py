@@ -19,7 +19,7 @@ from langgraph_checkpoint_aws import DynamoDBSaver, DynamoDBStore
 from tests.support.graphs import THREAD, conformance, visits
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 
 @pytest.fixture

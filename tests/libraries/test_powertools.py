@@ -22,7 +22,7 @@ from aws_lambda_powertools.utilities.parameters.exceptions import GetParameterEr
 
 if TYPE_CHECKING:
     import boto3
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 PAYMENTS = "idempotency#payments"
 """The partition key of every record: the reason why such a table is hot."""

@@ -21,7 +21,7 @@ from pynamodb.models import Model
 from pynamodb.transactions import TransactGet, TransactWrite
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 DAY = "2014-07-09"
 

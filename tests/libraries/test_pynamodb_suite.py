@@ -20,7 +20,7 @@ from tests.support.sharded_suite import KEYS, strategies
 pytest.importorskip("pynamodb")
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = Path(__file__).with_name("pynamodb-6.1.0")

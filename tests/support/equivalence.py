@@ -23,8 +23,8 @@ from tests.support.queries import STYLES, VALUES, Query, Shape, queries
 from tests.support.tables import Attribute, GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 Item = dict[str, Any]
 T = TypeVar("T", bound=Callable[..., None])

@@ -24,7 +24,7 @@ from tests.support.tables import described
 from tests.support.wire import STATUS, THROTTLE, error
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 Fault = Literal[
     "none", "throttle", "unprocessed", "unprocessed by ARN", "500", "lost", "500 after", "lost after", "denied"

@@ -15,8 +15,8 @@ from shardkit.strategies import Strategy
 from tests.support.tables import Attribute, make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 SHARDS = 4
 

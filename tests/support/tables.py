@@ -11,8 +11,8 @@ from shardkit.sharding.layout import Sharding
 from shardkit.strategies import RandomSuffix, Strategy
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
 
 AttributeType = Literal["S", "N", "B"]
 Attribute = tuple[str, AttributeType]

@@ -45,8 +45,8 @@ class SectionedSource:
     ) -> None:
         self.sections = sections
         self.format = format
-        self.cursors = min(cursors, len(sections))
-        self.types = dict(types or {})
+        self.cursors: int = min(cursors, len(sections))
+        self.types: dict[str, str] = dict(types or {})
         self.total = total
         self.bytes_total = bytes_total
         self._identity = dict(identity)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from shardkit.capacity.exporters.measurements import HOT_KEYS, METRICS, Measured, Measurements, check, measure
 from shardkit.errors import ConfigurationError
@@ -11,7 +11,7 @@ from shardkit.errors import ConfigurationError
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    Family = CounterMetricFamily | GaugeMetricFamily
+    Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily
 
 __all__ = ["CapacityCollector"]
 

@@ -13,7 +13,7 @@ from tests.support.simulated import KEY, KEY_RANGE, SHARES, Simulate, order, sto
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 
 # -- batches

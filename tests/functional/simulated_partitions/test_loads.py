@@ -21,7 +21,7 @@ from tests.support.simulated import SHARES
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.service_resource import Table
+    from types_boto3_dynamodb.service_resource import Table
 
 DAY = "2014-07-09"
 LONGEST_WAIT = 2.0
