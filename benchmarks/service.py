@@ -19,7 +19,7 @@ from benchmarks.measure import Figure, Timing, over, percentile
 from benchmarks.orders import TABLE, strategy_of
 from benchmarks.stub import stub
 
-__all__ = ["Load", "measure", "service"]
+__all__ = ["Workload", "measure", "service"]
 
 LATENCY_MS = 5.0
 CONNECTIONS = 64
@@ -28,7 +28,7 @@ MISSING = "not installed: pip install '.[async]' matplotlib rich typer, in an en
 
 
 @dataclass(frozen=True)
-class Load:
+class Workload:
     """So many queries of so many shards, so many of them at once."""
 
     shards: int
@@ -53,13 +53,13 @@ class Service:
 def service(*, short: bool) -> Iterator[Figure]:
     """100 queries of 20 shards at once, and one query of 200 shards after another, each request with 5 ms latency."""
     rounds = 1 if short else 5
-    yield from measure(Load(20, at_once=100, queries=200), rounds=rounds)
-    yield from measure(Load(200, at_once=1, queries=5 if short else 10), rounds=rounds)
+    yield from measure(Workload(20, at_once=100, queries=200), rounds=rounds)
+    yield from measure(Workload(200, at_once=1, queries=5 if short else 10), rounds=rounds)
 
 
-def measure(load: Load, *, rounds: int = 1) -> Iterator[Figure]:
+def measure(load: Workload, *, rounds: int = 1) -> Iterator[Figure]:
     """Run a load with threads and with asyncio, in turns."""
-    kinds: dict[str, Callable[[str, Load], Service]] = {"threads": threads, "asyncio": tasks}
+    kinds: dict[str, Callable[[str, Workload], Service]] = {"threads": threads, "asyncio": tasks}
     if find_spec("aiobotocore") is None:
         del kinds["asyncio"]
     took: dict[str, list[Service]] = {name: [] for name in kinds}
@@ -93,7 +93,7 @@ def _figure(services: list[Service], of: str, what: str, unit: str, read: Callab
     )
 
 
-def threads(endpoint: str, load: Load) -> Service:
+def threads(endpoint: str, load: Workload) -> Service:
     """Run a load with as many threads as queries at once, on one table."""
     with (
         ways.sharded(endpoint, load.shards, connections=CONNECTIONS) as table,
@@ -112,7 +112,7 @@ def threads(endpoint: str, load: Load) -> Service:
         return Service(each, time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def tasks(endpoint: str, load: Load) -> Service:
+def tasks(endpoint: str, load: Workload) -> Service:
     """Run a load with as many tasks as queries at once, on one table."""
     from aiobotocore.session import get_session
 

@@ -89,7 +89,7 @@ class Hedgeable(Machine[T_co], Protocol[T_co]):
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _Hedged:
     """A request of the machine, and its copies in flight."""
 
     send: Send
@@ -101,7 +101,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Copy(Send):
-    request: _Request
+    request: _Hedged
 
     def answer(self, response: Response) -> Any:
         # Another copy was faster: do not convert this response.
@@ -124,7 +124,7 @@ class Hedging(Generic[T]):
         self._hedge_after = after
         self._after: float | None = None  # seconds; None: a quantile that is not known yet
         self._connections = connections
-        self._waiting: deque[tuple[float, _Request]] = deque()
+        self._waiting: deque[tuple[float, _Hedged]] = deque()
         """The requests in flight, and when each was sent last, in that order."""
         self._extra = 0
         self._stopped = False
@@ -140,7 +140,7 @@ class Hedging(Generic[T]):
         step = self._machine.next(now)
         if isinstance(step, Send):
             self._hedges.earn()
-            return self._copy(_Request(step, {}), now)
+            return self._copy(_Hedged(step, {}), now)
         if isinstance(step, Done):
             self._with_caller = True
             return step
@@ -166,10 +166,10 @@ class Hedging(Generic[T]):
         self._extra += 1
         return self._copy(request, now)
 
-    def _may_hedge(self, request: _Request, now: float) -> bool:
+    def _may_hedge(self, request: _Hedged, now: float) -> bool:
         return request.times_sent < _MOST_COPIES and not request.answered and self._machine.may_hedge(request.send, now)
 
-    def _copy(self, request: _Request, now: float) -> Send:
+    def _copy(self, request: _Hedged, now: float) -> Send:
         send = request.send
         copy = _Copy(send.operation, send.params, send.paced, send.read, request=request)
         request.copies[copy] = now

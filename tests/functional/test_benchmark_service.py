@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import pytest
 
 from benchmarks.measure import percentile
-from benchmarks.service import MISSING, Load, measure
+from benchmarks.service import MISSING, Workload, measure
 
-LOAD = Load(shards=2, at_once=2, queries=4)
+LOAD = Workload(shards=2, at_once=2, queries=4)
 
 
 def test_threads() -> None:
