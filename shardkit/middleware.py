@@ -58,8 +58,12 @@ class Installation:
             ...
     """
 
-    def __init__(self, uninstall: Callable[[], None]) -> None:
+    def __init__(self, tables: Mapping[str, Strategy], uninstall: Callable[[], None]) -> None:
+        self._tables = dict(tables)
         self._uninstall = uninstall
+
+    def __repr__(self) -> str:
+        return f"Installation({self._tables!r})"
 
     def uninstall(self) -> None:
         """Stop sharding the calls that begin from now on; calling it twice does nothing."""
@@ -116,8 +120,8 @@ def install(
     """
     given = _Given.checked(tables, key_schemas, max_concurrency, rng)
     events = events_of_session(target)
-    attachment = _on_client(_dynamodb_client(target), given) if events is None else _OnSession(events, given)
-    return Installation(attachment.detach)
+    attachment = _on_client(client_of(target), given) if events is None else _OnSession(events, given)
+    return Installation(tables, attachment.detach)
 
 
 def install_everywhere(
@@ -148,7 +152,7 @@ def install_everywhere(
 
     Cost and IAM are those of :func:`install`. Source: botocore, ``register_initializer``.
     """
-    return Installation(_Everywhere(_Given.checked(tables, key_schemas, max_concurrency, rng)).detach)
+    return Installation(tables, _Everywhere(_Given.checked(tables, key_schemas, max_concurrency, rng)).detach)
 
 
 _lock = threading.RLock()
@@ -310,7 +314,8 @@ class _Tables(Attachment):
         told = next(iter(error.errors.values()), None) if isinstance(error, ShardQueryError) else error
         response = getattr(told, "response", None) or {
             "Error": {"Code": "ValidationException", "Message": str(error)},
-            "ResponseMetadata": {"HTTPStatusCode": 400},
+            # What libraries read of any error; no request has this id.
+            "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
         }
         kind = self._client.exceptions.from_code(response.get("Error", {}).get("Code"))
         return _as_client_error(error, kind, response, operation)
@@ -397,14 +402,6 @@ class _Everywhere(Attachment):
         unregister_initializer(self._install)
         for attached in list(self._attached):
             attached.detach()
-
-
-def _dynamodb_client(target: Any) -> Any:
-    client = client_of(target)
-    service = client.meta.service_model.service_name
-    if service != "dynamodb":
-        raise ConfigurationError(f"target: must be a client of DynamoDB, got a client of {service}")
-    return client
 
 
 def _on_client(client: Any, given: _Given) -> Attachment:

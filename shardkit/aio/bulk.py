@@ -11,7 +11,7 @@ from shardkit.aio.table import ShardedTable
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.sources.base import Item, Place, Record, Source
-from shardkit.errors import ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.runner import AsyncRunner
 
 Items = Iterable[Item] | AsyncIterable[Item] | Source
@@ -45,7 +45,7 @@ def streaming_bulk(
 
     Cost, IAM and source are those of :func:`shardkit.streaming_bulk`.
     """
-    _check(items, options)
+    _check(table, items, options)
     return _each(table.runner, items, options)
 
 
@@ -65,7 +65,7 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
             recorded, and ``progress`` is called with the report. A second cancellation drops the batches in flight;
             an anyio scope that is not shielded cancels again at once. The load can be resumed after both.
     """
-    _check(items, options)
+    _check(table, items, options)
     loading = await _started(table.runner, items, options)
     async with aclosing(_results(table.runner, loading, items)) as results:
         async for _ in results:
@@ -73,7 +73,12 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
     return loading.load.report
 
 
-def _check(items: Items, options: LoadOptions) -> None:
+def _check(table: Any, items: Items, options: LoadOptions) -> None:
+    if not isinstance(table, ShardedTable):
+        raise ConfigurationError(
+            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for a table of boto3, use "
+            "shardkit.bulk_load"
+        )
     check_options(options, unsupported=("processes", "connect"))
     check_items(items)
 

@@ -450,6 +450,8 @@ class _Handlers:
                 program.send(dict(parsed))
         except StopIteration as stop:
             logical = stop.value
+        except ShardkitError as error:
+            raise call.rewriter.error(error, call.operation) from error.__cause__
         except ClientError as error:
             logical = cast("dict[str, Any]", error.response)
         else:

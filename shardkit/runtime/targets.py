@@ -16,15 +16,17 @@ def client_of(target: Any) -> Any:
     """Return the client of a client, resource or table.
 
     Raises:
-        ConfigurationError: The target has no client with botocore's events.
+        ConfigurationError: The target has no client of DynamoDB with botocore's events.
     """
     client = getattr(getattr(target, "meta", None), "client", None)
     if client is None:
         client = target
-    if getattr(getattr(client, "meta", None), "events", None) is None:
+    meta = getattr(client, "meta", None)
+    service = getattr(getattr(meta, "service_model", None), "service_name", "dynamodb")
+    if getattr(meta, "events", None) is None or service != "dynamodb":
         raise ConfigurationError(
             "target: must be a boto3 DynamoDB client or resource, a Table, a ShardedTable or a session, "
-            f"got {type(target).__name__}"
+            f"got {type(target).__name__}" + (f", a client of {service}" if service != "dynamodb" else "")
         )
     return client
 

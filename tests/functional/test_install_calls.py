@@ -34,7 +34,7 @@ from shardkit import (
 )
 from shardkit.sharding.operations import DECISIONS
 from tests.support.recorder import answering, recording
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 from tests.support.wire import Body, Service, a_client, error, serving
 
 if TYPE_CHECKING:
@@ -305,6 +305,7 @@ def test_errors_are_client_errors_that_keep_their_class(client: Any, table: Tabl
             assert isinstance(one, ClientError)
             assert one.response["Error"] == {"Code": "ValidationException", "Message": str(one)}
             assert one.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+            assert {"RequestId", "HTTPHeaders", "RetryAttempts"} <= one.response["ResponseMetadata"].keys()
             assert type(one).__name__ == type(caught.value).__name__
             assert str(one) == str(caught.value)
 
@@ -431,6 +432,42 @@ def test_paginators(resource: DynamoDBServiceResource, strategy: Any) -> None:
     counted = [page["Count"] for page in paginator.paginate(**a_query(table.name, Select="COUNT", Limit=6))]
     assert sum(counted) == 20
     client.get_waiter("table_exists").wait(TableName=table.name)
+
+
+@pytest.mark.parametrize("read", ["a key", "an index", "an index, backwards", "a scan"])
+def test_a_start_key_that_a_library_builds_from_an_item(resource: DynamoDBServiceResource, read: str) -> None:
+    """As PynamoDB does, if its caller stops within a page: the names are the key's, the values the item's."""
+    client = boto3.client("dynamodb")
+    index = GlobalIndex("city", ("city", "S"), ("rank", "N"))
+    table = make_table(resource, ("pk", "S"), ("sk", "S"), global_indexes=[index])
+    install(client, {table.name: CalculatedSuffix("sk", 7)})
+    items = [{**key(f"{number:02}"), "city": {"S": "Bonn"}, "rank": {"N": "1"}} for number in range(12)]
+    for item in items:
+        client.put_item(TableName=table.name, Item=item)
+    by_city = {"KeyConditionExpression": "city = :city", "ExpressionAttributeValues": {":city": {"S": "Bonn"}}}
+    params: dict[str, Any] = {
+        "a key": a_query(table.name),
+        "an index": {"TableName": table.name, "IndexName": "city", **by_city},
+        "an index, backwards": {"TableName": table.name, "IndexName": "city", "ScanIndexForward": False, **by_city},
+        "a scan": {"TableName": table.name},
+    }[read]
+    call: Any = client.scan if read == "a scan" else client.query
+    found: list[Any] = []
+    start: dict[str, Any] = {}
+    while (page := call(**params, Limit=3, **start)).get("LastEvaluatedKey"):
+        found += page["Items"]
+        assert page["LastEvaluatedKey"]["pk"] == items[0]["pk"]
+        start = {"ExclusiveStartKey": {name: page["Items"][-1][name] for name in page["LastEvaluatedKey"]}}
+        assert len(found) <= len(items)
+    found += page["Items"]
+    assert sorted(item["sk"]["S"] for item in found) == [item["sk"]["S"] for item in items]
+
+
+def test_an_item_without_suffix_is_no_place_to_resume_at(client: Any, table: Table) -> None:
+    table.put_item(Item={"pk": "plain", "sk": "a"})
+    table.put_item(Item={"pk": "plain", "sk": "b"})
+    with pytest.raises(ClientError, match="stored without a suffix"):
+        list(client.get_paginator("scan").paginate(TableName=table.name, PaginationConfig={"PageSize": 1}))
 
 
 def test_a_meter_counts_requests_once(client: Any, table: Table, resource: DynamoDBServiceResource) -> None:

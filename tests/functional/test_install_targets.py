@@ -177,7 +177,7 @@ def test_no_target(target: Any) -> None:
 
 
 def test_a_client_of_another_service() -> None:
-    with pytest.raises(ConfigurationError, match=r"target: must be .* got a client of dynamodbstreams"):
+    with pytest.raises(ConfigurationError, match=r"target: must be .* a client of dynamodbstreams"):
         install(boto3.client("dynamodbstreams"), {"T": STRATEGY})
 
 
