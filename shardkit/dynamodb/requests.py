@@ -37,7 +37,10 @@ METERED = frozenset({*OPERATIONS, SEARCH})
 """The operations that take ``ReturnConsumedCapacity``."""
 
 _Item = Mapping[str, Any]
-_TABLE_OF_STATEMENT = re.compile(r"""\b(?:FROM|INTO|UPDATE)\s+(?:"([^"]+)"|([\w.-]+))""", re.IGNORECASE)
+_COMMENT = r"(?:/\*.*?\*/|--[^\n]*\n)"
+_TABLE_OF_STATEMENT = re.compile(
+    rf"""\b(?:FROM|INTO|UPDATE)(?:(?:\s|{_COMMENT})*"([^"]+)"|(?:\s|{_COMMENT})+([\w.-]+))""", re.IGNORECASE | re.DOTALL
+)
 _KINDS = {
     "ConditionCheck": "check",
     "Delete": "delete",

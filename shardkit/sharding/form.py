@@ -19,15 +19,11 @@ def _as_it_is(given: Any) -> Any:
 
 
 def _parsed_item(item: WireItem) -> dict[str, Any]:
-    """Return a wire item as botocore's parser does: binary values as bytes."""
-    shown = item
-    for name, value in item.items():
-        ((letter, content),) = value.items()
-        if letter in _MAY_HOLD_BINARY:
-            if shown is item:
-                shown = dict(item)
-            shown[name] = {letter: _PARSED[letter](content)}
-    return shown
+    """Return a wire item as botocore's parser does; items without binary values as they are."""
+    # Fast path: most items have none, and this runs for each.
+    if all(map(_MAY_HOLD_BINARY.isdisjoint, item.values())):
+        return item
+    return {name: _parsed(value) for name, value in item.items()}
 
 
 def _parsed(value: WireValue) -> WireValue:

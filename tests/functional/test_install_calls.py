@@ -15,7 +15,7 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ClientError, ParamValidationError
+from botocore.exceptions import ClientError, HTTPClientError, ParamValidationError
 from botocore.stub import Stubber
 
 import shardkit
@@ -218,6 +218,25 @@ def test_operations_that_would_not_see_shards_are_refused_on_sharded_tables_only
     with pytest.raises((ClientError, ParamValidationError, NotImplementedError)) as other:
         getattr(client, method)(**naming(operation, "elsewhere"), Unknown=1)
     assert not isinstance(other.value, ShardkitError)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'INSERT INTO "{}" VALUE {{}}',
+        "insert into {} value {{}}",
+        'INSERT INTO"{}" VALUE {{}}',
+        'UPDATE"{}" SET a = 1',
+        'SELECT * FROM "{}"."an index"',
+        'SELECT * FROM\n\t"{}"',
+        'DELETE FROM /* a comment */ "{}"',
+        "DELETE FROM -- a comment\n {} WHERE pk = 1",
+    ],
+)
+def test_a_statement_names_its_table_in_many_ways(client: Any, table: Table, statement: str) -> None:
+    with recording(client) as wire, pytest.raises(UnsupportedOperationError):
+        client.execute_statement(Statement=statement.format(table.name))
+    assert wire.requests == []
 
 
 def test_botocore_refuses_wrong_parameters_as_ever(client: Any, table: Table) -> None:
@@ -679,3 +698,65 @@ def test_a_client_that_is_closed_and_copies_of_events(client: Any, table: Table)
     assert stored("q") in {item["pk"] for item in table.scan()["Items"] if item["sk"] == "q"}
     client.close()
     client.put_item(TableName=table.name, Item=key("r"))
+
+
+@pytest.mark.parametrize("asked", ["TOTAL", "INDEXES"])
+def test_consumed_capacity_is_summed_in_the_callers_structure(client: Any, table: Table, asked: str) -> None:
+    """Of a fan-out, of a batch over several tables, and nothing where it was not asked for."""
+    total = {"TableName": table.name, "CapacityUnits": 0.5}
+    third = {**total, "Table": {"CapacityUnits": 0.5}}
+
+    def answer(body: Body) -> dict[str, Any]:
+        assert body.get("ReturnConsumedCapacity") in {asked, None}
+        found: dict[str, Any] = {"Items": [], "Count": 0, "ScannedCount": 0}
+        if "ReturnConsumedCapacity" in body:
+            found["ConsumedCapacity"] = third if asked == "INDEXES" else total
+        return found
+
+    with answering(client, "Query", answer):
+        consumed = client.query(**a_query(table.name, ReturnConsumedCapacity=asked))["ConsumedCapacity"]
+        assert "ConsumedCapacity" not in client.query(**a_query(table.name))
+    summed = {"TableName": table.name, "CapacityUnits": 1.5}
+    assert consumed == (summed | {"Table": {"CapacityUnits": 1.5}} if asked == "INDEXES" else summed)
+
+
+def test_segments_of_a_scan(client: Any, table: Table) -> None:
+    found = [
+        item["sk"]["S"]
+        for segment in range(3)
+        for page in client.get_paginator("scan").paginate(
+            TableName=table.name, Segment=segment, TotalSegments=3, PaginationConfig={"PageSize": 1}
+        )
+        for item in page["Items"]
+    ]
+    assert sorted(found) == sorted(IDS)
+
+
+def test_a_starting_token_with_binary_keys(resource: DynamoDBServiceResource) -> None:
+    """A token of botocore holds the key's attributes by name, and its values as it shows them."""
+    client = boto3.client("dynamodb")
+    table = make_table(resource, ("pk", "B"), ("sk", "B"))
+    install(client, {table.name: RandomSuffix(3)})
+    items = [{"pk": {"B": b"\x00\xff"}, "sk": {"B": bytes([number])}} for number in range(5)]
+    for item in items:
+        client.put_item(TableName=table.name, Item=item)
+    paginator: Any = client.get_paginator("query")
+    asked = a_query(table.name) | {"ExpressionAttributeValues": {":day": {"B": b"\x00\xff"}}}
+    first = paginator.paginate(**asked, PaginationConfig={"MaxItems": 2, "PageSize": 2}).build_full_result()
+    rest = paginator.paginate(**asked, PaginationConfig={"StartingToken": first["NextToken"]}).build_full_result()
+    assert first["Items"] + rest["Items"] == items
+
+
+def test_a_service_that_does_not_answer(service: Service) -> None:
+    """A connection that breaks is botocore's own error, of a call that rides and of one that does not."""
+    service.answer = lambda name, body: of_service(name, body) if name == "DescribeTable" else None
+    client = a_client(service)
+    install(client, {"T": CalculatedSuffix("sk", shards=1)})
+    with pytest.raises(HTTPClientError):
+        client.put_item(TableName="T", Item=key())
+    with pytest.raises(HTTPClientError) as caught:
+        client.query(**a_query("T"))
+    assert not isinstance(caught.value, ShardkitError)
+    service.answer = of_service
+    client.put_item(TableName="T", Item=key())
+    client.close()
