@@ -48,7 +48,8 @@ def install(*, short: bool) -> Iterator[Figure]:
             return found
 
         def read_table() -> list[Any]:
-            return table.query(KeyConditionExpression=ways.CONDITION)["Items"]
+            found: list[Any] = table.query(KeyConditionExpression=ways.CONDITION)["Items"]
+            return found
 
         if [item["OrderId"]["S"] for item in read(sharded)] != [item["OrderId"] for item in read_table()]:
             raise RuntimeError("the installed client read other items than the ShardedTable")

@@ -27,7 +27,7 @@ so parameters need no second check. If the program's first request is the same o
 *rides*, with another body, and is observed and held like any other; 5 passes its response to the program, and returns
 what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are calls of shardkit's
 own, and answers the call, as botocore's own Stubber does. It is last, so that another handler's answer (a Stubber's)
-stands for the logical call, whether it rides or not.
+stands for the logical call, whether it rides or not: a call that does not get there was not sent.
 
 Calls that are neither shardkit's own nor observed nor on sharded tables pass all handlers unchanged.
 

@@ -49,7 +49,7 @@ class Attachment:
 
 
 def events_of_session(target: Any) -> Any:
-    """Return the event emitter of a session; None: the target is not a session.
+    """Return the event emitter that a session's clients inherit from; None: the target is not a session.
 
     A session of boto3 and the botocore session inside it have the same.
     """

@@ -13,7 +13,7 @@ from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, refuse_stored_keys, wire_request
-from shardkit.sharding.query.cursor import Cursor, is_token, made_for
+from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
 
 Row = tuple[dict[str, Any], "int | None"]
@@ -47,14 +47,18 @@ class _Request:
                     "LastEvaluatedKey unchanged"
                 )
             if is_token(given):
-                given = _position(sharding, wire.get("IndexName"), given, self.purpose)
-            wire["ExclusiveStartKey"] = given
+                wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
+            else:
+                sharding.key_of(given, kind="cursor")
+                wire["ExclusiveStartKey"] = from_key(sharding, given)
         self._params, self._hidden = project(wire, (sharding.partition_key,))
 
     def cursor(self, last: WireItem) -> dict[str, Any]:
-        """Return a page's last key, as it is stored, in the caller's form."""
+        """Return the cursor after a page's last key, in the caller's form."""
         form = self._sharding.form
-        return form.shown(last) if form.keys_as_cursors else Cursor(None, last).token(self.purpose)
+        if form.keys_as_cursors:
+            return form.shown(as_key(self._sharding, last))
+        return Cursor(None, last).token(self.purpose)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})

@@ -23,8 +23,10 @@ import orjson
 
 from shardkit.core.hashing import number_text
 from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import CursorError, InvalidValueError
+from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
+from shardkit.sharding.layout import Sharding
 
 _NAME = "shardkit"
 _VERSION = 1
@@ -85,6 +87,46 @@ class Cursor:
                 "again"
             )
         return cls(shard, key)
+
+
+def as_key(sharding: Sharding, stored: WireItem) -> WireItem:
+    """Return the position after a stored key as a key; :func:`from_key` reads it.
+
+    It is logical if the shard can be calculated from it. A library may build such a key itself, from the last item that
+    it kept of a page, so an unsuffixed key is always read as a logical one. Keys that this does not fit are returned as
+    they are stored.
+    """
+    key = sharding.shown(stored)
+    logical, shard = sharding.logical(stored[sharding.partition_key])
+    if calculated(sharding, key) == (shard, True) and sharding.logical(logical)[1] is None:
+        return key
+    if shard is None:
+        raise CursorError(
+            f"LastEvaluatedKey: the item {from_wire_item(stored)!r:.200} of table {sharding.table!r} is stored without "
+            "a suffix, so the read cannot be resumed after it; read the table with a client without install()"
+        )
+    return stored
+
+
+def from_key(sharding: Sharding, key: WireItem) -> WireItem:
+    """Return the stored key that a position means."""
+    if sharding.logical(key[sharding.partition_key])[1] is not None:
+        return key
+    shard, known = calculated(sharding, key)
+    if not known:
+        raise CursorError(
+            f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
+            "LastEvaluatedKey unchanged"
+        )
+    return sharding.stored(key, shard)
+
+
+def calculated(sharding: Sharding, key: WireItem) -> tuple[int | None, bool]:
+    """Return a logical key's shard, and whether it can be calculated."""
+    try:
+        return sharding.known_shard(key, from_wire_item(key))
+    except ShardUnknownError:
+        return None, False
 
 
 def is_token(given: Any) -> bool:

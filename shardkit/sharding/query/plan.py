@@ -28,12 +28,11 @@ from shardkit.errors import (
     ConfigurationError,
     CursorError,
     InvalidKeyError,
-    ShardUnknownError,
     UnsupportedExpressionError,
 )
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import refuse_stored_keys, shard_given, wire_request
-from shardkit.sharding.query.cursor import Cursor, is_token, made_for
+from shardkit.sharding.query.cursor import Cursor, as_key, calculated, from_key, is_token, made_for
 from shardkit.strategies import Unsharded
 
 _MOST_ITEMS = 2**20
@@ -401,8 +400,8 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
             return Cursor(stored_in, plan.rest(key))
     _check_equals(plan, key, what)
     if not plan.fanned and sharding.form.keys_as_cursors:
-        return Cursor(None, key)
-    shard, known = _calculated(sharding, key)
+        return Cursor(None, from_key(sharding, key))
+    shard, known = calculated(sharding, key)
     if not known:
         raise CursorError(
             f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
@@ -417,17 +416,10 @@ def _same_key(plan: Plan, value: WireValue) -> bool:
     return bool(sort_value(value) == sort_value(plan.condition.equals[plan.sharding.partition_key]))
 
 
-def _calculated(sharding: Sharding, key: WireItem) -> tuple[int | None, bool]:
-    try:
-        return sharding.known_shard(key, from_wire_item(key))
-    except ShardUnknownError:
-        return None, False
-
-
 def _as_key(plan: Plan, cursor: Cursor) -> WireItem:
     """Return a cursor as a key: logical if its shard can be calculated from it, else as it is stored."""
     if not plan.fanned:
-        return cursor.key
+        return as_key(plan.sharding, cursor.key)
     name = plan.sharding.partition_key
     key = {name: plan.condition.equals[name], **cursor.key}
-    return key if _calculated(plan.sharding, key) == (cursor.shard, True) else plan.sharding.stored(key, cursor.shard)
+    return key if calculated(plan.sharding, key) == (cursor.shard, True) else plan.sharding.stored(key, cursor.shard)

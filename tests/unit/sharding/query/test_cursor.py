@@ -21,7 +21,7 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import Binary, WireItem
 from shardkit.errors import ConfigurationError, CursorError, InvalidKeyError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.query.cursor import Cursor, is_token, made_for
+from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.scan import scan
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
@@ -488,3 +488,36 @@ def test_a_forged_value_of_the_key_condition() -> None:
     assert plan(many(), whole.cursor(1, key), **more).start == Cursor(1, key)
     with pytest.raises(CursorError, match="not a key of 'orders'"):
         plan(many(), whole.cursor(1, {**key, "city": {"S": "elsewhere"}}), **more)
+
+
+@given(
+    st.one_of(st.text(min_size=1, max_size=5), st.sampled_from(["k", "k.2", "k.2.1", "k.9"])),
+    st.integers(0, 50),
+    st.sampled_from([CalculatedSuffix("sk", 3), CalculatedSuffix("city", 3), RandomSuffix(3), Unsharded()]),
+    st.none() | st.integers(1, 3),
+)
+def test_a_key_as_a_cursor_means_the_position_that_it_came_from(
+    pk: str, sk: int, strategy: Strategy, shard: int | None
+) -> None:
+    """Whatever the key, and in whichever shard it is stored; where that cannot be said, it is refused."""
+    sharding = calculated(strategy)
+    unsharded = isinstance(strategy, Unsharded)
+    stored: WireItem = {"pk": {"S": pk if shard is None or unsharded else f"{pk}.{shard}"}, "sk": {"N": str(sk)}}
+    try:
+        shown = as_key(sharding, stored)
+    except CursorError as error:
+        assert not unsharded
+        assert sharding.logical(stored["pk"])[1] is None  # noqa: PT017
+        assert "stored without a suffix" in str(error)  # noqa: PT017
+        return
+    assert from_key(sharding, shown) == stored
+
+
+def test_a_key_that_a_library_builds_from_an_item_is_a_cursor_too() -> None:
+    sharding = calculated()
+    key: WireItem = {"pk": {"S": "k"}, "sk": {"N": "7"}}
+    stored = sharding.stored(key, sharding.known_shard(key, {"pk": "k", "sk": 7})[0])
+    assert from_key(sharding, key) == stored
+    assert as_key(sharding, stored) == key
+    with pytest.raises(CursorError, match="hand-made"):
+        from_key(calculated(RandomSuffix(3)), key)
