@@ -507,7 +507,7 @@ def test_a_key_as_a_cursor_means_the_position_that_it_came_from(
         shown = as_key(sharding, stored)
     except CursorError as error:
         assert not unsharded
-        assert sharding.logical(stored["pk"])[1] is None  # noqa: PT017
+        assert sharding.logical(stored["pk"])[1] is None
         assert "stored without a suffix" in str(error)  # noqa: PT017
         return
     assert from_key(sharding, shown) == stored
