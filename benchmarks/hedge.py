@@ -1,4 +1,4 @@
-"""Hedged reads: the slowest of many reads beside plain ones, where 1% of all answers take 100 ms longer."""
+"""The slowest of many reads, plain and hedged, where 1% of all answers take 100 ms longer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEDIAN_MS = 5.0
 MOST_REQUESTS = 1.05
 WAYS: dict[str, HedgeAfter | None] = {"plain": None, "hedged after 20 ms": 0.02, 'hedged after "p95"': "p95"}
 _FIRST_READS = 10
-"""Not measured: they open connections, and let a quantile be learnt."""
+"""Not measured: they open connections, and fill the response times of which a quantile is taken."""
 _SCHEMA = {
     "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
     "AttributeDefinitions": [

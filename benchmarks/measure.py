@@ -106,7 +106,7 @@ def over(timing: Timing, other: Timing) -> tuple[float, tuple[float, float]]:
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """Give the time within which this share of the reads ended."""
+    """Return the time within which this share of the reads ended."""
     return sorted(seconds)[ceil(share * len(seconds)) - 1]
 
 

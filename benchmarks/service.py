@@ -23,22 +23,22 @@ __all__ = ["Workload", "measure", "service"]
 
 LATENCY_MS = 5.0
 CONNECTIONS = 64
-"""Of the client, whichever it is: far more than one process can keep busy at this latency."""
+"""Of each client: far more than one process can keep busy at this latency."""
 MISSING = "not installed: pip install '.[async]' matplotlib rich typer, in an environment of its own"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """So many queries of so many shards, so many of them at once."""
+    """Queries of one page, and how many of them run at once."""
 
     shards: int
     at_once: int
     queries: int
 
     def check(self, page: Mapping[str, Any]) -> None:
-        """See that a page is whole."""
+        """Raise if a page is not complete."""
         if page["Count"] != self.shards:
-            raise RuntimeError(f"a page of {self.shards} orders was to come, got {page['Count']}")
+            raise RuntimeError(f"page: must have {self.shards} orders, got {page['Count']}")
 
 
 @dataclass(frozen=True)

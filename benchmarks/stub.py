@@ -325,7 +325,7 @@ class _Connection(asyncio.Protocol):
 
 
 def drawn_latency(median: float, draw: float) -> float:
-    """Give the latency of an answer, in the unit of its median, for a number drawn from [0, 1).
+    """Return the latency of an answer, in the unit of its median, for a number drawn from [0, 1).
 
     It has a log-normal distribution, and 1% of all answers take 20 medians more.
     """

@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from botocore import xform_name
 
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
-from shardkit.runtime.hooks import OwnCall, prepare, visible
+from shardkit.runtime.hooks import prepare
+from shardkit.runtime.own_call import OwnCall, visible
 from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")

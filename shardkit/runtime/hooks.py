@@ -49,10 +49,9 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, Self, cast
+from typing import Any, Protocol, cast
 
 import orjson
 from botocore.awsrequest import AWSResponse
@@ -64,6 +63,17 @@ from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show
+from shardkit.runtime.own_call import (
+    BAD_GATEWAY,
+    ITEM_OPERATIONS,
+    OwnCall,
+    announced,
+    is_ours,
+    no_answer,
+    tables_in,
+    under_way,
+    without_values,
+)
 from shardkit.sharding.layout import Sharding
 
 __all__ = [
@@ -71,7 +81,6 @@ __all__ = [
     "Call",
     "LogicalCall",
     "Observer",
-    "OwnCall",
     "Rewriter",
     "answered",
     "carried",
@@ -81,78 +90,13 @@ __all__ = [
     "rewrite",
     "rewriter_of",
     "unobserve",
-    "visible",
 ]
 
-_ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
-                              "TransactGetItems", "TransactWriteItems", "UpdateItem"})  # fmt: skip
 _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "UnprocessedItems", "UnprocessedKeys",
           "ItemCollectionMetrics")  # fmt: skip
-_WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _CONTEXT = "shardkit"
 _BODY = "shardkit"
-_REQUIRED: dict[str, dict[str, type]] = {
-    "BatchGetItem": {"Responses": dict, "UnprocessedKeys": dict},
-    "BatchWriteItem": {"UnprocessedItems": dict},
-    "DescribeTable": {"Table": dict},
-    "Query": {"Items": list, "Count": int},
-    "Scan": {"Items": list, "Count": int},
-    "TransactGetItems": {"Responses": list},
-}
-"""The members of every answer (API reference; sent by all engines). botocore shows answers without them as empty."""
 _NO_SUCCESS = 300
-_BAD_GATEWAY = 502
-_SHOWN_BYTES = 100
-
-
-@dataclass(eq=False)
-class OwnCall(Call):
-    """A call that shardkit makes; in its ``with``, the next call of this operation in this context is this one.
-
-    ``paced``: shardkit handles throttles, from the first on. ``shown``: botocore's parameters, without values; None
-    until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts taken out of the response, as wire
-    values.
-    """
-
-    paced: bool = False
-    shown: dict[str, Any] | None = None
-    written: bool = False
-    taken: dict[str, Any] = field(default_factory=dict)
-    _before: tuple[Any, ...] = field(default=(), init=False)
-
-    def __enter__(self) -> Self:
-        self._before = _announced.set(self), _under_way.set(None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        announced, under_way = self._before
-        _announced.reset(announced)
-        _under_way.reset(under_way)
-
-    def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the response with the parts taken out of it."""
-        if self.shown is None:
-            raise ConfigurationError(
-                f"TableName: {self.operation} on {sorted(_tables(self.params))} was sent without its parameters: an "
-                "event handler of the client changed the table name; wrap the table under its real name"
-            )
-        answer = {**returned, **self.taken}
-        if "Error" in answer or not self.answered_by(answer):
-            # botocore's parser read the body, or ignored the status 502: too late for botocore's retries.
-            metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": _BAD_GATEWAY}
-            error = returned.get("Error") or _no_answer(self.operation, returned)
-            refusal: Any = {"Error": error, "ResponseMetadata": metadata}
-            raise ClientError(refusal, self.operation)
-        return answer
-
-    def answered_by(self, body: Any) -> bool:
-        """Return whether a JSON body is an answer to this call."""
-        required = _REQUIRED.get(self.operation, {})
-        return isinstance(body, dict) and all(
-            isinstance(body.get(name), kind)
-            for name, kind in required.items()
-            if name != "Items" or self.params.get("Select") != "COUNT"
-        )
 
 
 Answered = tuple[AWSResponse, dict[str, Any]]
@@ -200,85 +144,6 @@ class LogicalCall(Call):
     rides: bool = False
 
 
-def visible(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters without attribute values that tracing tools read before handler 1 runs."""
-    shown = {name: params[name] for name in ("TableName", "IndexName") if name in params}
-    if "RequestItems" in params:
-        shown["RequestItems"] = {
-            table: [] if isinstance(requests, list) else {"Keys": []}
-            for table, requests in params["RequestItems"].items()
-        }
-    if "TransactItems" in params:
-        shown["TransactItems"] = [
-            {kind: visible(part) for kind, part in entry.items()} for entry in params["TransactItems"]
-        ]
-    return shown
-
-
-def _tables(params: Mapping[str, Any]) -> set[str]:
-    if "TableName" in params:
-        return {params["TableName"]}
-    return {*params.get("RequestItems", ()), *(part["TableName"] for part in _actions(params))}
-
-
-def _actions(params: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [part for entry in params.get("TransactItems", ()) for part in entry.values()]
-
-
-def _is_ours(params: Mapping[str, Any], call: Call) -> bool:
-    # A request with values comes from a user's handler that runs before handler 1 and makes its own call.
-    requests = params.get("RequestItems", {}).values()
-    whole = (
-        not _WHOLE.isdisjoint(params)
-        or any(part["Keys"] if isinstance(part, dict) else part for part in requests)
-        or ("TransactItems" in params and not all(map(_WHOLE.isdisjoint, _actions(params))))
-    )
-    return not whole and _tables(call.params) == _tables(params)
-
-
-def _no_values(_: Any) -> dict[str, Any]:
-    return {}
-
-
-def _no_requests(tables: Mapping[str, Any]) -> dict[str, Any]:
-    # The model requires at least one of each.
-    return {table: [{}] if isinstance(part, list) else {**part, "Keys": [{}]} for table, part in tables.items()}
-
-
-def _no_operands(conditions: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        attribute: {name: part for name, part in condition.items() if name not in {"AttributeValueList", "Value"}}
-        if isinstance(condition, Mapping)
-        else condition
-        for attribute, condition in conditions.items()
-    }
-
-
-# Every parameter with attribute values, and what botocore validates instead.
-_STAND_INS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    **dict.fromkeys(("ExclusiveStartKey", "ExpressionAttributeValues", "Item", "Key"), _no_values),
-    **dict.fromkeys(("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter"), _no_operands),
-    "RequestItems": _no_requests,
-}
-
-
-def _without_values(params: Mapping[str, Any]) -> dict[str, Any]:
-    # A value that should be a mapping and is not stays: botocore refuses it.
-    shown: dict[str, Any] = {
-        name: _STAND_INS[name](value) if name in _STAND_INS and isinstance(value, Mapping) else value
-        for name, value in params.items()
-    }
-    if "TransactItems" in shown:
-        shown["TransactItems"] = [
-            {kind: _without_values(part) for kind, part in entry.items()} for entry in shown["TransactItems"]
-        ]
-    return shown
-
-
-_announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)
-_under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", default=None)
-
-
 class _Handlers:
     def __init__(self, client: Any) -> None:
         self.observers: tuple[Observer, ...] = ()
@@ -290,18 +155,18 @@ class _Handlers:
         self._client = weakref.ref(client)
 
     def begin(self, params: dict[str, Any], model: Any, context: dict[str, Any], **_: Any) -> None:
-        own = _announced.get()
+        own = announced.get()
         call: Call
-        if own is not None and self.prepared and own.operation == model.name and _is_ours(params, own):
+        if own is not None and self.prepared and own.operation == model.name and is_ours(params, own):
             # The mark is used up: a call that a user's handler makes from here on is not shardkit's own.
-            _announced.set(None)
+            announced.set(None)
             # Keep parameters that a user's handler added, unless shardkit sets them itself.
             own.params, own.shown = {**params, **own.params}, params
             call = own
         else:
             own = None
-        if _under_way.get() is not own:
-            _under_way.set(own)
+        if under_way.get() is not own:
+            under_way.set(own)
         if own is None:
             rewriter = self.rewriter()
             if rewriter is not None and rewriter.concerns(model.name, params):
@@ -315,7 +180,7 @@ class _Handlers:
         for observer in call.observers:
             observer.before(call)
         if own is not None:
-            params.update(_without_values(own.params) if own.operation in _ITEM_OPERATIONS else own.params)
+            params.update(without_values(own.params) if own.operation in ITEM_OPERATIONS else own.params)
 
     def go(self, context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
@@ -333,7 +198,7 @@ class _Handlers:
         call = context.get(_CONTEXT)
         if isinstance(call, LogicalCall):
             self._start(call, params)
-        elif isinstance(call, OwnCall) and call.shown is not None and call.operation in _ITEM_OPERATIONS:
+        elif isinstance(call, OwnCall) and call.shown is not None and call.operation in ITEM_OPERATIONS:
             if not params["body"].startswith(b"{"):
                 raise ConfigurationError(
                     f"this botocore does not write {call.operation} as JSON, which shardkit requires; use an older "
@@ -369,13 +234,13 @@ class _Handlers:
         customized_response_dict: dict[str, Any],
         **_: Any,
     ) -> None:
-        call = _under_way.get()
+        call = under_way.get()
         if call is None or call.operation != operation_model.name:
             return
-        of_items = call.operation in _ITEM_OPERATIONS
+        of_items = call.operation in ITEM_OPERATIONS
         if of_items and not call.written:
             raise ConfigurationError(
-                f"{call.operation} on {sorted(_tables(call.params))} was sent without its values, because the client "
+                f"{call.operation} on {sorted(tables_in(call.params))} was sent without its values, because the client "
                 "did not emit before-call; use a client with botocore's events"
             )
         if response_dict["status_code"] >= _NO_SUCCESS:
@@ -386,8 +251,8 @@ class _Handlers:
         except orjson.JSONDecodeError:
             body, of_items = _read_leniently(content), False
         if not call.answered_by(body):
-            error = _no_answer(call.operation, content)
-            response_dict.update(status_code=_BAD_GATEWAY, body=orjson.dumps({"message": error["Message"]}))
+            error = no_answer(call.operation, content)
+            response_dict.update(status_code=BAD_GATEWAY, body=orjson.dumps({"message": error["Message"]}))
         elif of_items:
             # Like botocore's parser, drop members that are null or not in the model.
             known = operation_model.output_shape.members
@@ -497,16 +362,6 @@ def _read_leniently(content: bytes) -> Any:
         return json.loads(content.decode())
     except (RecursionError, ValueError):
         return None
-
-
-def _no_answer(operation: str, given: object) -> dict[str, str]:
-    """Return the error for a body that is not an answer; botocore's parser would return an empty answer."""
-    shown = repr(given[:_SHOWN_BYTES] if isinstance(given, bytes) else given)
-    return {
-        "Code": str(_BAD_GATEWAY),
-        "Message": f"HTTP 200, but not a DynamoDB answer to {operation}: {shown:.400}; find out what answers at this "
-        "endpoint (a proxy, a login page, a stub)",
-    }
 
 
 _REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))

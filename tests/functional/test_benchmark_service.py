@@ -29,7 +29,7 @@ def test_threads_beside_asyncio() -> None:
 
 
 def test_a_page_that_is_not_whole_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="2 orders was to come, got 1"):
+    with pytest.raises(RuntimeError, match=r"^page: must have 2 orders, got 1"):
         LOAD.check({"Count": 1})
 
 

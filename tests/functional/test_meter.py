@@ -10,7 +10,8 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from shardkit.capacity import CapacityMeter, Usage
-from shardkit.runtime.hooks import OwnCall, prepare, visible
+from shardkit.runtime.hooks import prepare
+from shardkit.runtime.own_call import OwnCall, visible
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBClient, DynamoDBServiceResource

@@ -14,7 +14,8 @@ from botocore.hooks import HierarchicalEmitter
 from shardkit.capacity import CapacityMeter
 from shardkit.capacity.charge import Charge, KeyUnits
 from shardkit.capacity.usage import Units
-from shardkit.runtime.hooks import OwnCall, prepare, visible
+from shardkit.runtime.hooks import prepare
+from shardkit.runtime.own_call import OwnCall, visible
 
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/T"
 
