@@ -30,7 +30,7 @@ from shardkit.errors import (
 )
 from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
 from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, log_retry
-from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session
+from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
@@ -311,8 +311,8 @@ class _Tables(Attachment):
         # A budget refuses other calls with the same error, and without credentials there is no ClientError either.
         if isinstance(error, CapacityBudgetError | MissingCredentialsError):
             return error
-        told = next(iter(error.errors.values()), None) if isinstance(error, ShardQueryError) else error
-        response = getattr(told, "response", None) or {
+        cause = next(iter(error.errors.values()), None) if isinstance(error, ShardQueryError) else error
+        response = getattr(cause, "response", None) or {
             "Error": {"Code": "ValidationException", "Message": str(error)},
             # What libraries read of any error; no request has this id.
             "ResponseMetadata": {"RequestId": "", "HTTPStatusCode": 400, "HTTPHeaders": {}, "RetryAttempts": 0},
@@ -405,6 +405,6 @@ class _Everywhere(Attachment):
 
 
 def _on_client(client: Any, given: _Given) -> Attachment:
-    tables = (_AsyncTables if hasattr(client, "__aenter__") else _Tables)(client, given)
+    tables = (_AsyncTables if is_async(client) else _Tables)(client, given)
     rewrite(client, tables)
     return tables

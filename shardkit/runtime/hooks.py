@@ -74,6 +74,7 @@ from shardkit.runtime.own_call import (
     under_way,
     without_values,
 )
+from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 
 __all__ = [
@@ -387,7 +388,7 @@ def observe(client: Any, observer: Observer) -> None:
             handlers.observers = (*handlers.observers, observer)
         if isinstance(observer, Holder) and not handlers.holding:
             # An async client is an async context manager; its handlers may be coroutines.
-            go = handlers.go_async if hasattr(client, "__aenter__") else handlers.go
+            go = handlers.go_async if is_async(client) else handlers.go
             events.register_last("before-call", go, unique_id="shardkit-go")
             handlers.holding = True
 
