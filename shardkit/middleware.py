@@ -37,7 +37,7 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.transactions import transact_get, transact_write
+from shardkit.sharding.transactions import TRANSACTIONS
 from shardkit.strategies import Strategy
 
 __all__ = ["Installation", "install", "install_everywhere"]
@@ -45,8 +45,7 @@ __all__ = ["Installation", "install", "install_everywhere"]
 _SEVERAL_TABLES = {
     "BatchGetItem": batch_get,
     "BatchWriteItem": batch_write,
-    "TransactGetItems": transact_get,
-    "TransactWriteItems": transact_write,
+    **TRANSACTIONS,
 }
 
 
@@ -295,7 +294,7 @@ class _Tables(Attachment):
             if table in {None, plain}
         }
 
-    def answer(self, call: LogicalCall) -> Answered:
+    def answer(self, call: LogicalCall) -> Any:
         assert call.program is not None
         with self._errors(call):
             return answered(self._runner.run(call.program, call.begun))
@@ -327,7 +326,7 @@ class _AsyncTables(_Tables):
     def _runner_of(self, client: Any) -> Any:
         return AsyncClientRunner(client, self.shardings, self._given.max_concurrency)
 
-    async def answer(self, call: LogicalCall) -> Answered:  # type: ignore[override]
+    async def answer(self, call: LogicalCall) -> Answered:
         assert call.program is not None
         with self._errors(call):
             return answered(await self._runner.run(call.program, call.begun))

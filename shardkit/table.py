@@ -381,7 +381,8 @@ class ShardedTable:
             options: ``ReturnConsumedCapacity``, as for boto3's client.
 
         Returns:
-            The response of boto3's client. ``Responses`` has an entry per part, without ``Item`` if there is none.
+            The response of boto3's client. ``Responses`` has an entry for each part; if its item does not exist, the
+            entry has no ``Item``.
 
         Raises:
             ShardUnknownError: The shard of a key cannot be calculated, and the strategy has no ``locate=True``.

@@ -39,7 +39,7 @@ def streaming_bulk(
         you stop iterating: nothing more is sent, and batches in flight are cancelled. They may be written or not.
 
     Raises:
-        ConfigurationError: An argument is invalid, there are no items, or the journal is of another load.
+        ConfigurationError: An argument is invalid, ``items`` is empty, or the journal belongs to another load.
         BulkLoadError: Items failed (with ``on_error="raise"``), or the load or its source stopped with an error.
         asyncio.CancelledError: The task was cancelled while it waited for a result; see :func:`bulk_load`.
 

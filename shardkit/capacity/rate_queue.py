@@ -85,8 +85,8 @@ class Turn:
             CapacityBudgetError: its turn comes too late.
         """
         pace = self._pace
-        # A call whose time has come is sent as soon as nothing is owed. It does not wait for earlier calls that still
-        # sleep.
+        # When a call's turn has come and the budget owes nothing, the call is sent. It does not wait for earlier calls
+        # that still sleep.
         if self._due > now or pace.debt(now) > 0:
             self._due = pace.due(self._place, now)
         if self._due <= now:

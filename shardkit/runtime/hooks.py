@@ -62,7 +62,7 @@ from shardkit.core.machine import Machine, Program, Send, Wait
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show
+from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show, watch
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
     ITEM_OPERATIONS,
@@ -177,9 +177,7 @@ class _Handlers:
                 return
             call = Call(model.name, params)
         context[_CONTEXT] = call
-        call.observers = self.observers
-        for observer in call.observers:
-            observer.before(call)
+        watch(call, self.observers)
         if own is not None:
             params.update(without_values(own.params) if own.operation in ITEM_OPERATIONS else own.params)
 
@@ -198,13 +196,10 @@ class _Handlers:
     def write(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
         if isinstance(call, LogicalCall):
+            _check_json(call, params)
             self._start(call, params)
         elif isinstance(call, OwnCall) and call.shown is not None and call.operation in ITEM_OPERATIONS:
-            if not params["body"].startswith(b"{"):
-                raise ConfigurationError(
-                    f"this botocore does not write {call.operation} as JSON, which shardkit requires; use an older "
-                    "boto3 or a newer shardkit"
-                )
+            _check_json(call, params)
             params["body"] = encode({**call.shown, **call.params})
             call.written = True
 
@@ -221,9 +216,7 @@ class _Handlers:
                 call.begun = step
                 return
             call.params, call.shardings = dict(step.params), call.rewriter.shardings
-            call.observers = self.observers
-            for observer in call.observers:
-                observer.before(call)
+            watch(call, self.observers)
             request["body"] = encode(call.params)
         except ShardkitError as error:
             raise call.rewriter.error(error, call.operation) from error.__cause__
@@ -349,6 +342,14 @@ def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
         rewriter.redefined(table)
 
 
+def _check_json(call: Call, request: Mapping[str, Any]) -> None:
+    if not request["body"].startswith(b"{"):
+        raise ConfigurationError(
+            f"this botocore does not write {call.operation} as JSON, which shardkit requires; use an older boto3 or a "
+            "newer shardkit"
+        )
+
+
 def _nothing() -> None:
     return None
 
@@ -437,9 +438,7 @@ def carried(
 
     ``carry`` makes the call and returns its answer, and the error responses of its failed attempts.
     """
-    call.observers = _handlers(client).observers
-    for observer in call.observers:
-        observer.before(call)
+    watch(call, _handlers(client).observers)
     try:
         hold(call)
     except ShardkitError as refusal:

@@ -71,6 +71,13 @@ def hold(call: Call) -> None:
             holder.hold(call)
 
 
+def watch(call: Call, observers: tuple[Observer, ...]) -> None:
+    """Show a call's request to observers, who see the call from here on."""
+    call.observers = observers
+    for observer in observers:
+        observer.before(call)
+
+
 def show(call: Call, parsed: dict[str, Any]) -> None:
     """Show a call's response, or its error, to its observers."""
     # In reverse order: the last observer to add parameters is the first to remove its part of the response.

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.exceptions import ClientError
-from hypothesis import given, settings
 
-from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable, install
+from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
 from shardkit.table_types import TransactWriteItem
-from tests.support.equivalence import make_pair
-from tests.support.queries import SHAPES
 from tests.support.tables import make_table
-from tests.support.written_alike import STRATEGIES, Call, calls, check
+from tests.support.written_alike import STRATEGIES, check_alike
 
 if TYPE_CHECKING:
     import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
-
-CASES = settings().max_examples // 5
 
 
 @pytest.mark.long_search
@@ -28,18 +23,7 @@ def test_the_same_as_on_a_plain_table(
     boto3_session: boto3.Session, engine_resource: DynamoDBServiceResource, strategy: str
 ) -> None:
     """The same outcome of every call, reasons and items included, and the same items in the end."""
-    pair = make_pair(engine_resource, SHAPES["numbers"])
-    sharded = ShardedTable(pair.physical, STRATEGIES[strategy])
-    other = boto3_session.resource("dynamodb", endpoint_url=engine_resource.meta.client.meta.endpoint_url)
-    install(other, {sharded.name: STRATEGIES[strategy]})
-
-    @settings(max_examples=CASES)
-    @given(made=calls(strategy))
-    def same(made: list[Call]) -> None:
-        check(pair, sharded, other.meta.client, made)
-
-    same()
-    other.meta.client.close()
+    check_alike(boto3_session, engine_resource, strategy)
 
 
 def test_one_token_is_one_transaction(engine_resource: DynamoDBServiceResource) -> None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Key
 from botocore import xform_name
 from botocore.exceptions import ClientError
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable, install
 from shardkit.strategies import Strategy
-from tests.support.equivalence import Item, Pair, canonical
+from tests.support.equivalence import Item, Pair, canonical, make_pair
+from tests.support.queries import SHAPES
+
+if TYPE_CHECKING:
+    import boto3
+    from types_boto3_dynamodb import DynamoDBServiceResource
 
 STRATEGIES: Mapping[str, Strategy] = {
     "calculated": CalculatedSuffix("sk", 3),
@@ -70,7 +76,23 @@ def calls(strategy: str) -> st.SearchStrategy[list[Call]]:
     )
 
 
-def check(pair: Pair, sharded: ShardedTable, installed: Any, made: Sequence[Call]) -> None:
+def check_alike(session: boto3.Session, resource: DynamoDBServiceResource, strategy: str) -> None:
+    """Draw calls, and make them on a sharded table and on a plain one of the resource."""
+    pair = make_pair(resource, SHAPES["numbers"])
+    sharded = ShardedTable(pair.physical, STRATEGIES[strategy])
+    other = session.resource("dynamodb", endpoint_url=resource.meta.client.meta.endpoint_url)
+    install(other, {sharded.name: STRATEGIES[strategy]})
+
+    @settings(max_examples=settings().max_examples // 5)
+    @given(made=calls(strategy))
+    def same(made: list[Call]) -> None:
+        _check(pair, sharded, other.meta.client, made)
+
+    same()
+    other.meta.client.close()
+
+
+def _check(pair: Pair, sharded: ShardedTable, installed: Any, made: Sequence[Call]) -> None:
     """Make the same calls on both tables, on keys that no other case has; compare every outcome and the items.
 
     ``installed`` is a resource's client with the sharded table installed. Transactions go through it or through the
