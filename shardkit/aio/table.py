@@ -117,7 +117,11 @@ class ShardedTable:
     ) -> None:
         self._table = table_of(table, table_name)
         self._runner = async_table_runner(
-            self._table, strategy, key_schema=key_schema, max_concurrency=max_concurrency, rng=rng
+            self._table,
+            strategy,
+            key_schema=key_schema,
+            max_concurrency=max_concurrency,
+            rng=rng,
         )
         self._programs = self._runner.programs
         self._fan_out = FanOut(
@@ -485,7 +489,9 @@ class ShardedTable:
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_runner"] = AsyncRunner(self.meta.client, self._programs, max_concurrency)
+            view.__dict__["_runner"] = AsyncRunner(
+                self.meta.client, self._programs, max_concurrency
+            )
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 

@@ -12,7 +12,7 @@ from shardkit.bulk.queue import BATCH_ITEMS
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from shardkit.runtime.drivers import AsyncDriver, Driver
+    from shardkit.runtime.drivers import AsyncDriver, SyncDriver
     from shardkit.runtime.runner import AsyncRunner, Runner
     from shardkit.sharding.layout import Sharding
     from shardkit.sharding.programs import Programs
@@ -69,7 +69,7 @@ class BatchWriter:
 
     def __init__(self, runner: Runner, overwrite_by_pkeys: list[str] | None) -> None:
         self._writes = _Writes(runner.run(runner.programs.known()), runner.programs, overwrite_by_pkeys)
-        self._driver: Driver[Any] = runner.driver(self._writes.load)
+        self._driver: SyncDriver[Any] = runner.driver(self._writes.load)
         self._lock = threading.Lock()
 
     def put_item(self, Item: Given) -> None:

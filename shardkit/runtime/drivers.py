@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from botocore import xform_name
 
@@ -20,14 +20,15 @@ from shardkit.runtime.own_call import OwnCall, visible
 from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # Requests whose answers are not needed; asyncio itself references tasks only weakly.
 _unneeded: set[asyncio.Future[Answer]] = set()
 _LONGEST_WAIT = 86_400.0  # seconds; Python's waits have an upper bound; after it, the machine is asked again
 
 
-class _Loop(Generic[T]):
-    """The state of both loops. An answer costs O(1), however many requests are in flight."""
+class Loop(Generic[T]):
+    """The state of all loops. An answer costs O(1), however many requests are in flight."""
 
     def __init__(self, machine: Machine[T], clock: Callable[[], float]) -> None:
         self._machine = machine
@@ -55,7 +56,17 @@ class _Loop(Generic[T]):
         return seconds
 
 
-class Driver(_Loop[T]):
+class SyncDriver(Protocol[T_co]):
+    """A driver that a caller waits for."""
+
+    def run(self) -> T_co:
+        """Run the machine to its next result; a machine that streams can be run again."""
+
+    def close(self) -> None:
+        """Start nothing more; requests in flight end by themselves, or have ended."""
+
+
+class Driver(Loop[T]):
     """Runs a machine with threads; a single request runs on the caller's thread.
 
     ``waiting`` makes a context manager that is entered for each wait, where an interruption is safe.
@@ -139,7 +150,7 @@ class Driver(_Loop[T]):
                 future.add_done_callback(self._ended.put)
 
 
-class AsyncDriver(_Loop[T]):
+class AsyncDriver(Loop[T]):
     """Runs a machine with asyncio tasks; a single request runs in the caller's task."""
 
     def __init__(

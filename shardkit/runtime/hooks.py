@@ -45,7 +45,6 @@ reads the answer of the outer call.
 
 from __future__ import annotations
 
-import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -53,7 +52,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
-import orjson
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.exceptions import ClientError
@@ -66,10 +64,13 @@ from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of,
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
     ITEM_OPERATIONS,
+    NO_SUCCESS,
     OwnCall,
     announced,
     is_ours,
-    no_answer,
+    known_members,
+    read_json,
+    refusal,
     tables_in,
     under_way,
     without_values,
@@ -84,6 +85,8 @@ __all__ = [
     "Observer",
     "Rewriter",
     "answered",
+    "begun",
+    "call_in",
     "carried",
     "observe",
     "prepare",
@@ -97,7 +100,6 @@ _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "Unpro
           "ItemCollectionMetrics")  # fmt: skip
 _CONTEXT = "shardkit"
 _BODY = "shardkit"
-_NO_SUCCESS = 300
 
 
 Answered = tuple[AWSResponse, dict[str, Any]]
@@ -204,11 +206,7 @@ class _Handlers:
             call.written = True
 
     def _start(self, call: LogicalCall, request: dict[str, Any]) -> None:
-        content = request["body"]
-        try:
-            body = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            body = _read_leniently(content)
+        body, _ = read_json(request["body"])
         call.program = call.rewriter.program(call.operation, body)
         try:
             step = next(call.program)
@@ -237,22 +235,14 @@ class _Handlers:
                 f"{call.operation} on {sorted(tables_in(call.params))} was sent without its values, because the client "
                 "did not emit before-call; use a client with botocore's events"
             )
-        if response_dict["status_code"] >= _NO_SUCCESS:
+        if response_dict["status_code"] >= NO_SUCCESS:
             return
         content = response_dict["body"]
-        try:
-            body = orjson.loads(content)
-        except orjson.JSONDecodeError:
-            body, of_items = _read_leniently(content), False
+        body, strict = read_json(content)
         if not call.answered_by(body):
-            error = no_answer(call.operation, content)
-            response_dict.update(status_code=BAD_GATEWAY, body=orjson.dumps({"message": error["Message"]}))
-        elif of_items:
-            # Like botocore's parser, drop members that are null or not in the model.
-            known = operation_model.output_shape.members
-            customized_response_dict[_BODY] = {
-                name: value for name, value in body.items() if value is not None and name in known
-            }
+            response_dict.update(status_code=BAD_GATEWAY, body=refusal(call.operation, content))
+        elif of_items and strict:
+            customized_response_dict[_BODY] = known_members(body, operation_model)
             response_dict["body"] = b"{}"
 
     def stop(
@@ -358,14 +348,6 @@ def _lost(exception: BaseException | None) -> dict[str, Any]:
     return {"Error": {"Code": type(exception).__name__, "Message": str(exception)}}
 
 
-def _read_leniently(content: bytes) -> Any:
-    """Read JSON that orjson refuses and botocore's parser accepts (unpaired surrogates); None if it is not JSON."""
-    try:
-        return json.loads(content.decode())
-    except (RecursionError, ValueError):
-        return None
-
-
 _REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -452,6 +434,18 @@ def carried(
     else:
         show(call, _lost(answer) if isinstance(answer, Exception) else answer)
     return answer
+
+
+def begun(client: Any, call: OwnCall) -> dict[str, Any]:
+    """Begin a call that does not pass the client, and return the part of its context by which handlers know it."""
+    call.shown = {}
+    watch(call, _handlers(client).observers)
+    return {_CONTEXT: call}
+
+
+def call_in(context: Mapping[str, Any]) -> Call | None:
+    """Return the call that a context of botocore's belongs to."""
+    return context.get(_CONTEXT)
 
 
 def unobserve(client: Any, observer: Observer) -> None:

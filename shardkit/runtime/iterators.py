@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from shardkit.core.machine import Machine, Program
-from shardkit.runtime.drivers import AsyncDriver, Driver
+from shardkit.runtime.drivers import AsyncDriver, SyncDriver
 from shardkit.runtime.runner import AsyncRunner, Runner
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
@@ -53,7 +53,7 @@ class _Items(Iterator[Any], Generic[R]):
         self._opening = opening
         self._rows = rows
         self._lock = threading.Lock()
-        self._driver: Driver[Any] | None = None
+        self._driver: SyncDriver[Any] | None = None
 
     def __next__(self) -> Any:
         with self._lock:

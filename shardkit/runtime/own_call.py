@@ -7,11 +7,13 @@ validates the request without attribute values: :func:`visible` returns what the
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import orjson
 from botocore.exceptions import ClientError
 
 from shardkit.errors import ConfigurationError
@@ -20,10 +22,13 @@ from shardkit.runtime.observers import Call
 __all__ = [
     "BAD_GATEWAY",
     "ITEM_OPERATIONS",
+    "NO_SUCCESS",
     "OwnCall",
     "announced",
     "is_ours",
-    "no_answer",
+    "known_members",
+    "read_json",
+    "refusal",
     "tables_in",
     "under_way",
     "visible",
@@ -42,6 +47,7 @@ _REQUIRED: dict[str, dict[str, type]] = {
     "TransactGetItems": {"Responses": list},
 }
 """The members of every answer (API reference; sent by all engines). botocore shows answers without them as empty."""
+NO_SUCCESS = 300
 BAD_GATEWAY = 502
 _SHOWN_BYTES = 100
 
@@ -81,7 +87,7 @@ class OwnCall(Call):
         if "Error" in answer or not self.answered_by(answer):
             # botocore's parser read the body, or ignored the status 502: too late for botocore's retries.
             metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": BAD_GATEWAY}
-            error = returned.get("Error") or no_answer(self.operation, returned)
+            error = returned.get("Error") or _no_answer(self.operation, returned)
             refusal: Any = {"Error": error, "ResponseMetadata": metadata}
             raise ClientError(refusal, self.operation)
         return answer
@@ -171,7 +177,7 @@ def without_values(params: Mapping[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def no_answer(operation: str, given: object) -> dict[str, str]:
+def _no_answer(operation: str, given: object) -> dict[str, str]:
     """Return the error for a body that is not an answer; botocore's parser would return an empty answer."""
     shown = repr(given[:_SHOWN_BYTES] if isinstance(given, bytes) else given)
     return {
@@ -179,6 +185,31 @@ def no_answer(operation: str, given: object) -> dict[str, str]:
         "Message": f"HTTP 200, but not a DynamoDB answer to {operation}: {shown:.400}; find out what answers at this "
         "endpoint (a proxy, a login page, a stub)",
     }
+
+
+def refusal(operation: str, content: bytes) -> bytes:
+    """Return the body, with status 502, that stands for one that is not an answer."""
+    return orjson.dumps({"message": _no_answer(operation, content)["Message"]})
+
+
+def read_json(content: bytes) -> tuple[Any, bool]:
+    """Return a body, and whether it is strict JSON; botocore's parser accepts more (unpaired surrogates).
+
+    The body is None if it is not JSON at all.
+    """
+    try:
+        return orjson.loads(content), True
+    except orjson.JSONDecodeError:
+        try:
+            return json.loads(content.decode()), False
+        except (RecursionError, ValueError):
+            return None, False
+
+
+def known_members(body: Mapping[str, Any], model: Any) -> dict[str, Any]:
+    """Drop members that are null or not in the model, like botocore's parser."""
+    known = model.output_shape.members
+    return {name: value for name, value in body.items() if value is not None and name in known}
 
 
 announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default=None)

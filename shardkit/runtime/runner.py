@@ -11,20 +11,24 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 from weakref import WeakKeyDictionary
 
-from shardkit.core.checks import check_side_by_side
+from shardkit.core.checks import check_side_by_side, did_you_mean
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.drivers import AsyncDriver, Driver, async_transport, transport
+from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, async_transport, transport
 from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
+if TYPE_CHECKING:
+    from shardkit.runtime.direct import DirectTransport
+
 T = TypeVar("T")
+TransportName = Literal["client", "direct"]
 Begun = Send | Wait | Machine[Any] | None
 _log = logging.getLogger("shardkit")
 
@@ -91,9 +95,17 @@ class ClientRunner(_Runner):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], None] = staticmethod(time.sleep)
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        shardings: Mapping[str, Sharding],
+        max_concurrency: int | None,
+        transport_name: TransportName = "client",
+    ) -> None:
         super().__init__(client, max_concurrency)
-        self.send: Callable[[Send], Answer] = transport(client, shardings)
+        self.transport_name = transport_name
+        self._direct = direct_transport(client, shardings) if transport_name == "direct" else None
+        self.send = transport(client, shardings) if self._direct is None else self._direct.send
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -121,17 +133,23 @@ class ClientRunner(_Runner):
         *,
         through: Transport | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> Driver[T]:
-        """Return a driver over the client, or over another transport."""
+    ) -> SyncDriver[T]:
+        """Return a driver over the runner's transport, or over another one."""
         to, given = through or self, clock_of(self.client)
-        return Driver(
-            machine,
-            to.send,
-            executor=to.executor,
-            clock=given or self.clock,
-            sleep=given.sleep if given else self.sleep,
-            waiting=waiting,
-        )
+        clock, sleep = given or self.clock, given.sleep if given else self.sleep
+        if self._direct is not None and through is None:
+            from shardkit.runtime.direct import DirectDriver  # noqa: PLC0415 - of the direct extra
+
+            return DirectDriver(
+                machine,
+                self._direct,
+                self.concurrency,
+                executor=self.executor,
+                clock=clock,
+                sleep=sleep,
+                waiting=waiting,
+            )
+        return Driver(machine, to.send, executor=to.executor, clock=clock, sleep=sleep, waiting=waiting)
 
     def run(self, program: Program[T], begun: Begun = None) -> T:
         """Run a program to its result; ``begun`` is what it has already yielded."""
@@ -154,8 +172,14 @@ class ClientRunner(_Runner):
 class Runner(ClientRunner):
     """Runs the programs of one table."""
 
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
-        super().__init__(client, programs.shardings, max_concurrency)
+    def __init__(
+        self,
+        client: Any,
+        programs: Programs,
+        max_concurrency: int | None,
+        transport_name: TransportName = "client",
+    ) -> None:
+        super().__init__(client, programs.shardings, max_concurrency, transport_name)
         self.programs = programs
 
 
@@ -200,6 +224,21 @@ class AsyncRunner(AsyncClientRunner):
     def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
         super().__init__(client, programs.shardings, max_concurrency)
         self.programs = programs
+
+
+def direct_transport(client: Any, shardings: Mapping[str, Sharding]) -> DirectTransport:
+    """Return a transport past a client.
+
+    Raises:
+        ConfigurationError: Its extra is not installed.
+    """
+    try:
+        from shardkit.runtime.direct import DirectTransport  # noqa: PLC0415 - of the direct extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"transport: 'direct' needs {error.name}, which is not installed; pip install 'shardkit[direct]'"
+        ) from error
+    return DirectTransport(client, shardings)
 
 
 class Clock(Protocol):
@@ -276,6 +315,7 @@ def table_runner(
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
+    transport: TransportName = "client",
 ) -> Runner:
     """Return a runner for a boto3 ``Table`` with a strategy.
 
@@ -288,7 +328,12 @@ def table_runner(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
             "shardkit.aio for an async one"
         )
-    return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+    if transport not in get_args(TransportName):
+        known = get_args(TransportName)
+        raise ConfigurationError(
+            f"transport: must be 'client' or 'direct', got {transport!r:.100}{did_you_mean(str(transport), known)}"
+        )
+    return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport)
 
 
 def async_table_runner(

@@ -21,11 +21,11 @@ LINES = 2000
 Endpoint = Callable[[EngineName], str]
 
 
-@pytest.fixture
-def job(engine_name: EngineName, engine_endpoint: Endpoint, tmp_path: Path) -> Job:
-    """A load straight to the engine, into a table of its own."""
+@pytest.fixture(params=["client", "direct"])
+def job(request: pytest.FixtureRequest, engine_name: EngineName, engine_endpoint: Endpoint, tmp_path: Path) -> Job:
+    """A load straight to the engine, into a table of its own, over each transport."""
     endpoint = engine_endpoint(engine_name)
-    return Job(endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path)
+    return Job(endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path, transport=request.param)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -35,6 +35,7 @@ class Job:
     strategy: Strategy
     folder: Path
     cursors: int = 1
+    transport: Literal["client", "direct"] = "client"
 
     @property
     def dead(self) -> list[int]:
@@ -46,7 +47,7 @@ class Job:
         """Load, or resume."""
         resource = connected(self.endpoint)
         try:
-            orders = ShardedTable(resource.Table(self.table), self.strategy)
+            orders = ShardedTable(resource.Table(self.table), self.strategy, transport=self.transport)
             timeless(orders)
             if meter is not None:
                 meter.attach(orders)

@@ -17,7 +17,7 @@ from shardkit.runtime.targets import client_of
 from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
 
 ASYNC = ("aio", "installed aio client")
-FACES = ["sync", "installed client", "installed resource"]
+FACES = ["sync", "direct", "installed client", "installed resource"]
 if find_spec("aiobotocore") is not None:
     FACES += ASYNC
 
@@ -48,7 +48,10 @@ def _sync(name: str, endpoint: str | None) -> Iterator[Face]:
         plain = boto3.resource("dynamodb", endpoint_url=endpoint)
         make = boto3.client if name == "installed client" else boto3.resource
         target: Any = make("dynamodb", endpoint_url=endpoint)
-        yield SyncFace(plain) if name == "sync" else InstalledFace(plain, target)
+        if name in {"sync", "direct"}:
+            yield SyncFace(plain, "direct" if name == "direct" else "client")
+        else:
+            yield InstalledFace(plain, target)
         for client in (plain.meta.client, client_of(target)):
             client.close()
 

@@ -142,10 +142,11 @@ class SyncFace:
     """shardkit.ShardedTable."""
 
     resource: Any
+    transport: Literal["client", "direct"] = "client"
     offers: frozenset[Offer] = EVERYTHING
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
-        return _SyncTable(shardkit.ShardedTable(table, strategy, **options))
+        return _SyncTable(shardkit.ShardedTable(table, strategy, transport=self.transport, **options))
 
 
 @dataclass

@@ -1,0 +1,334 @@
+"""The direct transport, byte by byte: what it sends, which answers it reads, and what it sends again."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore import UNSIGNED
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import CredentialProvider, ReadOnlyCredentials, RefreshableCredentials
+from botocore.exceptions import (
+    ChecksumError,
+    ClientError,
+    ConnectionClosedError,
+    HTTPClientError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.stub import Stubber
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from shardkit import CapacityMeter, ShardedTable, Unsharded
+from shardkit.runtime.connections import Connections, Endpoint
+from tests.support.raw_server import Part, RawServer, http
+
+SCHEMA: dict[str, Any] = {
+    "KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "Id", "AttributeType": "S"}],
+}
+FOUND = b'{"Item":{"Id":{"S":"a"}}}'
+ITEM = {"Id": "a"}
+THROTTLED = http(
+    b'{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","message":"slow down"}',
+    status=b"400 Bad Request",
+)
+GONE = b'{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException","message":"no table"}'
+
+
+@contextmanager
+def over(*scripts: Sequence[Part], attempts: int = 1, **config: Any) -> Iterator[tuple[RawServer, ShardedTable]]:
+    """Give a table whose first request, through the client, has been answered."""
+    settings = Config(retries={"total_max_attempts": attempts, "mode": "standard"}, **config)
+    session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
+    with RawServer([[http(FOUND)], [http(b"{}")], *scripts]) as server:
+        resource = session.resource("dynamodb", endpoint_url=server.url, config=settings)
+        table = ShardedTable(resource.Table("T"), Unsharded(), key_schema=SCHEMA, transport="direct")
+        assert table.get_item(Key=ITEM)["Item"] == ITEM
+        table.update_item(Key=ITEM)
+        server.requests.clear()
+        server.connections = 0
+        yield server, table
+        resource.meta.client.close()
+
+
+def chunked(body: bytes) -> list[bytes]:
+    return [http(body, b"Transfer-Encoding: chunked"), *(b"1\r\n%c\r\n" % byte for byte in body), b"0\r\n\r\n"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [http(FOUND)],
+        [bytes([byte]) for byte in http(FOUND)],
+        [b"".join(chunked(FOUND))],
+        chunked(FOUND),
+        [http(FOUND, b"Connection: close"), "close"],
+        [http(FOUND) + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"],
+        [http(FOUND) + b"garbage"],
+    ],
+    ids=["whole", "bytes", "chunked", "chunks", "closes", "a second answer", "garbage behind"],
+)
+def test_reads_a_complete_answer(script: list[Part]) -> None:
+    """And only this request's: what came behind an answer is not the next one."""
+    other = http(b'{"Item":{"Id":{"S":"b"}}}')
+    with over(script, [other]) as (server, table):
+        answer = table.get_item(Key=ITEM)
+        assert answer["Item"] == ITEM
+        assert answer["ResponseMetadata"]["RequestId"] == "R1"
+        assert table.get_item(Key=ITEM)["Item"] == {"Id": "b"}
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (["close"], ConnectionClosedError),
+        (["reset"], ConnectionClosedError),
+        ([http(FOUND)[:-1], "close"], ConnectionClosedError),
+        ([http(FOUND)[:30], "close"], ConnectionClosedError),
+        ([http(FOUND, length=len(FOUND) + 1), "close"], ConnectionClosedError),
+        ([*chunked(FOUND)[:-1], "close"], ConnectionClosedError),
+        ([b"garbage\r\n\r\n", "close"], HTTPClientError),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", "close"], HTTPClientError),
+        ([http(FOUND, length=len(FOUND) - 1)], ChecksumError),
+        (["nothing"], ReadTimeoutError),
+        ([http(FOUND)[:-1], "nothing"], ReadTimeoutError),
+    ],
+    ids=["closed", "reset", "cut body", "cut head", "too long", "cut chunks", "garbage", "100", "too short", "silent",
+         "silent in the body"],
+)  # fmt: skip
+def test_an_incomplete_answer_is_an_error(script: list[Part], error: type[Exception]) -> None:
+    with over(script, read_timeout=0.05) as (server, table):
+        with pytest.raises(error):
+            table.get_item(Key=ITEM)
+        assert len(server.requests) == 1
+
+
+def test_a_read_is_repeated_and_an_update_is_not() -> None:
+    with over(["close"], [http(FOUND)], ["close"], [http(b"{}")], attempts=3) as (server, table):
+        assert table.get_item(Key=ITEM)["Item"] == ITEM
+        with pytest.raises(ConnectionClosedError):
+            table.update_item(Key=ITEM, UpdateExpression="ADD Total :1", ExpressionAttributeValues={":1": 1})
+        assert len(server.requests) == 3
+
+
+def test_a_connection_that_the_server_closed_is_replaced() -> None:
+    with over([http(FOUND), "close"], [http(b"{}")]) as (server, table):
+        table.get_item(Key=ITEM)
+        assert server.closed.acquire(timeout=10)
+        table.update_item(Key=ITEM)
+        assert len(server.requests) == server.connections == 2
+
+
+def test_a_connection_is_kept() -> None:
+    with over(*[[http(FOUND)]] * 5) as (server, table):
+        for _ in range(5):
+            table.get_item(Key=ITEM)
+        assert (len(server.requests), server.connections) == (5, 1)
+
+
+def test_requests_are_signed_as_botocore_signs_them() -> None:
+    with over([http(FOUND)]) as (server, table):
+        table.get_item(Key=ITEM)
+    ((head, body),) = server.requests
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert first == "POST / HTTP/1.1"
+    assert headers["X-Amz-Target"] == "DynamoDB_20120810.GetItem"
+    assert headers["User-Agent"].startswith("Boto3/")
+    signed = headers["Authorization"].split("SignedHeaders=")[1].split(",")[0].split(";")
+    request = AWSRequest("POST", server.url + "/", {n: v for n, v in headers.items() if n.lower() in signed}, body)
+    auth = SigV4Auth(ReadOnlyCredentials("AKID", "secret", None), "dynamodb", "eu-west-1")
+    request.context["timestamp"] = headers["X-Amz-Date"]
+    request.headers.replace_header("X-Amz-Date", headers["X-Amz-Date"])
+    text = auth.string_to_sign(request, auth.canonical_request(request))
+    assert headers["Authorization"].endswith("Signature=" + auth.signature(text, request))
+
+
+def test_errors_are_the_clients() -> None:
+    with over([http(GONE, status=b"400 Bad Request")]) as (_, table), pytest.raises(ClientError) as raised:
+        table.get_item(Key=ITEM)
+    assert type(raised.value) is table.meta.client.exceptions.ResourceNotFoundException
+    assert raised.value.response["Error"] == {"Code": "ResourceNotFoundException", "Message": "no table"}
+    assert raised.value.response["ResponseMetadata"]["RequestId"] == "R1"
+
+
+def test_the_clients_retries_apply() -> None:
+    with over([THROTTLED], [http(FOUND)], attempts=2) as (_, table):
+        assert table.get_item(Key=ITEM)["ResponseMetadata"]["RetryAttempts"] == 1
+
+
+def test_a_wrong_checksum_is_an_error() -> None:
+    with over([http(FOUND).replace(b'"a"', b'"b"')]) as (_, table), pytest.raises(ChecksumError):
+        table.get_item(Key=ITEM)
+
+
+def test_a_meter_sees_each_call() -> None:
+    consumed = b'{"Item":{"Id":{"S":"a"}},"ConsumedCapacity":{"TableName":"T","CapacityUnits":0.5}}'
+    with over([http(consumed)]) as (server, table):
+        meter = CapacityMeter()
+        with meter.attach(table):
+            assert "ConsumedCapacity" not in table.get_item(Key=ITEM)
+        assert b"ReturnConsumedCapacity" in server.requests[0][1]
+    assert meter.read_units == 0.5
+
+
+def test_a_stubber_answers() -> None:
+    with over() as (server, table), Stubber(table.meta.client) as stubber:
+        stubber.add_client_error("get_item", "ValidationException")
+        with pytest.raises(ClientError, match="ValidationException"):
+            table.get_item(Key=ITEM)
+        assert not server.requests
+
+
+def test_the_users_handlers_see_the_call() -> None:
+    seen: list[str] = []
+
+    def note(event_name: str, **_: Any) -> None:
+        seen.append(event_name)
+
+    def add(params: dict[str, Any], **_: Any) -> None:
+        params["headers"]["X-Trace"] = "t1"
+
+    with over([http(FOUND)]) as (server, table):
+        events = table.meta.client.meta.events
+        for event in ("before-call", "before-send", "after-call"):
+            events.register(f"{event}.dynamodb.GetItem", note)
+        events.register("before-call.dynamodb.GetItem", add)
+        table.get_item(Key=ITEM)
+    assert seen == [f"{event}.dynamodb.GetItem" for event in ("before-call", "before-send", "after-call")]
+    assert b"X-Trace: t1" in server.requests[0][0]
+    assert b"x-trace" in server.requests[0][0]  # signed
+
+
+class Rotating(CredentialProvider):
+    """Credentials that expire at once: each request gets new ones."""
+
+    METHOD = CANONICAL_NAME = "rotating"
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def load(self) -> RefreshableCredentials:
+        return RefreshableCredentials.create_from_metadata(self._new(), self._new, "rotating")
+
+    def _new(self) -> dict[str, Any]:
+        number = next(self._numbers)
+        expiry = datetime.now(UTC) + timedelta(minutes=1)
+        return {
+            "access_key": f"AKID{number}",
+            "secret_key": "s",
+            "token": f"t{number}",
+            "expiry_time": f"{expiry:%FT%TZ}",
+        }
+
+
+def test_credentials_are_those_of_each_request() -> None:
+    core = botocore.session.get_session()
+    core.get_component("credential_provider").insert_before("env", Rotating())
+    session = boto3.session.Session(botocore_session=core, region_name="eu-west-1")
+    with RawServer([[http(FOUND)]] * 4) as server:
+        resource = session.resource("dynamodb", endpoint_url=server.url)
+        table = ShardedTable(resource.Table("T"), Unsharded(), key_schema=SCHEMA, transport="direct")
+        for _ in range(4):
+            table.get_item(Key=ITEM)
+        resource.meta.client.close()
+    found = [re.search(rb"Credential=AKID(\d+)/", head) for head, _ in server.requests]
+    numbers = [int(one[1]) for one in found if one is not None]
+    assert len(numbers) == 4
+    assert numbers == sorted(set(numbers))
+    for (head, _), number in zip(server.requests, numbers, strict=True):
+        assert f"X-Amz-Security-Token: t{number}\r\n".encode() in head + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [({"proxies": {"https": "http://localhost:1"}}, "proxy"), ({"signature_version": UNSIGNED}, "signature version")],
+)
+def test_an_unusual_client_sends_by_itself(config: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    with over([http(FOUND)], **config) as (server, table):
+        table.get_item(Key=ITEM)
+        assert b"amz-sdk-invocation-id" in server.requests[0][0]
+    (logged,) = [record for record in caplog.records if record.name == "shardkit"]
+    assert why in logged.getMessage()
+
+
+def certified(folder: Path, name: str) -> ssl.SSLContext:
+    """Return the settings of a server whose certificate, in ``ca.pem``, is for this name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    public = certificate.public_bytes(Encoding.PEM)
+    (folder / "ca.pem").write_bytes(public)
+    (folder / "both.pem").write_bytes(public + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "both.pem")
+    return context
+
+
+def endpoint(url: str) -> Endpoint:
+    return Endpoint(url, connect=10, read=10)
+
+
+def test_tls_is_checked_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server_settings = certified(tmp_path, "localhost")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    scripts: list[list[Part]] = [[http(FOUND)], [bytes([byte]) for byte in http(FOUND)], [http(FOUND)]]
+    with RawServer(scripts, server_settings) as server:
+        session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
+        resource = session.resource("dynamodb", endpoint_url=server.url)
+        table = ShardedTable(resource.Table("T"), Unsharded(), key_schema=SCHEMA, transport="direct")
+        assert [table.get_item(Key=ITEM)["Item"] for _ in scripts] == [ITEM] * 3
+        assert server.connections == 2  # the client's, and ours
+        resource.meta.client.close()
+
+
+@pytest.mark.parametrize("wrong", ["name", "authority"])
+def test_a_wrong_certificate_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    settings = certified(tmp_path, "other" if wrong == "name" else "localhost")
+    if wrong == "name":
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    with RawServer([], settings) as server, pytest.raises(SSLError, match="certificate verify failed"):
+        Connections(endpoint(server.url)).take()
+    assert not server.requests
+
+
+def test_a_session_of_tls_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = certified(tmp_path, "localhost")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    with RawServer([[http(FOUND, b"Connection: close")]] * 2, settings) as server:
+        connections = Connections(endpoint(server.url))
+        reused = []
+        for _ in range(2):
+            connection = connections.take()
+            connection.start(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+            while connection.proceed() is None:
+                assert connection.ready(10)
+            assert isinstance(connection.sock, ssl.SSLSocket)
+            reused.append(connection.sock.session_reused)
+            connections.give(connection)
+    assert reused == [False, True]
