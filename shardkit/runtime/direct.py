@@ -30,14 +30,22 @@ from urllib.parse import urlsplit
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
-from botocore.exceptions import ChecksumError, HTTPClientError
+from botocore.exceptions import ChecksumError
 from botocore.hooks import first_non_none_response
 from botocore.parsers import ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
 from shardkit.dynamodb.signing import Credentials, Signer
-from shardkit.runtime.connections import Connection, Connections, Endpoint, Raw, UnexpectedHTTPError
+from shardkit.runtime.connections import (
+    TRANSPORT_ERRORS,
+    Connection,
+    Connections,
+    Endpoint,
+    Raw,
+    UnexpectedHTTPError,
+    UntrustedServerError,
+)
 from shardkit.runtime.drivers import Loop, transport
 from shardkit.runtime.hooks import begun, call_in
 from shardkit.runtime.own_call import (
@@ -392,6 +400,8 @@ class DirectTransport:
         self, call: OwnCall, model: Any, request: dict[str, Any], attempts: int, answer: Any, error: Exception | None
     ) -> float | None:
         """Ask botocore's retries, and observers, about a failed attempt."""
+        if isinstance(error, UntrustedServerError):
+            return None  # botocore's retries would try again
         if error is not None and not may_repeat(call.operation, call.params) and not _unsent(error):
             return None
         responses = self._client.meta.events.emit(
@@ -445,14 +455,10 @@ def _kind(operation: str, params: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _begin(connections: Connections, content: bytes) -> Connection:
     """Start a request on a connection; a connection that the server had closed before is replaced."""
-    try:
-        connection = connections.take()
-    except Exception as error:
-        error.unsent = True  # type: ignore[attr-defined]
-        raise
+    connection = connections.take()
     try:
         connection.start(content)
-    except HTTPClientError:
+    except TRANSPORT_ERRORS:
         connection.close()
         raise
     return connection
@@ -480,19 +486,17 @@ def _ended(connections: Connections, exchange: Exchange, given: Raw | Exception 
 
 def _received(connections: Connections, connection: Connection) -> Raw | Exception:
     try:
-        while connection.ready(connections.endpoint.read):
-            raw = connection.proceed()
+        while True:
+            raw = connection.proceed(late=not connection.ready(connection.patience))
             if raw is not None:
                 connections.give(connection)
                 return raw
-    except HTTPClientError as error:
+    except TRANSPORT_ERRORS as error:
         connection.close()
         return error
     except BaseException:
         connection.close()
         raise
-    connection.close()
-    return connection.timed_out()
 
 
 @dataclass(eq=False, slots=True)
@@ -606,7 +610,7 @@ class DirectDriver(Loop[T]):
             except Exception as error:  # noqa: BLE001 - the exchange decides what to do about it
                 given = error
                 continue
-            flight.connection, flight.until = connection, time.monotonic() + flight.connections.endpoint.read
+            flight.connection = connection
             self._watch(flight)
             self._flying.add(flight)
             return False
@@ -618,7 +622,7 @@ class DirectDriver(Loop[T]):
             if connection.idle():
                 try:
                     connection.start(content)
-                except HTTPClientError:
+                except TRANSPORT_ERRORS:
                     self._drop(connection)
                     raise
                 return connection
@@ -630,6 +634,7 @@ class DirectDriver(Loop[T]):
     def _watch(self, flight: _Flight) -> None:
         connection = flight.connection
         assert connection is not None
+        flight.until = time.monotonic() + connection.patience
         events = selectors.EVENT_WRITE if connection.writing else selectors.EVENT_READ
         key = self._selector.get_key(connection.sock)
         if key.events != events or key.data[1] is not flight:
@@ -677,16 +682,20 @@ class DirectDriver(Loop[T]):
                 elif send is not None:
                     self._answered(send, future.result())
 
-    def _proceed(self, flight: _Flight) -> None:
+    def _proceed(self, flight: _Flight, *, late: bool = False) -> None:
         connection = flight.connection
         assert connection is not None
         raw: Raw | Exception | None
+        connecting = not connection.connected
+        if connecting:
+            self._selector.unregister(connection.sock)  # which this step may replace
         try:
-            raw = connection.proceed()
-        except HTTPClientError as error:
+            raw = connection.proceed(late=late)
+        except TRANSPORT_ERRORS as error:
             raw = error
+        if connecting and not isinstance(raw, Exception):
+            self._selector.register(connection.sock, selectors.EVENT_READ, (connection, flight))
         if raw is None:
-            flight.until = time.monotonic() + flight.connections.endpoint.read
             self._watch(flight)
             return
         self._flying.discard(flight)
@@ -699,15 +708,15 @@ class DirectDriver(Loop[T]):
     def _late(self) -> None:
         now = time.monotonic()
         for flight in [flight for flight in self._flying if flight.until <= now]:
-            assert flight.connection is not None
-            self._flying.discard(flight)
-            self._drop(flight.connection)
-            self._resume(flight, flight.connection.timed_out())
+            if flight in self._flying:
+                self._proceed(flight, late=True)
         while self._paused and self._paused[0][0] <= now:
             self._resume(heapq.heappop(self._paused)[2], None)
 
     def _idle_ended(self, connection: Connection) -> None:
         """Forget a connection on which something came that no request asked for, which is its end as a rule."""
+        if connection.idle():  # a record of TLS that carries no byte
+            return
         for idle in self._idle.values():
             if connection in idle:
                 idle.remove(connection)
