@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any
 import boto3
 import botocore.session
 import pytest
+from boto3.dynamodb.conditions import Key
 from botocore import UNSIGNED
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -28,7 +30,7 @@ from botocore.exceptions import (
 )
 from botocore.stub import Stubber
 
-from shardkit import CapacityMeter, ShardedTable, Unsharded
+from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, Unsharded
 from tests.support.certificates import certified
 from tests.support.raw_server import Part, RawServer, http
 
@@ -290,3 +292,28 @@ def test_a_certificate_that_is_not_trusted_is_an_error(tmp_path: Path, monkeypat
             table.get_item(Key=ITEM)
         assert (len(server.requests), server.connections) == (1, 2)
         resource.meta.client.close()
+
+
+def test_connections_are_made_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server begins no handshake before all connections have come."""
+    shards = 4
+    settings = certified(tmp_path, "localhost")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+    schema = {
+        "KeySchema": [*SCHEMA["KeySchema"], {"AttributeName": "Sort", "KeyType": "RANGE"}],
+        "AttributeDefinitions": [*SCHEMA["AttributeDefinitions"], {"AttributeName": "Sort", "AttributeType": "S"}],
+    }
+    empty = [http(b'{"Items":[],"Count":0,"ScannedCount":0}')]
+    with RawServer([empty] * (1 + shards), settings) as server:
+        session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
+        table = session.resource("dynamodb", endpoint_url=server.url).Table("T")
+        one, several = (
+            ShardedTable(table, strategy, key_schema=schema, transport="direct")
+            for strategy in (Unsharded(), CalculatedSuffix("Sort", shards=shards))
+        )
+        one.query(KeyConditionExpression=Key("Id").eq("a"))  # through the client
+        server.accepted = threading.Barrier(shards, timeout=20).wait
+        server.connections = 0
+        several.query(KeyConditionExpression=Key("Id").eq("a"))
+        assert server.connections == shards
+        table.meta.client.close()
