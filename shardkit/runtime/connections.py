@@ -56,13 +56,15 @@ class Endpoint:
 class Connection:
     """One connection, which carries one request at a time.
 
-    ``sent``: whether a byte of the request may have left. ``writing``: whether it waits to write instead of to read.
+    ``patience``: seconds to wait for the next byte. ``sent``: whether a byte of the request may have left. ``writing``:
+    whether it waits to write instead of to read.
     """
 
     def __init__(self, sock: socket.socket, endpoint: Endpoint) -> None:
         sock.setblocking(False)  # noqa: FBT003 - its only form
         self.sock = sock
         self.sent = self.writing = False
+        self.patience = endpoint.read
         self._url = endpoint.url
         self._unsent = memoryview(b"")
         self._headers: dict[str, str] = {}

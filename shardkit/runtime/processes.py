@@ -41,7 +41,7 @@ from botocore.exceptions import (
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_transient
 from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError
-from shardkit.runtime.drivers import transport
+from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import carried, observe
 from shardkit.runtime.observers import Call
 from shardkit.runtime.runner import Runner
@@ -167,7 +167,7 @@ class Processes:
 
     def _start(self) -> None:
         table = self._programs.table
-        identity = _identity(table, transport(self._client, {}))
+        identity = _identity(table, through_client(self._client, {}))
         if isinstance(identity, Exception):
             raise _refusal("the table's own client", table, identity)
         context = multiprocessing.get_context("spawn")
@@ -327,7 +327,7 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Fa
             "boto3.client('dynamodb', …)"
         )
     observe(client, failed)
-    send = transport(client, {})
+    send = through_client(client, {})
     reached = _identity(table, send)
     if isinstance(reached, Exception):
         raise reached

@@ -11,24 +11,24 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from shardkit.core.checks import check_side_by_side, did_you_mean
+from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, async_transport, transport
+from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.targets import is_async
+from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
 if TYPE_CHECKING:
-    from shardkit.runtime.direct import DirectTransport
+    from shardkit.runtime.direct import DirectSender
 
 T = TypeVar("T")
-TransportName = Literal["client", "direct"]
 Begun = Send | Wait | Machine[Any] | None
 _log = logging.getLogger("shardkit")
 
@@ -74,7 +74,7 @@ class _Runner:
         return check_side_by_side(name, given)
 
 
-class Transport(Protocol):
+class Sender(Protocol):
     """Sends a driver's requests."""
 
     @property
@@ -100,12 +100,12 @@ class ClientRunner(_Runner):
         client: Any,
         shardings: Mapping[str, Sharding],
         max_concurrency: int | None,
-        transport_name: TransportName = "client",
+        transport: Transport = "client",
     ) -> None:
         super().__init__(client, max_concurrency)
-        self.transport_name = transport_name
-        self._direct = direct_transport(client, shardings) if transport_name == "direct" else None
-        self.send = transport(client, shardings) if self._direct is None else self._direct.send
+        self.transport = transport
+        self._direct = _direct_sender(client, shardings, transport)
+        self.send = through_client(client, shardings) if self._direct is None else self._direct.send
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -131,7 +131,7 @@ class ClientRunner(_Runner):
         self,
         machine: Machine[T],
         *,
-        through: Transport | None = None,
+        through: Sender | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> SyncDriver[T]:
         """Return a driver over the runner's transport, or over another one."""
@@ -177,9 +177,9 @@ class Runner(ClientRunner):
         client: Any,
         programs: Programs,
         max_concurrency: int | None,
-        transport_name: TransportName = "client",
+        transport: Transport = "client",
     ) -> None:
-        super().__init__(client, programs.shardings, max_concurrency, transport_name)
+        super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
 
 
@@ -192,7 +192,7 @@ class AsyncClientRunner(_Runner):
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
         super().__init__(client, max_concurrency)
-        self._send = async_transport(client, shardings)
+        self._send = through_async_client(client, shardings)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
@@ -226,19 +226,13 @@ class AsyncRunner(AsyncClientRunner):
         self.programs = programs
 
 
-def direct_transport(client: Any, shardings: Mapping[str, Sharding]) -> DirectTransport:
-    """Return a transport past a client.
+def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Transport) -> DirectSender | None:
+    options = direct_options(transport)
+    if options is None:
+        return None
+    from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
 
-    Raises:
-        ConfigurationError: Its extra is not installed.
-    """
-    try:
-        from shardkit.runtime.direct import DirectTransport  # noqa: PLC0415 - of the direct extra
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"transport: 'direct' needs {error.name}, which is not installed; pip install 'shardkit[direct]'"
-        ) from error
-    return DirectTransport(client, shardings)
+    return DirectSender(client, shardings, options)
 
 
 class Clock(Protocol):
@@ -315,7 +309,7 @@ def table_runner(
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
-    transport: TransportName = "client",
+    transport: Transport = "client",
 ) -> Runner:
     """Return a runner for a boto3 ``Table`` with a strategy.
 
@@ -327,11 +321,6 @@ def table_runner(
         raise ConfigurationError(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
             "shardkit.aio for an async one"
-        )
-    if transport not in get_args(TransportName):
-        known = get_args(TransportName)
-        raise ConfigurationError(
-            f"transport: must be 'client' or 'direct', got {transport!r:.100}{did_you_mean(str(transport), known)}"
         )
     return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport)
 
