@@ -182,6 +182,12 @@ class Runner(ClientRunner):
         super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
 
+    def over(self, transport: Transport | None) -> Runner:
+        """Return a runner of the same table over another transport; None: the same."""
+        if transport is None or transport == self.transport:
+            return self
+        return Runner(self.client, self.programs, self.concurrency, transport)
+
 
 class AsyncClientRunner(_Runner):
     """Runs programs and machines as asyncio tasks."""
@@ -190,9 +196,16 @@ class AsyncClientRunner(_Runner):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        shardings: Mapping[str, Sharding],
+        max_concurrency: int | None,
+        transport: Transport = "client",
+    ) -> None:
         super().__init__(client, max_concurrency)
-        self._send = through_async_client(client, shardings)
+        self.transport = transport
+        self._send = _async_send(client, shardings, transport)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
@@ -221,9 +234,17 @@ class AsyncClientRunner(_Runner):
 class AsyncRunner(AsyncClientRunner):
     """Runs the programs of one table."""
 
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
-        super().__init__(client, programs.shardings, max_concurrency)
+    def __init__(
+        self, client: Any, programs: Programs, max_concurrency: int | None, transport: Transport = "client"
+    ) -> None:
+        super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
+
+    def over(self, transport: Transport | None) -> AsyncRunner:
+        """Return a runner of the same table over another transport; None: the same."""
+        if transport is None or transport == self.transport:
+            return self
+        return AsyncRunner(self.client, self.programs, self.concurrency, transport)
 
 
 def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Transport) -> DirectSender | None:
@@ -233,6 +254,17 @@ def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Tr
     from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
 
     return DirectSender(client, shardings, options)
+
+
+def _async_send(
+    client: Any, shardings: Mapping[str, Sharding], transport: Transport
+) -> Callable[[Send], Awaitable[Answer]]:
+    options = direct_options(transport)
+    if options is None:
+        return through_async_client(client, shardings)
+    from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
+
+    return AsyncDirectSender(client, shardings, options).send
 
 
 class Clock(Protocol):
@@ -282,16 +314,16 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
                 _clocks[client] = clock, held - 1
 
 
-def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
-    """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``.
+def runner_of(table: Any, max_concurrency: int | None = None, transport: Transport | None = None) -> Runner:
+    """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``; over another transport, if given.
 
     Raises:
         ConfigurationError: ``table`` is neither, or its client has it installed as sharded.
     """
     runner = getattr(table, "runner", None)
     if isinstance(runner, Runner):
-        return runner
-    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+        return runner.over(transport)
+    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency, transport=transport or "client")
     rewriter = rewriter_of(runner.client)
     if rewriter is not None and rewriter.concerns("PutItem", {"TableName": table.name}):
         # shardkit's own calls bypass the installation: the items would have no suffix.
@@ -332,10 +364,13 @@ def async_table_runner(
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
+    transport: Transport = "client",
 ) -> AsyncRunner:
     """Return a runner for an async ``Table`` with a strategy.
 
     Raises:
         ConfigurationError: An argument is invalid.
     """
-    return AsyncRunner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+    return AsyncRunner(
+        table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport
+    )

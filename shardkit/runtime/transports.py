@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
+
+import botocore.session
 
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError
 
-__all__ = ["DirectTransport", "Transport", "direct_options"]
+__all__ = ["DirectTransport", "Transport", "default_transport", "direct_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +67,17 @@ def direct_options(transport: Any) -> DirectTransport | None:
             f"transport: must be 'client', 'direct' or a DirectTransport, got {transport!r:.100}"
             f"{did_you_mean(str(transport), ('client', 'direct'))}"
         )
-    try:
-        import httptools  # noqa: F401, PLC0415 - of the direct extra
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "transport: 'direct' needs httptools, which is not installed; run pip install 'shardkit[direct]'"
-        ) from error
+    if not _installed():
+        raise ConfigurationError("transport: 'direct' needs httptools; run pip install 'shardkit[direct]'")
     return transport
+
+
+def default_transport(profile: str | None = None) -> Transport:
+    """Return the transport of clients that shardkit makes itself: direct, if its extra is installed."""
+    if not _installed():
+        return "client"
+    return DirectTransport(verify=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"))
+
+
+def _installed() -> bool:
+    return find_spec("httptools") is not None
