@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from botocore.exceptions import HTTPClientError
-
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
-from shardkit.runtime.connections import Connection, Connections, Endpoint, Raw
+from shardkit.runtime.connections import TRANSPORT_ERRORS, Connection, Connections, Endpoint
 from shardkit.runtime.drivers import Loop, through_client
 from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
+from shardkit.runtime.responses import Raw
 from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
@@ -46,7 +45,7 @@ def _connections(client: Any, url: str, options: DirectTransport) -> Connections
             weakref.finalize(client, _close, _pools[client])
         config = client.meta.config
         endpoint = Endpoint(url, config.connect_timeout, config.read_timeout, bool(config.tcp_keepalive))
-        return _pools[client].setdefault((url, options), Connections(endpoint))
+        return _pools[client].setdefault((url, options), Connections(endpoint, verify=options.verify))
 
 
 def _close(pool: dict[Any, Connections]) -> None:
@@ -99,7 +98,7 @@ def _begin(connections: Connections, content: bytes) -> Connection:
     connection = connections.take()
     try:
         connection.start(content)
-    except HTTPClientError:
+    except TRANSPORT_ERRORS:
         connection.close()
         raise
     return connection
@@ -131,19 +130,17 @@ def _ended(connections: Connections, exchange: Exchange, given: Any) -> Answer:
 
 def _received(connections: Connections, connection: Connection) -> Raw | Exception:
     try:
-        while connection.ready(connections.endpoint.read):
-            raw = connection.proceed()
+        while True:
+            raw = connection.proceed(late=not connection.ready(connection.patience))
             if raw is not None:
                 connections.give(connection)
                 return raw
-    except HTTPClientError as error:
+    except TRANSPORT_ERRORS as error:
         connection.close()
         return error
     except BaseException:
         connection.close()
         raise
-    connection.close()
-    return connection.timed_out()
 
 
 @dataclass(eq=False, slots=True)
@@ -258,7 +255,7 @@ class DirectDriver(Loop[T]):
                     return False
                 try:
                     flight.connection = self._begun(flight.connections, step)
-                except HTTPClientError as error:
+                except TRANSPORT_ERRORS as error:
                     given = error
                     continue
                 self._watch(flight)
@@ -286,7 +283,7 @@ class DirectDriver(Loop[T]):
                 continue
             try:
                 connection.start(content)
-            except HTTPClientError:
+            except TRANSPORT_ERRORS:
                 self._drop(connection)
                 raise
             return connection
@@ -344,12 +341,17 @@ class DirectDriver(Loop[T]):
                 elif send is not None:
                     self._answered(send, future.result())
 
-    def _proceed(self, flight: _Flight, connection: Connection) -> None:
+    def _proceed(self, flight: _Flight, connection: Connection, *, late: bool = False) -> None:
         raw: Raw | Exception | None
+        connecting = not connection.connected
+        if connecting:
+            self._selector.unregister(connection.sock)  # which this step may replace
         try:
-            raw = connection.proceed()
-        except HTTPClientError as error:
+            raw = connection.proceed(late=late)
+        except TRANSPORT_ERRORS as error:
             raw = error
+        if connecting and not isinstance(raw, Exception):
+            self._selector.register(connection.sock, selectors.EVENT_READ, (connection, flight))
         if raw is None:
             self._watch(flight)
             return
@@ -369,8 +371,7 @@ class DirectDriver(Loop[T]):
             )
             for flight, connection in waiting:
                 if flight.until <= now:
-                    self._drop(connection)
-                    self._resume(flight, connection.timed_out())
+                    self._proceed(flight, connection, late=True)
         while self._pauses and self._pauses[0][0] <= now:
             flight = heapq.heappop(self._pauses)[2]
             if flight in self._flights:  # not let go
@@ -378,6 +379,8 @@ class DirectDriver(Loop[T]):
 
     def _idle_ended(self, connection: Connection) -> None:
         """Forget a connection on which something came that no request asked for, which is its end as a rule."""
+        if connection.idle():  # a record of TLS that carries no byte
+            return
         for idle in self._idle.values():
             if connection in idle:
                 idle.remove(connection)

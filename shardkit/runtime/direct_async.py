@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import weakref
 from collections.abc import AsyncGenerator, Mapping
 from inspect import isawaitable
 from typing import Any
 from urllib.parse import urlsplit
 
-from botocore.exceptions import (
-    ConnectionClosedError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    ReadTimeoutError,
-    SSLError,
-)
+from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.connections import PORTS, Raw, ResponseParser, UnexpectedHTTPError, tls_context
+from shardkit.runtime.connections import PORTS, authorities, connect_error, tls_context
 from shardkit.runtime.drivers import through_async_client
 from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
+from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
 from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
@@ -98,7 +92,8 @@ class _AsyncConnection(asyncio.Protocol):
             HTTPClientError: The connection has failed, or nothing came for too long.
         """
         loop = asyncio.get_running_loop()
-        answer = self._answer = loop.create_future()
+        answer: asyncio.Future[Raw] = loop.create_future()
+        self._answer = answer
         self._parser.begin()
         self._heard = loop.time()
         self._transport.write(content)
@@ -148,8 +143,8 @@ class _AsyncConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
         if self._answer is not None and not self._answer.done():
-            error = exc or EOFError("the server closed the connection")
-            self._answer.set_exception(ConnectionClosedError(endpoint_url=self._url, error=error))
+            cut = self._parser.cut()
+            self._answer.set_exception(cut if exc is None else ConnectionClosedError(endpoint_url=self._url, error=exc))
 
 
 class _AsyncConnections:
@@ -159,7 +154,7 @@ class _AsyncConnections:
         self._url = url
         parts = urlsplit(url)
         self._address = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        self._tls = tls_context(options.verify) if parts.scheme == "https" else None
+        self._tls = tls_context(authorities(verify=options.verify)) if parts.scheme == "https" else None
         self._config = config
         self._slots = asyncio.Semaphore(config.max_pool_connections)
         self._idle: list[_AsyncConnection] = []
@@ -201,12 +196,8 @@ class _AsyncConnections:
                     ssl=self._tls,
                     server_hostname=None if self._tls is None else host,
                 )
-        except TimeoutError as error:
-            raise ConnectTimeoutError(endpoint_url=url, error=error) from error
-        except ssl.SSLError as error:
-            raise SSLError(endpoint_url=url, error=error) from error
         except OSError as error:
-            raise EndpointConnectionError(endpoint_url=url, error=error) from error
+            raise connect_error(error, url, EndpointConnectionError) from error
         if self._config.tcp_keepalive:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection

@@ -25,14 +25,14 @@ from urllib.parse import urlsplit
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
-from botocore.exceptions import ChecksumError, ConnectTimeoutError, EndpointConnectionError, SSLError
+from botocore.exceptions import ChecksumError
 from botocore.hooks import first_non_none_response
 from botocore.parsers import ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.signing import Credentials, Signer
-from shardkit.runtime.connections import Raw, UnexpectedHTTPError
+from shardkit.runtime.connections import UntrustedServerError
 from shardkit.runtime.hooks import begun, call_in
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
@@ -43,12 +43,11 @@ from shardkit.runtime.own_call import (
     read_json,
     refusal,
 )
+from shardkit.runtime.responses import Raw, UnexpectedHTTPError
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
 _REPEATABLE = frozenset({"BatchGetItem", "BatchWriteItem", "GetItem", "Query", "Scan", "TransactGetItems"})
-# Raised before a byte of the request has left.
-_UNSENT = (ConnectTimeoutError, EndpointConnectionError, SSLError)
 _JSON = "application/x-amz-json-1.0"
 # The others are of one request (dates, signatures, trace IDs), or a handler's of an event that is not emitted here.
 _LEARNED_HEADERS = frozenset({"content-type", "user-agent", "x-amz-target"})
@@ -401,7 +400,10 @@ class Exchanges:
         self, call: OwnCall, model: Any, request: dict[str, Any], attempts: int, answer: Any, error: Exception | None
     ) -> Generator[Step, Any, float | None]:
         """Ask botocore's retries, and observers, about a failed attempt."""
-        if error is not None and not isinstance(error, _UNSENT) and not may_repeat(call.operation, call.params):
+        if isinstance(error, UntrustedServerError):
+            return None  # botocore's retries would try again
+        unsent = getattr(error, "unsent", False)
+        if error is not None and not unsent and not may_repeat(call.operation, call.params):
             return None
         responses = yield partial(
             self._client.meta.events.emit,

@@ -44,7 +44,7 @@ class DirectTransport:
                 f"verify: must be the path of certificate authorities, False or None, got {self.verify!r:.100}; leave "
                 "it out for those that botocore trusts"
             )
-        if not Path(self.verify).exists():
+        if not Path(self.verify).expanduser().exists():
             raise ConfigurationError(f"verify: no such file or directory, got {os.fspath(self.verify)!r:.400}")
 
 
