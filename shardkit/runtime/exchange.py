@@ -44,6 +44,7 @@ from shardkit.runtime.own_call import (
     refusal,
 )
 from shardkit.runtime.responses import Raw, UnexpectedHTTPError
+from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
@@ -173,6 +174,14 @@ class _Response(AWSResponse):
         return self.raw.body  # type: ignore[no-any-return]
 
 
+class _AsyncResponse(_Response):
+    """The same for handlers of an async client, who await the content."""
+
+    @property
+    async def content(self) -> bytes:  # type: ignore[override]
+        return self.raw.body  # type: ignore[no-any-return]
+
+
 @dataclass
 class _Client:
     """What is known of a client, for all exchanges over it. It must not keep the client alive."""
@@ -235,6 +244,7 @@ class Exchanges:
         self._client = client
         self._shardings = shardings
         self._known = _known(client)
+        self._response = _AsyncResponse if is_async(client) else _Response
         self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
 
     def of(self, send: Send) -> tuple[str, Exchange] | None:
@@ -376,9 +386,9 @@ class Exchanges:
                     "HTTPStatusCode": raw.status,
                     "HTTPHeaders": raw.headers,
                 }
-                return _Response(learned.url, raw), parsed
+                return self._response(learned.url, raw), parsed
             raw = raw._replace(status=BAD_GATEWAY, body=refusal(call.operation, raw.body))
-        return _Response(learned.url, raw), self._error(call, model, raw)
+        return self._response(learned.url, raw), self._error(call, model, raw)
 
     def _error(self, call: OwnCall, model: Any, raw: Raw) -> dict[str, Any]:
         service = self._client.meta.service_model
