@@ -45,12 +45,6 @@ TEXTS = {
     "        *,\n        key_schema:": "        *,\n        table_name: str | None = None,\n        key_schema:",
     "self._table = table\n": "self._table = table_of(table, table_name)\n",
     "            table,\n            strategy,\n": "            self._table,\n            strategy,\n",
-    '        transport: TransportName = "client",\n': "",
-    "            transport=transport,\n": "",
-    "Runner, TransportName, log_retry": "Runner, log_retry",
-    ", self._runner.transport_name": "",
-    '        transport: ``"client"``, or ``"direct"``: sign and send requests without the client, with a fraction of '
-    "its CPU\n            (``pip install 'shardkit[direct]'``; see docs/direct.md).\n": "",
     "The wrapped boto3 ``Table``, which knows no shards.": (
         "The wrapped aioboto3 ``Table``, which knows no shards; over a client, its methods without items."
     ),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UnsupportedParameterError,
     )
     from shardkit.middleware import Installation, install, install_everywhere
+    from shardkit.runtime.transports import DirectTransport
     from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
     from shardkit.table import ShardedTable
     from shardkit.table_types import TableLike
@@ -47,6 +48,7 @@ __all__ = [
     "CapacityMeter",
     "ConfigurationError",
     "CursorError",
+    "DirectTransport",
     "Installation",
     "InterruptedLoadError",
     "InvalidKeyError",
@@ -103,6 +105,7 @@ if not TYPE_CHECKING:
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
+            "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
             "shardkit.table": ("ShardedTable",),
             "shardkit.table_types": ("TableLike",),

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
-from shardkit.runtime.runner import Runner, TransportName, log_retry, table_runner
+from shardkit.runtime.runner import Runner, log_retry, table_runner
+from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
@@ -63,8 +64,8 @@ class ShardedTable:
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections`` (10 unless configured).
         rng: The source of random suffixes and jitter; seed it to repeat a run.
-        transport: ``"client"``, or ``"direct"``: sign and send requests without the client, with a fraction of its CPU
-            (``pip install 'shardkit[direct]'``; see docs/direct.md).
+        transport: ``"client"``; or ``"direct"`` or a DirectTransport: shardkit signs and sends requests itself, with a
+            fraction of the client's CPU (``pip install 'shardkit[direct]'``; see docs/direct.md).
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -110,7 +111,7 @@ class ShardedTable:
         key_schema: Mapping[str, Any] | None = None,
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
-        transport: TransportName = "client",
+        transport: Transport = "client",
     ) -> None:
         self._table = table
         self._runner = table_runner(
@@ -487,9 +488,7 @@ class ShardedTable:
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_runner"] = Runner(
-                self.meta.client, self._programs, max_concurrency, self._runner.transport_name
-            )
+            view.__dict__["_runner"] = Runner(self.meta.client, self._programs, max_concurrency, self._runner.transport)
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 

@@ -46,7 +46,7 @@ def streaming_bulk(
     Cost, IAM and source are those of :func:`shardkit.streaming_bulk`.
     """
     _check(table, items, options)
-    return _each(table.runner, items, options)
+    return _each(table.runner.over(options.get("transport")), items, options)
 
 
 async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOptions]) -> BulkReport:
@@ -66,8 +66,9 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
             an anyio scope that is not shielded cancels again at once. The load can be resumed after both.
     """
     _check(table, items, options)
-    loading = await _started(table.runner, items, options)
-    async with aclosing(_results(table.runner, loading, items)) as results:
+    runner = table.runner.over(options.get("transport"))
+    loading = await _started(runner, items, options)
+    async with aclosing(_results(runner, loading, items)) as results:
         async for _ in results:
             pass
     return loading.load.report

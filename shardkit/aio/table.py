@@ -17,6 +17,7 @@ from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.client_table import table_of
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
 from shardkit.runtime.runner import AsyncRunner, log_retry, async_table_runner
+from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
@@ -68,6 +69,8 @@ class ShardedTable:
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections`` (10 unless configured).
         rng: The source of random suffixes and jitter; seed it to repeat a run.
+        transport: ``"client"``; or ``"direct"`` or a DirectTransport: shardkit signs and sends requests itself, with a
+            fraction of the client's CPU (``pip install 'shardkit[direct]'``; see docs/direct.md).
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -114,6 +117,7 @@ class ShardedTable:
         key_schema: Mapping[str, Any] | None = None,
         max_concurrency: int | None = None,
         rng: random.Random | None = None,
+        transport: Transport = "client",
     ) -> None:
         self._table = table_of(table, table_name)
         self._runner = async_table_runner(
@@ -122,6 +126,7 @@ class ShardedTable:
             key_schema=key_schema,
             max_concurrency=max_concurrency,
             rng=rng,
+            transport=transport,
         )
         self._programs = self._runner.programs
         self._fan_out = FanOut(
@@ -489,9 +494,7 @@ class ShardedTable:
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_runner"] = AsyncRunner(
-                self.meta.client, self._programs, max_concurrency
-            )
+            view.__dict__["_runner"] = AsyncRunner(self.meta.client, self._programs, max_concurrency, self._runner.transport)
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 

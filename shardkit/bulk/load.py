@@ -29,6 +29,7 @@ from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.runtime.interrupts import Interruptions
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
+from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Sharding
 
 OnError = Literal["raise", "collect"]
@@ -44,6 +45,7 @@ class LoadOptions(TypedDict, total=False):
     workers: int | None
     processes: int | None
     connect: Connect | None
+    transport: Transport | None
     window: int
     write_units: float | str | None
     on_error: OnError
@@ -77,6 +79,9 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
               a function without arguments at the top level of a module. By default each client has the region, endpoint
               and configuration of the table's client, and the credentials that boto3 finds, but no credentials or event
               handlers that were set in code. A ``CapacityMeter`` on the table's client sees all requests.
+            * ``transport: Transport | None = None``: ``"client"``, ``"direct"`` or a DirectTransport, as for
+              ``ShardedTable``. Defaults to the table's; for processes whose clients shardkit creates, to ``"direct"``
+              if its extra is installed.
             * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The order is exactly the
               guide's if the window holds all items.
             * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
@@ -140,13 +145,19 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     if hasattr(items, "__aiter__") and not hasattr(items, "__iter__"):
         raise ConfigurationError(f"items: {type(items).__name__} is an async iterable; use shardkit.aio.bulk_load")
     workers, processes = options.get("workers"), options.get("processes")
-    runner = runner_of(table, max_concurrency=workers)
+    runner = runner_of(table, workers, options.get("transport"))
     most = runner.concurrency * (processes or 1)
     workers = min(workers or most, most)
     sharding = runner.run(runner.programs.known())
     through = None
     if processes is not None:
-        through = Processes(runner, count=processes, workers=workers, connect=options.get("connect"))
+        through = Processes(
+            runner,
+            count=processes,
+            workers=workers,
+            connect=options.get("connect"),
+            transport=options.get("transport"),
+        )
     return runner, Loading(sharding, items, options, workers=workers, draw=runner.programs.draw), through
 
 
@@ -194,6 +205,8 @@ def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> N
                 f"{name}: is not an option of a load{did_you_mean(name, known)}; the options are {', '.join(known)}"
             )
     check_load(**_machine_options(options))
+    if (transport := options.get("transport")) is not None:
+        direct_options(transport)
     check_choice("on_error", options.get("on_error", "raise"), get_args(OnError))
     _check_workers(options)
     _check_files(options)

@@ -45,6 +45,7 @@ from shardkit.cli.options import (
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.runtime.transports import default_transport, direct_options
 
 # How --help groups the options.
 SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
@@ -83,6 +84,13 @@ def load(
     processes: Annotated[
         int | None, typer.Option(rich_help_panel=PACE, min=1, help="Processes that send requests, to use all cores.")
     ] = None,
+    transport: Annotated[
+        Literal["client", "direct"] | None,
+        typer.Option(
+            rich_help_panel=PACE,
+            help="Send through boto3's client or past it; default: past it, if shardkit\\[direct] is installed.",
+        ),
+    ] = None,
     window: Annotated[
         int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
     ] = WINDOW,
@@ -120,7 +128,10 @@ def load(
             spread = _strategy(shards, by, strategy)
             resource = connect()
             stack.callback(resource.meta.client.close)
-            target = ShardedTable(resource.Table(table), spread)
+            if transport == "direct":
+                direct_options(transport)  # refuses it if its extra is not installed
+            way = "client" if transport == "client" else default_transport(profile)
+            target = ShardedTable(resource.Table(table), spread, transport=way)
             s3 = None
             if source.startswith("s3://"):
                 s3 = Session(profile_name=profile, region_name=region).client("s3")

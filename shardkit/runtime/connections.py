@@ -15,10 +15,9 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
-import httptools
 from botocore.exceptions import (
     BotoCoreError,
     ConnectionClosedError,
@@ -31,41 +30,23 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as NoConnectionError
 from botocore.httpsession import get_cert_path
 
+from shardkit.runtime.responses import Raw, ResponseParser
+
 TRANSPORT_ERRORS = (HTTPClientError, NoConnectionError)
 """What a connection raises. The attribute ``unsent`` of such an error tells that no byte of the request has left."""
 
 _READ = 256 * 1024
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
 _DAY = 86_400.0
 _UNDER_WAY = {0, errno.EINPROGRESS, errno.EWOULDBLOCK}
-_CONTINUE, _FIRST_FINAL_STATUS, _SWITCHING = 100, 200, 101
 
 # The DNS records of AWS's endpoints are short-lived (AWS asks Java's users to keep them for 5 seconds), and another
 # look-up often gives other addresses. botocore looks the name up for each connection.
 _KEPT = 5.0
 
-# DynamoDB returns up to 16 MB of data. One byte of data takes at most 9 bytes of JSON: an empty string in a list counts
-# one byte, and is written `{"S":""},`.
-_LONGEST = 256 * 1024 * 1024
-_LONGEST_HEAD = 64 * 1024
-
 _log = logging.getLogger("shardkit")
 _contexts: dict[str | None, ssl.SSLContext] = {}
 _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
-
-
-class Raw(NamedTuple):
-    """An HTTP response; names of headers in lower case."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class UnexpectedHTTPError(HTTPClientError):
-    """The server answered with something else than one complete HTTP/1.1 response."""
-
-    fmt = "Not an HTTP/1.1 response from endpoint URL {endpoint_url}: {error}"
 
 
 class UntrustedServerError(SSLError):
@@ -94,7 +75,6 @@ class Connection:
         writing: Whether to wait until the socket can be written to; else, until it can be read from.
         connected: Whether the handshakes of TCP and TLS are over.
         sent: Whether a byte of the request may have left.
-        reusable: Whether it can carry another request after a complete response.
     """
 
     sock: socket.socket
@@ -106,19 +86,20 @@ class Connection:
             TRANSPORT_ERRORS: The name has no address, or none can be tried.
         """
         self.connected = self.sent = False
-        self.writing = self.reusable = True
+        self.writing = True
         self._connections = connections
         self._endpoint = connections.endpoint
         self._new_session = False
         self._unsent = memoryview(b"")
-        self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._complete = False
-        self._received = self._status = 0
         self._until = 0.0
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = ResponseParser(self._endpoint.url)
         self._connecting = self._connect()
         next(self._connecting)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it can carry another request after a complete response."""
+        return self._parser.reusable
 
     @property
     def patience(self) -> float:
@@ -134,7 +115,7 @@ class Connection:
             TRANSPORT_ERRORS: The connection has failed.
         """
         self._unsent, self.sent = memoryview(request), False
-        self._headers, self._body, self._complete, self._received = {}, [], False, 0
+        self._parser.begin()
         if self.connected:
             self._write()
 
@@ -172,16 +153,12 @@ class Connection:
             except OSError as error:
                 raise self._failed(error) from error
             if not data:
-                raise self._cut()
-            self._feed(data)
-            if self._complete:
+                raise self._parser.cut()
+            raw = self._parser.feed(data)
+            if raw is not None:
                 if self._new_session:
                     self._keep_session()
-                body = self._body
-                return Raw(self._status, self._headers, body[0] if len(body) == 1 else b"".join(body))
-            self._received += len(data)
-            if self._received > (_LONGEST if self._body else _LONGEST_HEAD):
-                raise self._error(UnexpectedHTTPError, ValueError(f"it is longer than {self._received:,} bytes"))
+                return raw
             if len(data) < _READ and not isinstance(self.sock, ssl.SSLSocket):
                 return None
 
@@ -270,38 +247,6 @@ class Connection:
             raise self._failed(error) from error
         self.writing = False
 
-    def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            # What follows a complete response belongs to no request.
-            self.reusable = False
-            if not self._complete or self._status == _SWITCHING:
-                raise self._error(UnexpectedHTTPError, error) from error
-
-    def on_message_begin(self) -> None:
-        if self._complete:
-            self.reusable = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._complete:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, body: bytes) -> None:
-        if not self._complete:
-            self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        if self._complete:
-            return
-        # The parser knows both only until this callback returns.
-        self._status = self._parser.get_status_code()
-        self.reusable = self.reusable and self._parser.should_keep_alive()
-        if _CONTINUE <= self._status < _FIRST_FINAL_STATUS and self._status != _SWITCHING:
-            self._headers = {}  # an interim response: the final one follows
-        else:
-            self._complete = True
-
     def idle(self) -> bool:
         """Return whether the connection is open and nothing has come that no request asked for."""
         try:
@@ -323,24 +268,12 @@ class Connection:
         with suppress(OSError):
             self.sock.close()
 
-    def _cut(self) -> BotoCoreError:
-        if self._body and not {"content-length", "transfer-encoding"} & self._headers.keys():
-            return self._error(UnexpectedHTTPError, EOFError("only the connection's end tells where it ends"))
-        return self._error(ConnectionClosedError, EOFError("the server closed the connection"))
-
     def _failed(self, error: Exception, otherwise: type[BotoCoreError] = ConnectionClosedError) -> BotoCoreError:
         """Return botocore's exception for an error of the socket."""
-        if isinstance(error, ssl.SSLCertVerificationError):
-            kind: type[BotoCoreError] = UntrustedServerError
-        elif isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) and self.connected:
-            kind = ConnectionClosedError
-        elif isinstance(error, ssl.SSLError):
-            kind = SSLError
-        elif isinstance(error, TimeoutError) and not self.connected:
-            kind = ConnectTimeoutError
-        else:
-            kind = otherwise
-        return self._error(kind, error)
+        if not self.connected:
+            return connect_error(error, self._endpoint.url, otherwise)
+        ended = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        return self._error(SSLError if isinstance(error, ssl.SSLError) and not ended else otherwise, error)
 
     def _error(self, kind: type[BotoCoreError], error: Exception) -> BotoCoreError:
         made = kind(endpoint_url=self._endpoint.url, error=error)
@@ -368,19 +301,19 @@ class Connections:
         self,
         endpoint: Endpoint,
         *,
-        verify: str | bool | None = None,
+        verify: str | os.PathLike[str] | bool | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoint = endpoint
         self.clock = clock
         parts = urlsplit(endpoint.url)
-        self._name, standard = parts.hostname or "", _PORTS[parts.scheme]
+        self._name, standard = parts.hostname or "", PORTS[parts.scheme]
         self._port = parts.port or standard
         shown = f"[{self._name}]" if ":" in self._name else self._name
         self.host = shown if self._port == standard else f"{shown}:{self._port}"
         self.secure = parts.scheme == "https"
         self.session: ssl.SSLSession | None = None
-        self._authorities = _authorities(verify=verify)
+        self._authorities = authorities(verify=verify)
         self._found: list[_Address] = []
         self._found_at = 0.0
         self._turn = 0
@@ -433,7 +366,7 @@ class Connections:
 
     def wrapped(self, sock: socket.socket) -> ssl.SSLSocket:
         """Put TLS over a connected socket, before its handshake."""
-        return _context(self._authorities).wrap_socket(
+        return tls_context(self._authorities).wrap_socket(
             sock, server_hostname=self._name.rstrip("."), session=self.session, do_handshake_on_connect=False
         )
 
@@ -447,6 +380,21 @@ class Connections:
                 yield self._idle.pop()  # the last one given: the least likely to be closed
             except IndexError:
                 return
+
+
+def connect_error(error: Exception, url: str, otherwise: type[BotoCoreError]) -> BotoCoreError:
+    """Return botocore's exception for a connection that could not be made."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        kind: type[BotoCoreError] = UntrustedServerError
+    elif isinstance(error, ssl.SSLError):
+        kind = SSLError
+    elif isinstance(error, TimeoutError):
+        kind = ConnectTimeoutError
+    else:
+        kind = otherwise
+    made = kind(endpoint_url=url, error=error)
+    made.unsent = True  # type: ignore[attr-defined]
+    return made
 
 
 def _seconds(timeout: float | None) -> float:
@@ -473,7 +421,7 @@ def _check_time(*, late: bool) -> None:
         raise TimeoutError("the server did not answer in time")
 
 
-def _authorities(*, verify: str | bool | None) -> str | None:
+def authorities(*, verify: str | os.PathLike[str] | bool | None) -> str | None:
     """Return the file or folder of trusted certificates; None: none is checked.
 
     ``ca_bundle`` in the user's profile counts in botocore too. It cannot be read here: a client shows no session.
@@ -482,17 +430,17 @@ def _authorities(*, verify: str | bool | None) -> str | None:
         verify = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or True
     if verify is False:
         return None
-    return str(Path(verify).expanduser()) if isinstance(verify, str) else get_cert_path(verify=True)
+    return get_cert_path(verify=True) if verify is True else str(Path(verify).expanduser())
 
 
-def _context(authorities: str | None) -> ssl.SSLContext:
+def tls_context(trusted: str | None) -> ssl.SSLContext:
     """Return the settings of TLS: one object, because a session of TLS can only be resumed with the same one."""
-    return _contexts.get(authorities) or _contexts.setdefault(authorities, _loaded(authorities))
+    return _contexts.get(trusted) or _contexts.setdefault(trusted, _loaded(trusted))
 
 
-def _loaded(authorities: str | None) -> ssl.SSLContext:
+def _loaded(trusted: str | None) -> ssl.SSLContext:
     # Reads SSLKEYLOGFILE, switches compression off, and checks names and certificates.
-    path = Path(authorities or get_cert_path(verify=True) or "")
+    path = Path(trusted or get_cert_path(verify=True) or "")
     file, folder = (None, str(path)) if path.is_dir() else (str(path), None)
     try:
         context = ssl.create_default_context(cafile=file, capath=folder)
@@ -503,7 +451,7 @@ def _loaded(authorities: str | None) -> ssl.SSLContext:
     # Python 3.13 checks the form of certificates more strictly; the client does not. Both must trust the same servers.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.set_alpn_protocols(["http/1.1"])
-    if authorities is None:
+    if trusted is None:
         _log.warning("verify=False: the direct transport does not check the certificates of servers")
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -251,7 +251,7 @@ async def _wait_for(tasks: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
-def transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
+def through_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
     """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
     prepare(client)
 
@@ -267,7 +267,7 @@ def transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send]
     return send
 
 
-def async_transport(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Awaitable[Answer]]:
+def through_async_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Awaitable[Answer]]:
     """Return a function that sends wire requests through an aiobotocore client."""
     prepare(client)
 

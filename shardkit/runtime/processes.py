@@ -41,10 +41,11 @@ from botocore.exceptions import (
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_transient
 from shardkit.errors import ConfigurationError, MissingCredentialsError, ShardkitError
-from shardkit.runtime.drivers import transport
+from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import carried, observe
 from shardkit.runtime.observers import Call
-from shardkit.runtime.runner import Runner
+from shardkit.runtime.runner import ClientRunner, Runner
+from shardkit.runtime.transports import Transport, default_transport
 
 Connect = Callable[[], Any]
 """Makes the client of one process: a function at the top level of a module, or a ``partial`` of one."""
@@ -63,6 +64,8 @@ class Processes:
         workers: Requests in flight over all processes, at least ``count``.
         connect: Makes each process's client. None: a client with the region, endpoint and configuration of the runner's
             and the credentials that boto3 finds.
+        transport: The processes' transport. None: the runner's; or the default one, if that is the client and
+            ``connect`` is None.
 
     Raises:
         ConfigurationError: ``connect`` cannot be pickled; or, on entering, a process cannot start, or its client does
@@ -71,11 +74,23 @@ class Processes:
     Cost: one DescribeTable per process and one more; 0.5 to 1 s to start; 55 MB of memory per process.
     """
 
-    def __init__(self, runner: Runner, *, count: int, workers: int, connect: Connect | None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        count: int,
+        workers: int,
+        connect: Connect | None,
+        transport: Transport | None = None,
+    ) -> None:
         self._client = runner.client
         self._programs = runner.programs
         self._count = count
         self._workers = workers
+        if transport is None:
+            ours = connect is None and runner.transport == "client"
+            transport = default_transport() if ours else runner.transport
+        self._transport = transport
         self._connect = _pickled(connect or alike(runner.client, connections=-(-workers // count)))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-processes")
         self._processes: list[BaseProcess] = []
@@ -167,7 +182,7 @@ class Processes:
 
     def _start(self) -> None:
         table = self._programs.table
-        identity = _identity(table, transport(self._client, {}))
+        identity = _identity(table, through_client(self._client, {}))
         if isinstance(identity, Exception):
             raise _refusal("the table's own client", table, identity)
         context = multiprocessing.get_context("spawn")
@@ -176,7 +191,7 @@ class Processes:
             pairs = [context.Pipe() for _ in range(number, self._workers, self._count)]
             process: BaseProcess = context.Process(
                 target=_serve,
-                args=([line for _, line in pairs], self._connect, table, identity),
+                args=([line for _, line in pairs], self._connect, self._transport, table, identity),
                 name=f"shardkit-{number + 1}",
                 daemon=True,
             )
@@ -302,11 +317,11 @@ def _uninterrupted() -> Iterator[None]:
 # Code that runs in the processes.
 
 
-def _serve(lines: list[Connection], connect: bytes, table: str, identity: dict[str, Any]) -> None:
+def _serve(lines: list[Connection], connect: bytes, transport: Transport, table: str, identity: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     failed = _Failed()
     try:
-        send = _connected(connect, table, identity, failed)
+        send = _connected(connect, transport, table, identity, failed)
     except Exception as error:  # noqa: BLE001 - the caller's process raises it
         lines[0].send(_portable(error))
         return
@@ -318,7 +333,7 @@ def _serve(lines: list[Connection], connect: bytes, table: str, identity: dict[s
         thread.join()
 
 
-def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Failed) -> _Carry:
+def _connected(connect: bytes, transport: Transport, table: str, identity: dict[str, Any], failed: _Failed) -> _Carry:
     made = pickle.loads(connect)()  # noqa: S301 - ours
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:
@@ -327,7 +342,7 @@ def _connected(connect: bytes, table: str, identity: dict[str, Any], failed: _Fa
             "boto3.client('dynamodb', …)"
         )
     observe(client, failed)
-    send = transport(client, {})
+    send = ClientRunner(client, {}, None, transport).send
     reached = _identity(table, send)
     if isinstance(reached, Exception):
         raise reached

@@ -11,24 +11,24 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from shardkit.core.checks import check_side_by_side, did_you_mean
+from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, async_transport, transport
+from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.targets import is_async
+from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
 if TYPE_CHECKING:
-    from shardkit.runtime.direct import DirectTransport
+    from shardkit.runtime.direct import DirectSender
 
 T = TypeVar("T")
-TransportName = Literal["client", "direct"]
 Begun = Send | Wait | Machine[Any] | None
 _log = logging.getLogger("shardkit")
 
@@ -74,7 +74,7 @@ class _Runner:
         return check_side_by_side(name, given)
 
 
-class Transport(Protocol):
+class Sender(Protocol):
     """Sends a driver's requests."""
 
     @property
@@ -100,12 +100,12 @@ class ClientRunner(_Runner):
         client: Any,
         shardings: Mapping[str, Sharding],
         max_concurrency: int | None,
-        transport_name: TransportName = "client",
+        transport: Transport = "client",
     ) -> None:
         super().__init__(client, max_concurrency)
-        self.transport_name = transport_name
-        self._direct = direct_transport(client, shardings) if transport_name == "direct" else None
-        self.send = transport(client, shardings) if self._direct is None else self._direct.send
+        self.transport = transport
+        self._direct = _direct_sender(client, shardings, transport)
+        self.send = through_client(client, shardings) if self._direct is None else self._direct.send
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.Lock] = {}
@@ -131,7 +131,7 @@ class ClientRunner(_Runner):
         self,
         machine: Machine[T],
         *,
-        through: Transport | None = None,
+        through: Sender | None = None,
         waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> SyncDriver[T]:
         """Return a driver over the runner's transport, or over another one."""
@@ -177,10 +177,16 @@ class Runner(ClientRunner):
         client: Any,
         programs: Programs,
         max_concurrency: int | None,
-        transport_name: TransportName = "client",
+        transport: Transport = "client",
     ) -> None:
-        super().__init__(client, programs.shardings, max_concurrency, transport_name)
+        super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
+
+    def over(self, transport: Transport | None) -> Runner:
+        """Return a runner of the same table over another transport; None: the same."""
+        if transport is None or transport == self.transport:
+            return self
+        return Runner(self.client, self.programs, self.concurrency, transport)
 
 
 class AsyncClientRunner(_Runner):
@@ -190,9 +196,16 @@ class AsyncClientRunner(_Runner):
     clock: Callable[[], float] = staticmethod(time.monotonic)
     sleep: Callable[[float], Awaitable[None]] = staticmethod(asyncio.sleep)
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding], max_concurrency: int | None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        shardings: Mapping[str, Sharding],
+        max_concurrency: int | None,
+        transport: Transport = "client",
+    ) -> None:
         super().__init__(client, max_concurrency)
-        self._send = async_transport(client, shardings)
+        self.transport = transport
+        self._send = _async_send(client, shardings, transport)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
@@ -221,24 +234,37 @@ class AsyncClientRunner(_Runner):
 class AsyncRunner(AsyncClientRunner):
     """Runs the programs of one table."""
 
-    def __init__(self, client: Any, programs: Programs, max_concurrency: int | None) -> None:
-        super().__init__(client, programs.shardings, max_concurrency)
+    def __init__(
+        self, client: Any, programs: Programs, max_concurrency: int | None, transport: Transport = "client"
+    ) -> None:
+        super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
 
+    def over(self, transport: Transport | None) -> AsyncRunner:
+        """Return a runner of the same table over another transport; None: the same."""
+        if transport is None or transport == self.transport:
+            return self
+        return AsyncRunner(self.client, self.programs, self.concurrency, transport)
 
-def direct_transport(client: Any, shardings: Mapping[str, Sharding]) -> DirectTransport:
-    """Return a transport past a client.
 
-    Raises:
-        ConfigurationError: Its extra is not installed.
-    """
-    try:
-        from shardkit.runtime.direct import DirectTransport  # noqa: PLC0415 - of the direct extra
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"transport: 'direct' needs {error.name}, which is not installed; pip install 'shardkit[direct]'"
-        ) from error
-    return DirectTransport(client, shardings)
+def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Transport) -> DirectSender | None:
+    options = direct_options(transport)
+    if options is None:
+        return None
+    from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
+
+    return DirectSender(client, shardings, options)
+
+
+def _async_send(
+    client: Any, shardings: Mapping[str, Sharding], transport: Transport
+) -> Callable[[Send], Awaitable[Answer]]:
+    options = direct_options(transport)
+    if options is None:
+        return through_async_client(client, shardings)
+    from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
+
+    return AsyncDirectSender(client, shardings, options).send
 
 
 class Clock(Protocol):
@@ -288,16 +314,16 @@ def on_clock(client: Any, clock: Clock) -> Iterator[None]:
                 _clocks[client] = clock, held - 1
 
 
-def runner_of(table: Any, max_concurrency: int | None = None) -> Runner:
-    """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``.
+def runner_of(table: Any, max_concurrency: int | None = None, transport: Transport | None = None) -> Runner:
+    """Return the runner of a ShardedTable, or one for an unsharded boto3 ``Table``; over another transport, if given.
 
     Raises:
         ConfigurationError: ``table`` is neither, or its client has it installed as sharded.
     """
     runner = getattr(table, "runner", None)
     if isinstance(runner, Runner):
-        return runner
-    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency)
+        return runner.over(transport)
+    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency, transport=transport or "client")
     rewriter = rewriter_of(runner.client)
     if rewriter is not None and rewriter.concerns("PutItem", {"TableName": table.name}):
         # shardkit's own calls bypass the installation: the items would have no suffix.
@@ -315,7 +341,7 @@ def table_runner(
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
-    transport: TransportName = "client",
+    transport: Transport = "client",
 ) -> Runner:
     """Return a runner for a boto3 ``Table`` with a strategy.
 
@@ -328,11 +354,6 @@ def table_runner(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
             "shardkit.aio for an async one"
         )
-    if transport not in get_args(TransportName):
-        known = get_args(TransportName)
-        raise ConfigurationError(
-            f"transport: must be 'client' or 'direct', got {transport!r:.100}{did_you_mean(str(transport), known)}"
-        )
     return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport)
 
 
@@ -343,10 +364,13 @@ def async_table_runner(
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
+    transport: Transport = "client",
 ) -> AsyncRunner:
     """Return a runner for an async ``Table`` with a strategy.
 
     Raises:
         ConfigurationError: An argument is invalid.
     """
-    return AsyncRunner(table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency)
+    return AsyncRunner(
+        table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport
+    )

@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 
 from shardkit import ConfigurationError
 from shardkit.core.machine import Send
-from shardkit.runtime.drivers import transport
+from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import prepare
 from tests.support.wire import (
     ANSWERS,
@@ -172,7 +172,7 @@ def test_a_body_that_is_not_json_is_not_replaced(wire: Wire) -> None:
     again = a_client(wire.service)
     again.meta.events.register_first("before-call.*.*", other)
     prepare(again)
-    answer = transport(again, {})(get())
+    answer = through_client(again, {})(get())
     again.close()
     assert isinstance(answer, ConfigurationError)
     assert "JSON" in str(answer)
@@ -226,7 +226,7 @@ def test_each_attempt_is_read_anew(wire: Wire, monkeypatch: pytest.MonkeyPatch) 
         answers = [echo("", get().params), error("InternalServerError")]
         wire.service.answer = lambda *_, answers=answers: answers.pop()
         wire.service.requests.clear()
-        answer: Any = transport(client, {})(Send("GetItem", get().params, paced=paced))
+        answer: Any = through_client(client, {})(Send("GetItem", get().params, paced=paced))
         assert read_by_us(answer)
         assert answer["ResponseMetadata"]["RetryAttempts"] == 1
         assert wire.service.requests == [("GetItem", dict(get().params))] * 2

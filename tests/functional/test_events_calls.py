@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.drivers import transport
+from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import prepare
 from tests.support.wire import ANSWERS, BYTES, PARAMS, Wire, a_client, echo, error, get, read_by_us, wired
 
@@ -112,7 +112,7 @@ def test_calls_that_are_not_ours_are_untouched(wire: Wire) -> None:
         client = a_client(wire.service, attempts=2)
         if prepared:
             prepare(client)
-            assert isinstance(transport(client, {})(Send("Query", PARAMS["Query"])), dict)
+            assert isinstance(through_client(client, {})(Send("Query", PARAMS["Query"])), dict)
         trace: list[Any] = []
 
         def note(trace: list[Any] = trace, **emitted: Any) -> None:
@@ -146,7 +146,7 @@ def test_a_client_is_not_kept_alive(wire: Wire) -> None:
     """Its handlers do not hold it."""
     client = a_client(wire.service)
     prepare(client)
-    assert read_by_us(transport(client, {})(get()))
+    assert read_by_us(through_client(client, {})(get()))
     client.close()
     dropped = weakref.ref(client)
     del client

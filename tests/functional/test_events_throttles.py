@@ -11,7 +11,7 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 
 from shardkit.core.machine import Send
-from shardkit.runtime.drivers import async_transport
+from shardkit.runtime.drivers import through_async_client
 from shardkit.runtime.hooks import observe, prepare
 from shardkit.runtime.observers import Call
 from tests.support.wire import BYTES, THROTTLE, echo, error, get, read_by_us, serving, wired
@@ -131,7 +131,7 @@ def test_async(mode: str) -> None:
         async with get_session().create_client("dynamodb", endpoint_url=url, config=config) as made:
             client: Any = made  # its hooks take coroutines too, which its types do not say
             prepare(client)
-            send = async_transport(client, {})
+            send = through_async_client(client, {})
 
             async def nested(params: Any = None, **_: Any) -> None:
                 # A call inside a call: each gets its own answer.

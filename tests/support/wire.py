@@ -17,7 +17,7 @@ import boto3
 from botocore.config import Config
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.drivers import transport
+from shardkit.runtime.drivers import through_client
 from shardkit.runtime.hooks import prepare
 
 Body = dict[str, Any]
@@ -146,7 +146,7 @@ def wired(**options: Any) -> Iterator[Wire]:
     with serving(echo) as service:
         client = a_client(service, **options)
         prepare(client)
-        yield Wire(service, client, transport(client, {}))
+        yield Wire(service, client, through_client(client, {}))
         client.close()
 
 

@@ -16,7 +16,7 @@ from moto import mock_aws
 from shardkit.runtime.targets import client_of
 from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
 
-ASYNC = ("aio", "installed aio client")
+ASYNC = ("aio", "direct aio", "installed aio client")
 FACES = ["sync", "direct", "installed client", "installed resource"]
 if find_spec("aiobotocore") is not None:
     FACES += ASYNC
@@ -65,8 +65,8 @@ def _aio(name: str, endpoint: str | None) -> Iterator[Face]:
     opening = get_session().create_client("dynamodb", endpoint_url=endpoint)
     client = loop.run_until_complete(opening.__aenter__())
     try:
-        if name == "aio":
-            yield AsyncFace(resource, client, loop)
+        if name in {"aio", "direct aio"}:
+            yield AsyncFace(resource, client, loop, "direct" if name == "direct aio" else "client")
         else:
             yield InstalledFace(resource, client, loop.run_until_complete)
     finally:

@@ -203,12 +203,14 @@ class AsyncFace:
     resource: Any
     client: Any
     loop: asyncio.AbstractEventLoop
+    transport: Literal["client", "direct"] = "client"
     offers: frozenset[Offer] = EVERYTHING
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
         from shardkit import aio
 
-        return _AsyncTable(aio.ShardedTable(self.client, strategy, table_name=table.name, **options), self.loop)
+        options |= {"table_name": table.name, "transport": self.transport}
+        return _AsyncTable(aio.ShardedTable(self.client, strategy, **options), self.loop)
 
 
 class _InstalledTable(FaceTable):

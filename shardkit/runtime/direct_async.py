@@ -1,0 +1,240 @@
+"""The direct transport for asyncio: exchanges over connections of the running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import weakref
+from collections.abc import AsyncGenerator, Mapping
+from inspect import isawaitable
+from typing import Any
+from urllib.parse import urlsplit
+
+from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
+
+from shardkit.core.machine import Answer, Send
+from shardkit.runtime.connections import PORTS, authorities, connect_error, tls_context
+from shardkit.runtime.drivers import through_async_client
+from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
+from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
+from shardkit.runtime.transports import DirectTransport
+from shardkit.sharding.layout import Sharding
+
+
+class AsyncDirectSender:
+    """Sends requests past an async client; those that it must not, through it."""
+
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
+        self._through_client = through_async_client(client, shardings)
+        self._client = client
+        self._options = options
+        self._exchanges = Exchanges(client, shardings)
+
+    async def send(self, send: Send) -> Answer:
+        """Send a request and return its answer."""
+        found = self._exchanges.of(send)
+        if found is not None:
+            url, exchange = found
+            try:
+                return await _ended(await _connections(self._client, url, self._options), exchange)
+            except UnusualClientError:
+                pass
+        return await self._through_client(send)
+
+
+async def _ended(connections: _AsyncConnections, exchange: Exchange) -> Answer:
+    """Run an exchange to its end and return its answer.
+
+    Raises:
+        UnusualClientError: The call must go through the client.
+    """
+    given: Any = None
+    while True:
+        try:
+            step = exchange.throw(given) if isinstance(given, BaseException) else exchange.send(given)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return answer
+        try:
+            if isinstance(step, bytes):
+                given = await connections.request(step)
+            elif isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                given = None
+            else:
+                given = step()
+                if isawaitable(given):
+                    given = await given
+        except Exception as error:  # noqa: BLE001 - the exchange decides what to do about it
+            given = error
+
+
+class _AsyncConnection(asyncio.Protocol):
+    """One connection, which carries one request at a time."""
+
+    def __init__(self, url: str, seconds: float) -> None:
+        self._url = url
+        self._seconds = seconds
+        self._parser = ResponseParser(url)
+        self._answer: asyncio.Future[Raw] | None = None
+        self._transport: asyncio.Transport
+        self._heard = 0.0
+        self.open = True
+
+    @property
+    def reusable(self) -> bool:
+        return self.open and self._parser.reusable
+
+    async def request(self, content: bytes) -> Raw:
+        """Send a request and return the response; the connection is closed if that fails or is cancelled.
+
+        Raises:
+            HTTPClientError: The connection has failed, or nothing came for too long.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Raw] = loop.create_future()
+        self._answer = answer
+        self._parser.begin()
+        self._heard = loop.time()
+        self._transport.write(content)
+        timer = loop.call_later(self._seconds, self._time_out, loop, answer)
+        try:
+            return await answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    def _time_out(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Raw]) -> None:
+        if answer.done():
+            return
+        left = self._heard + self._seconds - loop.time()
+        if left > 0:
+            loop.call_later(left, self._time_out, loop, answer)
+        else:
+            answer.set_exception(ReadTimeoutError(endpoint_url=self._url))
+
+    def close(self) -> None:
+        self.open = False
+        self._transport.abort()
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None or answer.done():
+            self.close()  # nothing was asked for
+            return
+        self._heard = asyncio.get_running_loop().time()
+        try:
+            raw = self._parser.feed(data)
+        except UnexpectedHTTPError as error:
+            answer.set_exception(error)
+        else:
+            if raw is not None:
+                answer.set_result(raw)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        if self._answer is not None and not self._answer.done():
+            cut = self._parser.cut()
+            self._answer.set_exception(cut if exc is None else ConnectionClosedError(endpoint_url=self._url, error=exc))
+
+
+class _AsyncConnections:
+    """The connections of an event loop to an endpoint, at most as many as the client's pool has."""
+
+    def __init__(self, url: str, config: Any, options: DirectTransport) -> None:
+        self._url = url
+        parts = urlsplit(url)
+        self._address = parts.hostname or "", parts.port or PORTS[parts.scheme]
+        self._tls = tls_context(authorities(verify=options.verify)) if parts.scheme == "https" else None
+        self._config = config
+        self._slots = asyncio.Semaphore(config.max_pool_connections)
+        self._idle: list[_AsyncConnection] = []
+
+    async def request(self, content: bytes) -> Raw:
+        """Send a request and return the response.
+
+        Raises:
+            BotoCoreError: None could be had, as botocore classifies the reason.
+        """
+        async with self._slots:
+            connection = self._reused() or await self._made()
+            raw = await connection.request(content)
+            if connection.reusable:
+                self._idle.append(connection)
+            else:
+                connection.close()
+            return raw
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _reused(self) -> _AsyncConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection
+        return None
+
+    async def _made(self) -> _AsyncConnection:
+        url, (host, port) = self._url, self._address
+        try:
+            async with asyncio.timeout(self._config.connect_timeout):
+                transport, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: _AsyncConnection(url, self._config.read_timeout),
+                    host,
+                    port,
+                    ssl=self._tls,
+                    server_hostname=None if self._tls is None else host,
+                )
+        except OSError as error:
+            raise connect_error(error, url, EndpointConnectionError) from error
+        if self._config.tcp_keepalive:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return connection
+
+
+class _Pool:
+    """A client's connections of one event loop, closed when the loop shuts down its async generators."""
+
+    def __init__(self) -> None:
+        self.connections: dict[Any, _AsyncConnections] = {}
+        self._closing = self._close_at_the_end()
+
+    async def start(self) -> None:
+        # asyncio.run ends async generators that have begun; a loop tells of its end in no other way.
+        await anext(self._closing)
+
+    async def _close_at_the_end(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            for connections in self.connections.values():
+                connections.close()
+
+
+_pools: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool]]
+_pools = weakref.WeakKeyDictionary()
+
+
+async def _connections(client: Any, url: str, options: DirectTransport) -> _AsyncConnections:
+    """Return a client's connections to an endpoint, which all tasks and tables on this event loop share."""
+    pools = _pools.setdefault(client, weakref.WeakKeyDictionary())
+    loop = asyncio.get_running_loop()
+    pool = pools.get(loop)
+    if pool is None:
+        pool = pools[loop] = _Pool()
+        await pool.start()
+    found = pool.connections.get((url, options))
+    if found is None:
+        found = pool.connections[url, options] = _AsyncConnections(url, client.meta.config, options)
+    return found

@@ -1,0 +1,444 @@
+"""One call past the client: what is sent, what the client's handlers see of it, and when it is sent again.
+
+An :data:`Exchange` does no I/O: it yields what is to be done, so that threads, a selector and asyncio can drive it. The
+first request of each operation goes through the client. Its ``before-sign`` event shows the endpoint, the region and
+the signer, which also hands out the credentials of each later request. The events ``before-call``, ``before-send``,
+``needs-retry``, ``after-call`` and ``after-call-error`` are emitted as botocore emits them. So observers, budgets,
+stubs, moto and botocore's retries see these calls too; handlers of other events do not.
+
+No request is sent again after a byte of it may have left, unless its operation may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+import zlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
+from botocore.exceptions import ChecksumError
+from botocore.hooks import first_non_none_response
+from botocore.parsers import ResponseParserFactory
+from botocore.utils import get_environ_proxies
+
+from shardkit.core.machine import Answer, Send
+from shardkit.dynamodb.signing import Credentials, Signer
+from shardkit.runtime.connections import UntrustedServerError
+from shardkit.runtime.hooks import begun, call_in
+from shardkit.runtime.own_call import (
+    BAD_GATEWAY,
+    ITEM_OPERATIONS,
+    NO_SUCCESS,
+    OwnCall,
+    known_members,
+    read_json,
+    refusal,
+)
+from shardkit.runtime.responses import Raw, UnexpectedHTTPError
+from shardkit.runtime.targets import is_async
+from shardkit.sharding.layout import Sharding
+
+_KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
+_REPEATABLE = frozenset({"BatchGetItem", "BatchWriteItem", "GetItem", "Query", "Scan", "TransactGetItems"})
+_JSON = "application/x-amz-json-1.0"
+# The others are of one request (dates, signatures, trace IDs), or a handler's of an event that is not emitted here.
+_LEARNED_HEADERS = frozenset({"content-type", "user-agent", "x-amz-target"})
+_log = logging.getLogger("shardkit")
+
+
+class Pause(NamedTuple):
+    """Try again after so many seconds."""
+
+    seconds: float
+
+
+Step = bytes | Pause | Callable[[], Any]
+"""What an exchange asks for: the response to an HTTP request, a wait, or a function's result (await it if need be)."""
+Exchange = Generator[Step, Any, Answer]
+"""One call: gets what it asked for, or the exception that ended it, and returns the answer.
+
+It raises UnusualClientError if the call must go through the client.
+"""
+
+
+class UnusualClientError(Exception):
+    """The client, or its endpoint, needs what the direct transport does not do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What a request that the client sent shows about all requests of its operation."""
+
+    url: str
+    region: str
+    service: str
+    headers: Mapping[str, str]
+    signer: Callable[[], Any]  # weak: see _Client
+    signature_version: str
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).netloc
+
+
+def _learned_from(request: Any, signing: Mapping[str, Any], config: Any) -> _Learned:
+    """Read the arguments of ``before-sign``.
+
+    Raises:
+        UnusualClientError: Such requests must go through the client.
+    """
+    place, context = urlsplit(request.url), request.context.get("signing", {})
+    headers = {
+        name: value.decode() if isinstance(value, bytes) else str(value)
+        for name, value in request.headers.items()
+        if name.lower() in _LEARNED_HEADERS
+    }
+    if config.proxies or get_environ_proxies(request.url).get(place.scheme):
+        raise UnusualClientError("it uses a proxy")
+    if config.client_cert:
+        raise UnusualClientError("it has a client certificate")
+    if place.scheme not in {"http", "https"} or place.path not in {"", "/"} or place.query or place.username:
+        raise UnusualClientError(f"its endpoint is {place.scheme}://{place.hostname}{place.path}")
+    if headers.get("Content-Type") != _JSON:
+        raise UnusualClientError(f"it sends {headers.get('Content-Type')}")
+    version = signing["signature_version"]
+    if version != "v4":
+        raise UnusualClientError(f"its signature version is {version}")
+    return _Learned(
+        request.url,
+        context.get("region") or signing["region_name"],
+        context.get("signing_name") or signing["signing_name"],
+        headers,
+        weakref.ref(signing["request_signer"]),
+        version,
+    )
+
+
+class _Template:
+    """The HTTP requests that have the same headers and credentials."""
+
+    def __init__(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> None:
+        named = {"Host": learned.host, **headers}
+        if any("\r" in text or "\n" in text for pair in named.items() for text in pair):
+            raise ValueError("headers: must be single lines, got one with a line break")
+        self._signer = Signer(credentials, region=learned.region, service=learned.service, headers=named)
+        if credentials.token:
+            named["X-Amz-Security-Token"] = credentials.token
+        lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+        self._head = f"POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n{lines}X-Amz-Date: ".encode()
+
+    def request(self, body: bytes, timestamp: str) -> bytes:
+        date, authorization = self._signer.sign(body, timestamp)
+        return b"%b%b\r\nAuthorization: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            self._head,
+            date.encode(),
+            authorization.encode(),
+            len(body),
+            body,
+        )
+
+
+class _Prepared(AWSPreparedRequest):
+    """The request for handlers of ``before-send``; they may not change it, and most do not read its headers."""
+
+    def __init__(self, url: str, body: bytes, lines: bytes) -> None:
+        self.method, self.url, self.body, self.stream_output, self._lines = "POST", url, body, False, lines
+
+    @cached_property
+    def headers(self) -> HeadersDict:  # type: ignore[override]
+        head = self._lines[: self._lines.index(b"\r\n\r\n")].decode("latin-1").split("\r\n")[1:]
+        return HeadersDict(line.split(": ", 1) for line in head)
+
+
+class _Response(AWSResponse):
+    """The response for handlers of ``after-call``; most do not read its headers."""
+
+    def __init__(self, url: str, raw: Raw) -> None:
+        self.url, self.status_code, self.raw = url, raw.status, raw
+
+    @cached_property
+    def headers(self) -> HeadersDict:  # type: ignore[override]
+        return HeadersDict(self.raw.headers)
+
+    @property
+    def content(self) -> bytes:
+        return self.raw.body  # type: ignore[no-any-return]
+
+
+class _AsyncResponse(_Response):
+    """The same for handlers of an async client, who await the content."""
+
+    @property
+    async def content(self) -> bytes:  # type: ignore[override]
+        return self.raw.body  # type: ignore[no-any-return]
+
+
+@dataclass
+class _Client:
+    """What is known of a client, for all exchanges over it. It must not keep the client alive."""
+
+    learned: dict[tuple[str, ...], _Learned] = field(default_factory=dict)
+    templates: dict[Any, _Template] = field(default_factory=dict)
+    unusual: str | None = None
+    _timestamp: tuple[int, str] = (0, "")
+
+    def learn(self, request: Any, **signing: Any) -> None:
+        call = call_in(request.context)
+        if isinstance(call, OwnCall) and self.unusual is None:
+            try:
+                learned = _learned_from(request, signing, request.context["client_config"])
+            except UnusualClientError as error:
+                self.give_up(error)
+            else:
+                self.learned[_kind(call.operation, call.params)] = learned
+
+    def give_up(self, why: Exception) -> None:
+        """Send through the client from now on."""
+        if self.unusual is None:
+            self.unusual = str(why)
+            _log.warning("transport='direct': requests go through the client from now on, because %s", why)
+
+    def template(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> _Template:
+        key = learned.host, credentials, tuple(headers.items())
+        template = self.templates.get(key)
+        if template is None:
+            while len(self.templates) >= _KEPT:
+                with suppress(KeyError, RuntimeError, StopIteration):  # another thread did it
+                    del self.templates[next(iter(self.templates))]
+            template = self.templates[key] = _Template(learned, credentials, headers)
+        return template
+
+    def timestamp(self) -> str:
+        second, known = int(time.time()), self._timestamp
+        if second != known[0]:
+            known = self._timestamp = second, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(second))
+        return known[1]
+
+
+_clients: weakref.WeakKeyDictionary[Any, _Client] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _known(client: Any) -> _Client:
+    with _lock:
+        known = _clients.get(client)
+        if known is None:
+            known = _clients[client] = _Client()
+            client.meta.events.register_last("before-sign.dynamodb", known.learn, unique_id="shardkit-learn")
+        return known
+
+
+class Exchanges:
+    """Makes the exchanges of a client's item operations."""
+
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding]) -> None:
+        self._client = client
+        self._shardings = shardings
+        self._known = _known(client)
+        self._response = _AsyncResponse if is_async(client) else _Response
+        self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
+
+    def of(self, send: Send) -> tuple[str, Exchange] | None:
+        """Return the URL that a request goes to, and its exchange; None: it must go through the client."""
+        learned = self._known.learned.get(_kind(send.operation, send.params))
+        if learned is None or self._known.unusual is not None or send.operation not in ITEM_OPERATIONS:
+            return None
+        return learned.url, self._exchange(send, learned)
+
+    def _exchange(self, send: Send, learned: _Learned) -> Exchange:
+        call = OwnCall(send.operation, dict(send.params), self._shardings, paced=send.paced)
+        try:
+            credentials = yield from self._credentials(learned)
+            parsed = yield from self._called(call, learned, credentials)
+            answer: Answer = send.answer(call.response(parsed))
+        except UnusualClientError as error:
+            self._known.give_up(error)
+            raise
+        except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
+            return error
+        return answer
+
+    def _credentials(self, learned: _Learned) -> Generator[Step, Any, Credentials]:
+        """Return the client's credentials; the client renews them if they expire."""
+        auth = yield partial(
+            learned.signer().get_auth_instance, learned.service, learned.region, learned.signature_version
+        )
+        if type(auth) is not SigV4Auth or auth.credentials is None:
+            raise UnusualClientError(f"its requests are signed with {type(auth).__name__}")
+        given: Any = auth.credentials
+        return Credentials(given.access_key, given.secret_key, given.token)
+
+    def _called(
+        self, call: OwnCall, learned: _Learned, credentials: Credentials
+    ) -> Generator[Step, Any, dict[str, Any]]:
+        meta, operation = self._client.meta, call.operation
+        events, model = meta.events, meta.service_model.operation_model(operation)
+        context = {
+            "client_region": meta.region_name,
+            "client_config": meta.config,
+            "has_streaming_input": False,
+            "auth_type": None,
+            **begun(self._client, call),
+        }
+        request: dict[str, Any] = {
+            "url_path": "/",
+            "query_string": "",
+            "method": "POST",
+            "headers": dict(learned.headers),
+            "body": b"{}",
+            "url": learned.url,
+            "context": context,
+        }
+        _, answered = yield partial(
+            events.emit_until_response,
+            f"before-call.dynamodb.{operation}",
+            model=model,
+            params=request,
+            request_signer=learned.signer(),
+            context=context,
+        )
+        if answered is not None:
+            http, parsed = answered
+        else:
+            try:
+                http, parsed = yield from self._retried(call, model, request, learned, credentials)
+            except Exception as error:
+                yield partial(events.emit, f"after-call-error.dynamodb.{operation}", exception=error, context=context)
+                if isinstance(error, UnexpectedHTTPError) and may_repeat(operation, call.params):
+                    raise UnusualClientError(f"an answer was not as expected: {error}") from error
+                raise
+        yield partial(
+            events.emit,
+            f"after-call.dynamodb.{operation}",
+            http_response=http,
+            parsed=parsed,
+            model=model,
+            context=context,
+        )
+        if http.status_code >= NO_SUCCESS:
+            raise self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, operation)
+        whole: dict[str, Any] = parsed
+        return whole
+
+    def _retried(
+        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned, credentials: Credentials
+    ) -> Generator[Step, Any, tuple[AWSResponse, dict[str, Any]]]:
+        attempts = 1
+        while True:
+            request["context"]["retries"] = {"attempt": attempts}
+            answer = error = None
+            try:
+                answer = yield from self._attempt(call, model, request, learned, credentials)
+            except Exception as failure:  # noqa: BLE001 - botocore's retries decide, as they do in the client
+                error = failure
+            failed = answer is None or answer[0].status_code >= NO_SUCCESS
+            delay = None
+            if failed or self._adaptive:
+                delay = yield from self._delay(call, model, request, attempts, answer, error)
+            if delay is None:
+                break
+            yield Pause(delay)
+            attempts += 1
+            credentials = yield from self._credentials(learned)
+        if answer is None:
+            assert error is not None
+            raise error
+        http, parsed = answer
+        parsed["ResponseMetadata"]["RetryAttempts"] = attempts - 1
+        return http, parsed
+
+    def _attempt(
+        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned, credentials: Credentials
+    ) -> Generator[Step, Any, tuple[AWSResponse, dict[str, Any]]]:
+        body = request["body"]
+        content = self._known.template(learned, credentials, request["headers"]).request(body, self._known.timestamp())
+        responses = yield partial(
+            self._client.meta.events.emit,
+            f"before-send.dynamodb.{call.operation}",
+            request=_Prepared(learned.url, body, content),
+        )
+        http = first_non_none_response(responses)
+        if http is not None:
+            content = yield lambda: http.content  # a function of an async client's response
+            headers = {name.lower(): value for name, value in http.headers.items()}
+            raw = Raw(http.status_code, headers, content)
+        else:
+            raw = yield content
+        crc = raw.headers.get("x-amz-crc32")
+        if crc is not None and int(crc) != zlib.crc32(raw.body):
+            actual = str(zlib.crc32(raw.body))
+            raise ChecksumError(checksum_type="crc32", expected_checksum=crc, actual_checksum=actual)
+        if raw.status < NO_SUCCESS:
+            answer, _ = read_json(raw.body)
+            if call.answered_by(answer):
+                parsed = known_members(answer, model)
+                parsed["ResponseMetadata"] = {
+                    "RequestId": raw.headers.get("x-amzn-requestid", ""),
+                    "HTTPStatusCode": raw.status,
+                    "HTTPHeaders": raw.headers,
+                }
+                return self._response(learned.url, raw), parsed
+            raw = raw._replace(status=BAD_GATEWAY, body=refusal(call.operation, raw.body))
+        return self._response(learned.url, raw), self._error(call, model, raw)
+
+    def _error(self, call: OwnCall, model: Any, raw: Raw) -> dict[str, Any]:
+        service = self._client.meta.service_model
+        parser = ResponseParserFactory().create_parser(service.resolved_protocol)
+        response = {
+            "status_code": raw.status,
+            "headers": HeadersDict(raw.headers),
+            "body": raw.body,
+            "context": {"operation_name": call.operation},
+        }
+        parsed: dict[str, Any] = parser.parse(response, model.output_shape)
+        code = parsed.get("Error", {}).get("Code")
+        shape = None if code is None else service.shape_for_error_code(code)
+        if shape is not None:
+            parsed.update(parser.parse(response, shape))
+        return parsed
+
+    def _delay(
+        self, call: OwnCall, model: Any, request: dict[str, Any], attempts: int, answer: Any, error: Exception | None
+    ) -> Generator[Step, Any, float | None]:
+        """Ask botocore's retries, and observers, about a failed attempt."""
+        if isinstance(error, UntrustedServerError):
+            return None  # botocore's retries would try again
+        unsent = getattr(error, "unsent", False)
+        if error is not None and not unsent and not may_repeat(call.operation, call.params):
+            return None
+        responses = yield partial(
+            self._client.meta.events.emit,
+            f"needs-retry.dynamodb.{call.operation}",
+            response=answer,
+            endpoint=None,
+            operation=model,
+            attempts=attempts,
+            caught_exception=error,
+            request_dict=request,
+        )
+        delay = first_non_none_response(responses)
+        return None if delay is None or delay is False else float(delay)
+
+
+def may_repeat(operation: str, params: Mapping[str, Any]) -> bool:
+    """Return whether a request does the same if it is sent twice."""
+    if operation in {"DeleteItem", "PutItem"}:
+        return not {"ConditionExpression", "Expected"} & params.keys() and params.get("ReturnValues", "NONE") == "NONE"
+    return operation in _REPEATABLE or (operation == "TransactWriteItems" and "ClientRequestToken" in params)
+
+
+def _kind(operation: str, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what the endpoint depends on: the account in a table's ARN may have its own."""
+    names = params.get("RequestItems") or (params.get("TableName", ""),)
+    if operation.startswith("Transact"):
+        names = {part.get("TableName", "") for entry in params["TransactItems"] for part in entry.values()}
+    return operation, *sorted(name for name in names if ":" in name)

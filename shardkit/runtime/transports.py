@@ -1,0 +1,83 @@
+"""The transports that a user can choose."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import botocore.session
+
+from shardkit.core.checks import did_you_mean
+from shardkit.errors import ConfigurationError
+
+__all__ = ["DirectTransport", "Transport", "default_transport", "direct_options"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectTransport:
+    """Sign and send requests without the client, over shardkit's own connections: ``transport="direct"`` in full.
+
+    Example:
+        ShardedTable(table, strategy, transport=DirectTransport(verify="/etc/ssl/our-ca.pem"))
+
+    Args:
+        verify: How the service's certificate is checked, as in ``boto3.client(verify=…)``, which shardkit cannot read
+            from a client: the path of a file or a directory of certificate authorities, or False for no check at all.
+            None: the file that ``AWS_CA_BUNDLE`` or ``REQUESTS_CA_BUNDLE`` names, or botocore's own.
+
+    Raises:
+        ConfigurationError: ``verify`` is neither a path nor False, or its path does not exist.
+
+    See docs/direct.md for what this transport does and does not do.
+    """
+
+    verify: str | os.PathLike[str] | Literal[False] | None = None
+
+    def __post_init__(self) -> None:
+        if self.verify is None or self.verify is False:
+            return
+        if not isinstance(self.verify, str | os.PathLike):
+            raise ConfigurationError(
+                f"verify: must be the path of certificate authorities, False or None, got {self.verify!r:.100}; leave "
+                "it out for those that botocore trusts"
+            )
+        if not Path(self.verify).expanduser().exists():
+            raise ConfigurationError(f"verify: no such file or directory, got {os.fspath(self.verify)!r:.400}")
+
+
+Transport = Literal["client", "direct"] | DirectTransport
+"""``"client"``: requests go through the boto3 client; ``"direct"``: past it (see :class:`DirectTransport`)."""
+
+
+def direct_options(transport: Any) -> DirectTransport | None:
+    """Return the options of a direct transport; None: requests go through the client.
+
+    Raises:
+        ConfigurationError: ``transport`` is no :data:`Transport`, or its extra is not installed.
+    """
+    if transport == "client":
+        return None
+    if transport == "direct":
+        transport = DirectTransport()
+    if not isinstance(transport, DirectTransport):
+        raise ConfigurationError(
+            f"transport: must be 'client', 'direct' or a DirectTransport, got {transport!r:.100}"
+            f"{did_you_mean(str(transport), ('client', 'direct'))}"
+        )
+    if not _installed():
+        raise ConfigurationError("transport: 'direct' needs httptools; run pip install 'shardkit[direct]'")
+    return transport
+
+
+def default_transport(profile: str | None = None) -> Transport:
+    """Return the transport of clients that shardkit makes itself: direct, if its extra is installed."""
+    if not _installed():
+        return "client"
+    return DirectTransport(verify=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"))
+
+
+def _installed() -> bool:
+    return find_spec("httptools") is not None
