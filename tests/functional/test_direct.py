@@ -24,6 +24,7 @@ from botocore.exceptions import (
     ChecksumError,
     ClientError,
     ConnectionClosedError,
+    ConnectTimeoutError,
     HTTPClientError,
     ReadTimeoutError,
     SSLError,
@@ -31,6 +32,7 @@ from botocore.exceptions import (
 from botocore.stub import Stubber
 
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, Unsharded
+from shardkit.runtime.connections import Connection
 from tests.support.certificates import certified
 from tests.support.raw_server import Part, RawServer, http
 
@@ -309,26 +311,52 @@ def test_a_certificate_that_is_not_trusted_is_an_error(tmp_path: Path, monkeypat
         resource.meta.client.close()
 
 
+SORTED: dict[str, Any] = {
+    "KeySchema": [*SCHEMA["KeySchema"], {"AttributeName": "Sort", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [*SCHEMA["AttributeDefinitions"], {"AttributeName": "Sort", "AttributeType": "S"}],
+}
+EMPTY = [http(b'{"Items":[],"Count":0,"ScannedCount":0}')]
+
+
+@contextmanager
+def over_tls(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *scripts: Sequence[Part], shards: int
+) -> Iterator[tuple[RawServer, ShardedTable]]:
+    """Give a table on so many shards, and its server, after a Query through the client."""
+    settings = certified(folder, "localhost")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(folder / "ca.pem"))
+    with RawServer([EMPTY, *scripts], settings) as server:
+        session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
+        config = Config(retries={"total_max_attempts": 1})
+        table = session.resource("dynamodb", endpoint_url=server.url, config=config).Table("T")
+        one, several = (
+            ShardedTable(table, strategy, key_schema=SORTED, transport="direct")
+            for strategy in (Unsharded(), CalculatedSuffix("Sort", shards=shards))
+        )
+        one.query(KeyConditionExpression=Key("Id").eq("a"))
+        server.requests.clear()
+        server.connections = 0
+        yield server, several
+        table.meta.client.close()
+
+
 def test_connections_are_made_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server begins no handshake before all connections have come."""
     shards = 4
-    settings = certified(tmp_path, "localhost")
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
-    schema = {
-        "KeySchema": [*SCHEMA["KeySchema"], {"AttributeName": "Sort", "KeyType": "RANGE"}],
-        "AttributeDefinitions": [*SCHEMA["AttributeDefinitions"], {"AttributeName": "Sort", "AttributeType": "S"}],
-    }
-    empty = [http(b'{"Items":[],"Count":0,"ScannedCount":0}')]
-    with RawServer([empty] * (1 + shards), settings) as server:
-        session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
-        table = session.resource("dynamodb", endpoint_url=server.url).Table("T")
-        one, several = (
-            ShardedTable(table, strategy, key_schema=schema, transport="direct")
-            for strategy in (Unsharded(), CalculatedSuffix("Sort", shards=shards))
-        )
-        one.query(KeyConditionExpression=Key("Id").eq("a"))  # through the client
+    with over_tls(tmp_path, monkeypatch, *[EMPTY] * shards, shards=shards) as (server, table):
         server.accepted = threading.Barrier(shards, timeout=20).wait
-        server.connections = 0
-        several.query(KeyConditionExpression=Key("Id").eq("a"))
-        assert server.connections == shards
-        table.meta.client.close()
+        table.query(KeyConditionExpression=Key("Id").eq("a"))
+        assert len(server.requests) == server.connections == shards
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_handshake_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    """Alone or beside other requests; the connect timeout counts, and no byte of the request has left."""
+    with over_tls(tmp_path, monkeypatch, shards=shards) as (server, table):
+        end = threading.Event()
+        server.accepted = end.wait
+        monkeypatch.setattr(Connection, "patience", property(lambda _: 0.01))
+        with pytest.raises(ConnectTimeoutError):
+            table.query(KeyConditionExpression=Key("Id").eq("a"))
+        assert not server.requests
+        end.set()
