@@ -296,6 +296,14 @@ def test_a_timeout_may_be_missing(listener: Listener) -> None:
     connection.close()
 
 
+@pytest.mark.parametrize("alive", [False, True])
+def test_the_options_of_a_socket(listener: Listener, alive: bool) -> None:
+    connection = Connections(Endpoint(listener.url, PATIENT, PATIENT, alive)).take()
+    assert connection.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert bool(connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)) == alive
+    connection.close()
+
+
 # TLS
 
 
@@ -490,6 +498,7 @@ def test_authorities_are_chosen(secure: Listener, tmp_path: Path, monkeypatch: p
         verify = "~/ca.pem"
     elif given != "file":
         monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/missing")
+        monkeypatch.setenv("AWS_CA_BUNDLE", "")
         monkeypatch.setenv(given, str(tmp_path / "ca.pem"))
         verify = None
     connection, peer = met(secure, to(secure, verify=verify))
@@ -609,7 +618,7 @@ def test_a_response_that_is_cut_is_an_error(listener: Listener, response: tuple[
         (b"HTTP/1.0 200 OK\r\n" + OK[17:], False),
         (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + OK[17:], True),
         (OK + b"x", False),
-        (OK + OK, False),
+        (OK + b"HTTP/1.1 500 Error\r\nContent-Length: 3\r\n\r\nabc", False),
         (OK + b"HTTP/1.1 100 Continue\r\n\r\n", False),
     ],
 )
@@ -618,7 +627,7 @@ def test_a_connection_is_kept_if_the_response_allows_it(listener: Listener, cont
     connection, peer = met(listener, connections)
     raw = answered(connection, peer, content)
     assert raw is not None
-    assert raw[::2] == (200, b"{}")
+    assert (raw.status, raw.headers["content-length"], raw.body) == (200, "2", b"{}")
     connections.give(connection)
     another = connections.take()
     assert (another is connection) == kept
@@ -662,29 +671,30 @@ def test_a_body_without_a_length_is_an_error(listener: Listener, head: bytes) ->
 
 
 @pytest.mark.parametrize(
-    ("start", "more"),
+    ("start", "more", "body"),
     [
-        (b"HTTP/1.1 200 OK\r\nx-long: ", b"a"),
-        (b"HTTP/1.1 200 OK\r\n", b"x-many: 1\r\n"),
-        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", b"x-trailer: 1\r\n"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n", b"a"),
-        (b"HTTP/1.1 200 OK\r\n\r\n", b"a"),
+        (b"HTTP/1.1 200 OK\r\nx-long: ", b"a", False),
+        (b"HTTP/1.1 200 OK\r\n", b"x-many: 1\r\n", False),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n", b"x-trailer: 1\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9999999999\r\n\r\n", b"a", True),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"a", True),
     ],
     ids=["header", "headers", "100", "chunks", "extension", "trailers", "length", "no length"],
 )
 def test_a_response_without_an_end_is_an_error(
-    listener: Listener, monkeypatch: pytest.MonkeyPatch, start: bytes, more: bytes
+    listener: Listener, monkeypatch: pytest.MonkeyPatch, start: bytes, more: bytes, body: bool
 ) -> None:
-    most = 1 << 18
-    monkeypatch.setattr("shardkit.runtime.responses._LONGEST", most)
+    long = 1 << 18
+    monkeypatch.setattr("shardkit.runtime.responses._LONGEST", long)
+    most = long if body else 1 << 16
     connection, peer = met(listener, to(listener))
     answered(connection, peer, start or more)
     piece = more * ((1 << 14) // len(more))
     with pytest.raises(UnexpectedHTTPError, match="longer"):
-        answered(connection, peer, *[piece] * (4 * most // len(piece)))
+        answered(connection, peer, *[piece] * (2 * most // len(piece)))
     connection.close()
 
 
@@ -751,6 +761,25 @@ def test_a_record_without_data_does_not_end_a_connection(secure: Listener, tmp_p
     assert connection.ready(PATIENT)
     assert connection.idle()
     connection.close()
+
+
+@pytest.mark.parametrize("end", [closed, reset])
+@pytest.mark.parametrize("over_tls", [False, True])
+def test_a_request_to_a_server_that_has_gone(tmp_path: Path, end: Callable[[Peer], None], over_tls: bool) -> None:
+    """As long as the client has not noticed: it may have got a part."""
+    with Listener(certified(tmp_path, "127.0.0.1") if over_tls else None) as listener:
+        connection, peer = met(listener, to(listener, verify=str(tmp_path / "ca.pem")))
+        answered(connection, peer, OK)
+        end(peer)
+        with pytest.raises(ConnectionClosedError) as raised:
+            started(connection, bytes(1 << 24))
+        assert not unsent(raised.value)
+        connection.close()
+
+
+def started(connection: Connection, request: bytes) -> None:
+    connection.start(request)
+    without_response(connection)
 
 
 def test_connections_are_closed_at_any_time(listener: Listener) -> None:
