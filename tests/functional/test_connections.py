@@ -463,6 +463,7 @@ def test_the_settings_are_strict(secure: Listener, tmp_path: Path) -> None:
     with socket.create_connection(("127.0.0.1", secure.port)) as sock, trusting(secure, tmp_path).wrapped(sock) as tls:
         assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
         assert tls.context.options & ssl.OP_NO_COMPRESSION
+        assert not tls.context.verify_flags & ssl.VERIFY_X509_STRICT  # as the client's, also from Python 3.13 on
         assert (tls.context.check_hostname, tls.context.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 

@@ -98,7 +98,7 @@ class RawServer:
                         self.closed.release()
                         return
                     connection.sendall(part)
-        except (OSError, StopIteration):
+        except (OSError, StopIteration, threading.BrokenBarrierError):
             connection.close()
 
 
