@@ -25,8 +25,8 @@ __all__ = ["certified", "direct"]
 
 CALLS = 200
 """Calls of one run."""
-DIRECT, CLIENT, BOTO3 = "direct", "through the client", "boto3's"
-CLIENT_AGENT, BOTO3_AGENT = (f"{way} with Config(user_agent=…)" for way in (CLIENT, BOTO3))
+DIRECT, CLIENT, BOTO3 = "direct", "client", "boto3"
+CLIENT_AGENT, BOTO3_AGENT = (f"{way} with user_agent=" for way in (CLIENT, BOTO3))
 WAYS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
     (DIRECT, None, {"transport": "direct"}),
     (CLIENT, BOTO3, {}),
@@ -47,8 +47,8 @@ def direct(*, short: bool) -> Iterator[Figure]:
     with certified() as certificate:
         for wire, given in (("plain HTTP", None), ("TLS", certificate)):
             with _calls(given) as (batches, gets):
-                name = f"BatchWriteItem of {BATCH_ITEMS} orders, {wire}"
-                yield from _figures(name, batches, runs, note=f"at most {MICROSECONDS[wire]} µs on a quiet machine")
+                name = f"BatchWriteItem, {wire}"
+                yield from _figures(name, batches, runs, note=f"asked: {MICROSECONDS[wire]} µs")
                 yield from _figures(f"get_item, {wire}", gets, runs)
 
 
@@ -105,7 +105,7 @@ def _figures(name: str, calls: Mapping[str, Call], runs: int, note: str = "") ->
         low, high = (end(timing.seconds) / CALLS * 1e6 for end in (min, max))
         yield Figure(
             bench="direct",
-            name=f"{name}, {way}: CPU",
+            name=f"{name}, {way}",
             value=timing.median / CALLS * 1e6,
             unit="µs",
             spread=(low, high),
@@ -115,9 +115,7 @@ def _figures(name: str, calls: Mapping[str, Call], runs: int, note: str = "") ->
         if mine in timings:
             value, spread = over(timings[mine], timings[other])
             target = TARGET if mine == DIRECT else None
-            yield Figure(
-                bench="direct", name=f"{name}, {mine}: CPU, of {other}", value=value, target=target, spread=spread
-            )
+            yield Figure(bench="direct", name=f"{name}: {mine}, of {other}", value=value, target=target, spread=spread)
 
 
 def _repeat(call: Call) -> None:
