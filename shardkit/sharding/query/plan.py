@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Entry, Place
+from shardkit.core.merge import Item, Place, Run
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
@@ -185,7 +185,7 @@ class Plan:
     def _templates(self) -> dict[int, tuple[KeyCondition, dict[str, Any], list[str]]]:
         return {}
 
-    def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
+    def run(self, number: int, items: list[WireItem]) -> Run:
         """Return the items of a page after the cursor, in the caller's form (hidden attributes in wire form)."""
         if self.start is not None and self.start.shard != self.shards[number]:
             items = [item for item in items if self._comes(item, number)]
@@ -193,15 +193,15 @@ class Plan:
         order = self._order
         form = self.sharding.form
         read = self._read_shown if self.hidden else form.shown
-        entries = [(order(item), number, read(item)) for item in items]
+        run = Run([order(item) for item in items], [read(item) for item in items])
         if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
             name = self.sharding.partition_key
             logical = form.shown({name: self.condition.equals[name]})[name]
-            for _, _, item in entries:
+            for item in run.items:
                 if name in item:
                     # The same key for every item of the Query; not the same dict, which the caller may change.
                     item[name] = {**logical} if isinstance(logical, dict) else logical
-        return entries
+        return run
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
         # Services print 1E100 with 101 digits, and boto3 refuses more than 38: do not convert hidden attributes.
@@ -209,7 +209,7 @@ class Plan:
         return {**item, **shown}
 
     def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
-        """Return attributes of an entry's item in wire form."""
+        """Return attributes of an item of a run in wire form."""
         return {
             name: item[name] if name in self.hidden else self.sharding.form.item({name: item[name]})[name]
             for name in names
@@ -231,13 +231,19 @@ class Plan:
         form = self.sharding.form
         return form.shown(_as_key(self, cursor)) if form.keys_as_cursors else cursor.token(self.purpose)
 
-    def behind(self, entry: Entry) -> dict[str, Any]:
-        _, number, item = entry
+    def behind(self, number: int, item: Item) -> dict[str, Any]:
+        """Return the cursor after an item of a run."""
         return self.cursor(self.shards[number], self._written(item, self.key_names))
 
-    def shown(self, entry: Entry) -> dict[str, Any]:
-        """Return an item with its logical key, without hidden attributes."""
-        item = entry[2]
+    @cached_property
+    def as_shown(self) -> bool:
+        """Whether the items of runs are what :meth:`shown` returns."""
+        return self.fanned and not self.hidden
+
+    def shown(self, item: Item) -> Item:
+        """Return an item of a run with its logical key, without hidden attributes."""
+        if self.as_shown:
+            return item
         if self.hidden:
             item = {name: value for name, value in item.items() if name not in self.hidden}
         name = self.sharding.partition_key
@@ -246,8 +252,7 @@ class Plan:
         logical, _ = self._split(item)
         return {**item, **self.sharding.form.shown({name: logical})}
 
-    def shard_shown(self, entry: Entry) -> int | None:
-        _, number, item = entry
+    def shard_shown(self, number: int, item: Item) -> int | None:
         if self.fanned:
             return self.shards[number]
         return self._split(item)[1]
@@ -288,10 +293,10 @@ class Plan:
         #    accepts keys of items that do not exist. It must satisfy the key condition; if it is the last key that
         #    does, DynamoDB Local refuses it, and nothing is left to read anyway.
         # 4. Otherwise the key condition is narrowed: from the sort key on, with it (later shards) or without it
-        #    (earlier shards). Combined with an upper bound this is a BETWEEN, which includes both ends; ``entries``
+        #    (earlier shards). Combined with an upper bound this is a BETWEEN, which includes both ends; ``run``
         #    drops what the end lets in.
         # 5. With several sort attributes, one condition cannot express the place: the shard is read from the start, and
-        #    ``entries`` drops the items up to the cursor.
+        #    ``run`` drops the items up to the cursor.
         start = self.start
         assert start is not None and self.start_place is not None
         at = self.start_place[1]
