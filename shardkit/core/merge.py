@@ -143,13 +143,13 @@ class Merge:
             return Rows()
         bound, heads = self.bound(), self._heads
         if bound is None:
-            ready, self._heads = heads, []
+            reached = slice(None)
         elif self._descending:
-            cut = bisect_left(heads, bound)
-            ready, self._heads = heads[cut:], heads[:cut]
+            reached = slice(bisect_left(heads, bound), None)
         else:
-            cut = bisect_right(heads, bound)
-            ready, self._heads = heads[:cut], heads[cut:]
+            reached = slice(bisect_right(heads, bound))
+        ready = heads[reached]
+        del heads[reached]
         rows = self._first([(number, self._turn(number, bound)) for _, number in ready])
         if limit is not None:
             del rows.numbers[limit:], rows.items[limit:]
@@ -160,7 +160,7 @@ class Merge:
             del run.sort_keys[:turn], run.items[:turn]
             self.released[number] += turn
             if run.items:
-                insort(self._heads, (run.sort_keys[0], number))
+                insort(heads, (run.sort_keys[0], number))
         self.count -= len(rows)
         return rows
 

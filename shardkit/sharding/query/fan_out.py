@@ -115,7 +115,8 @@ class Gather:
             if size == 0:
                 return None
             self._to_ask.popleft()
-            send = self.plan.request(number, self._read_to.get(number), size, partial(ShardPage.of, self.plan, number))
+            read = partial(ShardPage.of, self.plan, number, self._sizes.samples)
+            send = self.plan.request(number, self._read_to.get(number), size, read)
             if send is not None:
                 self._asked[send] = number
                 return send
@@ -194,9 +195,6 @@ class Gather:
         return self.merge.held
 
 
-_SAMPLES = 4
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPage:
     """The parts of an answer that the machine keeps, in a third of the wire form's memory."""
@@ -214,8 +212,9 @@ class ShardPage:
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, number: int, answer: Response) -> ShardPage:
+    def of(cls, plan: Plan, number: int, samples: int, answer: Response) -> ShardPage:
         items: list[WireItem] = answer.get("Items", [])
+        step = max(1, len(items) // samples)
         last = answer.get("LastEvaluatedKey")
         goes_on = last is not None and not plan.ends_at(last)
         metadata = answer.get("ResponseMetadata", {})
@@ -226,7 +225,7 @@ class ShardPage:
             read_to=plan.rest(last) if last and goes_on else {},
             scanned=answer.get("ScannedCount", 0),
             wire_bytes=int(length) if length else sum(map(item_size, items)),
-            sizes=[item_size(item) for item in items[:: max(1, len(items) // _SAMPLES)]] if plan.whole else [],
+            sizes=[item_size(item) for item in items[step // 2 :: step]] if plan.whole else [],
             consumed=answer.get("ConsumedCapacity"),
             metadata=metadata,
         )

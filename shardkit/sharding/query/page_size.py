@@ -24,6 +24,7 @@ from shardkit.core.merge import Merge
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 
 _MEMORY = 256
+_SAMPLES = 4  # of a page, until the memory is full
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block
 _REFILL_MARGIN = 2.0
@@ -36,6 +37,11 @@ class ItemSizes:
         self.mean: float | None = None
         self._variance = 0.0
         self._seen = 0
+
+    @property
+    def samples(self) -> int:
+        """How many items of the next page to measure."""
+        return 1 if self._seen >= _MEMORY else _SAMPLES
 
     def learn(self, sizes: Sequence[int]) -> None:
         mean, variance = self.mean, self._variance

@@ -139,7 +139,6 @@ class Plan:
         self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
     ) -> Send | None:
         """Return the request for a shard's next page; None if no more of its items can match."""
-        shard = self.shards[number]
         condition = self.condition
         if after is None and self.start is not None:
             resumed = self._resume(number)
@@ -148,15 +147,21 @@ class Plan:
             after, condition = resumed
         params = dict(self.params)
         if self.fanned:
-            name = self.sharding.partition_key
-            physical = self.sharding.physical(self.condition.equals[name], shard)
+            physical = self._physical_keys[number]
             params = self._asking(condition, physical)
-            after = None if after is None else {**after, name: physical}
+            after = None if after is None else {**after, self.sharding.partition_key: physical}
         if after is not None:
             params["ExclusiveStartKey"] = after
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
         return Send("Query", params, paced=True, read=read)
+
+    @cached_property
+    def _physical_keys(self) -> list[WireValue]:
+        logical = self.condition.equals[self.sharding.partition_key]
+        if len(self.shards) == 1:
+            return [self.sharding.physical(logical, self.shards[0])]
+        return self.sharding.all_physical(logical)
 
     def _asking(self, condition: KeyCondition, physical: WireValue) -> dict[str, Any]:
         """Return the parameters with the key condition of the shard with this physical key."""

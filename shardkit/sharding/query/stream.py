@@ -17,7 +17,7 @@ from typing import Any
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Done, Machine, Send, Step
-from shardkit.core.merge import Rows
+from shardkit.core.merge import Item, Rows
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills, whole_blocks
@@ -193,15 +193,17 @@ class QueryRows:
         self._stream: StreamOfShards | None = None
         self._return_shards = return_shards
         self._left = max_items
-        self._rows = Rows()  # the next one last: it is dropped when it is taken
-        self._last: tuple[int, dict[str, Any]] | None = None
+        # The next one last, so that taking it drops it.
+        self._numbers: list[int] = []
+        self._items: list[Item] = []
+        self._last: tuple[int, tuple[Any, ...]] | None = None
         self._complete = False
         self._ended = max_items == 0
 
     @property
     def wanting(self) -> bool:
         """Whether more rows must be added before the next ``take``."""
-        return not (self._rows.items or self._complete or self._ended)
+        return not (self._items or self._complete or self._ended)
 
     def begin(self, stream: StreamOfShards) -> Machine[Rows]:
         """Return the machine that reads the stream."""
@@ -210,33 +212,34 @@ class QueryRows:
 
     def add(self, rows: Rows) -> None:
         """Add rows; none are the end."""
-        self._rows = Rows(rows.numbers[::-1], rows.items[::-1])
+        self._numbers, self._items = rows.numbers[::-1], rows.items[::-1]
         self._complete = not rows
 
     def take(self) -> Any:
-        if self._ended or not self._rows.items:
+        if self._ended or not self._items:
             raise StopIteration
         assert self._stream is not None
         plan = self._stream.plan
-        number, item = self._rows.numbers.pop(), self._rows.items.pop()
-        # Copied, because the caller may change the item.
-        self._last = number, {name: item.get(name) for name in plan.key_names}
+        number, item = self._numbers.pop(), self._items.pop()
+        # The cursor's attributes are kept, because the caller may change the item.
+        self._last = number, (*map(item.get, plan.key_names),)
         if self._left is not None:
             self._left -= 1
             self._ended = self._left == 0
-        shown = plan.shown(item)
+        shown = item if plan.as_shown else plan.shown(item)
         return (shown, plan.shard_shown(number, item)) if self._return_shards else shown
 
     def end(self) -> None:
         self._ended = True
-        self._rows = Rows()
+        self._numbers, self._items = [], []
 
     @property
     def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor after the last item returned; None before the first item and after the end."""
-        if self._last is None or self._stream is None or (self._complete and not self._rows):
+        if self._last is None or self._stream is None or (self._complete and not self._items):
             return None
-        return self._stream.plan.behind(*self._last)
+        (number, values), plan = self._last, self._stream.plan
+        return plan.behind(number, dict(zip(plan.key_names, values, strict=True)))
 
     @property
     def shard_errors(self) -> dict[int | None, Exception]:
