@@ -219,13 +219,15 @@ class ShardPage:
         goes_on = last is not None and not plan.ends_at(last)
         metadata = answer.get("ResponseMetadata", {})
         length = metadata.get("HTTPHeaders", {}).get("content-length")
+        wire_bytes = int(length) if length else sum(map(item_size, items))
+        sizes = [item_size(item) for item in items[step // 2 :: step]] if plan.whole else []
         return cls(
-            run=plan.run(number, items),
+            run=plan.run(number, items),  # empties ``items``
             frontier=plan.place(last, number) if last and goes_on else None,
             read_to=plan.rest(last) if last and goes_on else {},
             scanned=answer.get("ScannedCount", 0),
-            wire_bytes=int(length) if length else sum(map(item_size, items)),
-            sizes=[item_size(item) for item in items[step // 2 :: step]] if plan.whole else [],
+            wire_bytes=wire_bytes,
+            sizes=sizes,
             consumed=answer.get("ConsumedCapacity"),
             metadata=metadata,
         )
