@@ -77,8 +77,8 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
               a function without arguments at the top level of a module. By default each client has the region, endpoint
               and configuration of the table's client, and the credentials that boto3 finds, but no credentials or event
               handlers that were set in code. A ``CapacityMeter`` on the table's client sees all requests.
-            * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The order is exactly the
-              guide's if the window holds all items.
+            * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The first request is sent
+              when 1,000 items are read; the window fills while the load sends.
             * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
               and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
               is looked up every minute. By default there is no limit.
