@@ -217,9 +217,9 @@ class Load:
             if len(self._in_flight) < self._workers:
                 ready = inf if self._pace.unknown else max(self._pace.ready(now), self._learnt.ready(now))
                 if ready <= now:
-                    new = not self.wants
-                    batch = self._departures.next(now, under_way=len(self._in_flight), new=new)
-                    if new:
+                    full = not self.wants
+                    batch = self._departures.next(now, under_way=len(self._in_flight), new=full)
+                    if full:
                         # Without a batch too: if all keys in the window rest, read others.
                         self._opened = min(self._most, self._opened + (_READ_PER_SENT - 1) * BATCH_ITEMS)
                     if batch is not None:
@@ -268,11 +268,11 @@ class Load:
         self._answered = now
         done, left = self._writes.parted(batch.writes, answer)
         total, most = units_of(answer.get("ConsumedCapacity"), self._pace.worth)
-        units = _units(done)
+        units = _units(done) if left else batch.units
         self._pace.settled(batch.expected, units, units if most is None else most, now)
         self._learnt.settled(units, batch.units - units, now)
         if done:
-            self._tally.wrote(done, total)
+            self._tally.wrote(done, units, total)
             self._window.written(done)
             self._results.written(done)
         if left:
@@ -360,11 +360,10 @@ class Load:
                 self._keys.throttled(key, now, asked)
         else:
             self._pace.throttled(now, asked)
-        for write in reversed(writes):
-            if self._window.put_back(write):
-                self._tally.retried += 1
-            else:
-                self._results.superseded(write)
+        replaced = self._window.put_back(writes)
+        self._tally.retried += len(writes) - len(replaced)
+        for write in replaced:
+            self._results.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
         self.fatal = self.fatal or error
