@@ -99,17 +99,11 @@ class Sharding:
 
     def key_of(self, item: Mapping[str, WireValue], *, kind: str = "item") -> WireItem:
         """Return the primary key of a wire item, each part checked."""
-        key = {}
+        key, texts = {}, self._texts
         for name in self.key_names:
             value = item.get(name)
             # Fast path for the most common key, without a call: this runs for every item that is written.
-            if (
-                value is not None
-                and (text := value.get("S"))
-                and text.isascii()
-                and name in self._texts
-                and len(value) == 1
-            ):
+            if value is not None and (text := value.get("S")) and text.isascii() and name in texts and len(value) == 1:
                 key[name] = value
             else:
                 key[name] = self.checked(name, value, kind)
