@@ -27,16 +27,21 @@ class DirectTransport:
         verify: How the service's certificate is checked, as in ``boto3.client(verify=…)``, which shardkit cannot read
             from a client: the path of a file or a directory of certificate authorities, or False for no check at all.
             None: the file that ``AWS_CA_BUNDLE`` or ``REQUESTS_CA_BUNDLE`` names, or botocore's own.
+        spans: Make one OpenTelemetry span per call (``pip install 'shardkit[opentelemetry]'``). Tools that patch
+            botocore do not see these calls.
 
     Raises:
-        ConfigurationError: ``verify`` is neither a path nor False, or its path does not exist.
+        ConfigurationError: ``verify`` is neither a path nor False, its path does not exist, or ``spans`` is not a bool.
 
     See docs/direct.md for what this transport does and does not do.
     """
 
     verify: str | os.PathLike[str] | Literal[False] | None = None
+    spans: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spans, bool):
+            raise ConfigurationError(f"spans: must be True or False, got {self.spans!r:.100}")
         if self.verify is None or self.verify is False:
             return
         if not isinstance(self.verify, str | os.PathLike):
