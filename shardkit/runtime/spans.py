@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,7 +19,6 @@ from shardkit.runtime.connections import PORTS
 from shardkit.runtime.own_call import tables_in
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span
     from opentelemetry.util.types import AttributeValue
 
     from shardkit.runtime.observers import Call
@@ -82,56 +82,55 @@ class CallSpans:
         try:
             answer = yield from steps
         except BaseException as error:
-            if isinstance(error, ClientError):
-                _show(span, error.response)
-            kind = _kind(error)
-            span.set_attribute("error.type", kind)
-            span.set_status(self._error, kind)
+            attributes = _failed(error)
+            span.set_attributes(attributes)
+            span.set_status(self._error, str(attributes["error.type"]))
             raise
         else:
-            _show(span, answer)
+            if span.is_recording():
+                span.set_attributes(_answered(answer))
             return answer
         finally:
             span.end()
 
 
-def _requested(call: Call, url: str, region: str) -> dict[str, AttributeValue]:
-    place, tables = urlsplit(url), sorted(tables_in(call.params))
-    host = place.hostname or ""
-    attributes: dict[str, AttributeValue] = {
+@lru_cache(maxsize=64)
+def _common(operation: str, url: str, region: str) -> Mapping[str, AttributeValue]:
+    place = urlsplit(url)
+    return {
         **_SYSTEM,
-        "db.operation.name": call.operation,
-        "db.operation": call.operation,
-        "rpc.method": call.operation,
+        "db.operation.name": operation,
+        "db.operation": operation,
+        "rpc.method": operation,
         "cloud.region": region,
-        "server.address": host,
+        "server.address": place.hostname or "",
         "server.port": place.port or PORTS[place.scheme],
         "net.peer.name": place.netloc,
-        "aws.dynamodb.table_names": tables,
     }
+
+
+def _requested(call: Call, url: str, region: str) -> dict[str, AttributeValue]:
+    tables, params = sorted(tables_in(call.params)), call.params
+    attributes = {**_common(call.operation, url, region), "aws.dynamodb.table_names": tables}
     if len(tables) == 1:
         attributes["db.collection.name"] = tables[0]
-    attributes.update((name, call.params[member]) for member, name in _REQUEST.items() if member in call.params)
+    attributes.update((name, params[member]) for member, name in _REQUEST.items() if member in params)
     return attributes
 
 
-def _show(span: Span, answer: Mapping[str, Any]) -> None:
-    if not span.is_recording():
-        return
+def _answered(answer: Mapping[str, Any]) -> dict[str, AttributeValue]:
     metadata = answer.get("ResponseMetadata", {})
-    for member, names in _METADATA.items():
-        if member in metadata:
-            span.set_attributes(dict.fromkeys(names, metadata[member]))
-    if "Error" in answer:
-        span.set_attribute("db.response.status_code", answer["Error"].get("Code", ""))
-    span.set_attributes({name: answer[member] for member, name in _RESPONSE.items() if member in answer})
+    attributes = {name: metadata[member] for member, names in _METADATA.items() if member in metadata for name in names}
+    attributes.update((name, answer[member]) for member, name in _RESPONSE.items() if member in answer)
     consumed = answer.get("ConsumedCapacity")
     if consumed:
         listed = consumed if isinstance(consumed, list) else [consumed]
-        span.set_attribute("aws.dynamodb.consumed_capacity", [json.dumps(one) for one in listed])
+        attributes["aws.dynamodb.consumed_capacity"] = [json.dumps(one) for one in listed]
+    return attributes
 
 
-def _kind(error: BaseException) -> str:
+def _failed(error: BaseException) -> dict[str, AttributeValue]:
     if isinstance(error, ClientError):
-        return str(error.response.get("Error", {}).get("Code", "Unknown"))
-    return "cancelled" if isinstance(error, GeneratorExit) else type(error).__qualname__
+        code = str(error.response.get("Error", {}).get("Code", "Unknown"))
+        return {**_answered(error.response), "db.response.status_code": code, "error.type": code}
+    return {"error.type": "cancelled" if isinstance(error, GeneratorExit) else type(error).__qualname__}
