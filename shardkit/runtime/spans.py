@@ -120,7 +120,12 @@ def _requested(call: Call, url: str, region: str) -> dict[str, AttributeValue]:
 
 def _answered(answer: Mapping[str, Any]) -> dict[str, AttributeValue]:
     metadata = answer.get("ResponseMetadata", {})
-    attributes = {name: metadata[member] for member, names in _METADATA.items() if member in metadata for name in names}
+    attributes = {
+        name: metadata[member]
+        for member, names in _METADATA.items()
+        if metadata.get(member) not in {None, ""}
+        for name in names
+    }
     attributes.update((name, answer[member]) for member, name in _RESPONSE.items() if member in answer)
     consumed = answer.get("ConsumedCapacity")
     if consumed:

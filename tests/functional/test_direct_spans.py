@@ -14,6 +14,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.stub import Stubber
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -170,6 +171,16 @@ def test_by_default_there_is_no_span(spans: InMemorySpanExporter) -> None:
     with over([FOUND], transport="direct") as (_, table):
         table.get_item(Key=KEY)
     assert not ours(spans)
+
+
+def test_what_a_stub_leaves_out_is_not_in_a_span(spans: InMemorySpanExporter) -> None:
+    with over() as (_, table), Stubber(table.meta.client) as stubber:
+        stubber.add_response("get_item", {"ResponseMetadata": {"HTTPStatusCode": 200, "RequestId": ""}})
+        table.get_item(Key=KEY)
+    (span,) = ours(spans)
+    assert span.attributes is not None
+    assert span.attributes["http.response.status_code"] == 200
+    assert not {"aws.request_id", "retry_attempts", "error.type"} & {*span.attributes}
 
 
 @pytest.mark.usefixtures("spans")
