@@ -259,12 +259,9 @@ class Connection:
 
     def ready(self, seconds: float) -> bool:
         """Wait until the connection can proceed; return whether it can."""
-        if not self.writing and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
-            return True
         return _ready(self.sock, writing=self.writing, seconds=seconds)
 
     def close(self) -> None:
-        self._connecting.close()
         with suppress(OSError):
             self.sock.close()
 

@@ -403,7 +403,8 @@ class DirectDriver(Loop[T]):
         for flight in flights:
             self._flights.discard(flight)
             if flight.connection is not None:
-                self._selector.unregister(flight.connection.sock)
+                with suppress(KeyError, ValueError):  # interrupted while it connected
+                    self._selector.unregister(flight.connection.sock)
             self._executor().submit(flight.end)
 
     def _give_back(self) -> None:

@@ -164,6 +164,14 @@ class Sharding:
         key = self._physical_key(_plain(logical), shard)
         return logical if letter == "N" else _wire(letter, key)
 
+    def all_physical(self, logical: WireValue) -> list[WireValue]:
+        """Return the physical key of each shard, in the order of :meth:`shards`."""
+        # Not through the cache: it has room for the keys of a load, not for thousands of shards of one key.
+        ((letter, _),) = logical.items()
+        if letter == "N":
+            return [logical]
+        return [_wire(letter, key) for key in self.strategy.physical_keys(_plain(logical))]
+
     def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
         """Return the logical partition key value, and the shard (None: no suffix)."""
         (letter,) = physical

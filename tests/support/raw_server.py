@@ -8,7 +8,7 @@ import ssl
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Self
 
 Part = bytes | Literal["close", "reset", "nothing"]
@@ -33,12 +33,14 @@ class RawServer:
         requests: Each request's head and body.
         connections: How many connections were made.
         closed: Released when a script has closed a connection.
+        accepted: Called for each connection, on its thread, before TLS.
     """
 
     def __init__(self, scripts: Iterable[Sequence[Part]], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[bytes, bytes]] = []
         self.connections = 0
         self.closed = threading.Semaphore(0)
+        self.accepted: Callable[[], object] = lambda: None
         self._scripts = iter(scripts)
         self._tls = tls
         self._lock = threading.Lock()
@@ -68,6 +70,7 @@ class RawServer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            self.accepted()
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             self._open.append(connection)
@@ -95,7 +98,7 @@ class RawServer:
                         self.closed.release()
                         return
                     connection.sendall(part)
-        except (OSError, StopIteration):
+        except (OSError, StopIteration, threading.BrokenBarrierError):
             connection.close()
 
 
