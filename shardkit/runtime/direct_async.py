@@ -28,7 +28,7 @@ class AsyncDirectSender:
         self._through_client = through_async_client(client, shardings)
         self._client = client
         self._options = options
-        self._exchanges = Exchanges(client, shardings)
+        self._exchanges = Exchanges(client, shardings, options)
 
     async def send(self, send: Send) -> Answer:
         """Send a request and return its answer."""

@@ -44,7 +44,9 @@ from shardkit.runtime.own_call import (
     refusal,
 )
 from shardkit.runtime.responses import Raw, UnexpectedHTTPError
+from shardkit.runtime.spans import CallSpans
 from shardkit.runtime.targets import is_async
+from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
@@ -240,10 +242,11 @@ def _known(client: Any) -> _Client:
 class Exchanges:
     """Makes the exchanges of a client's item operations."""
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding]) -> None:
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
         self._client = client
         self._shardings = shardings
         self._known = _known(client)
+        self._spans = CallSpans() if options.spans else None
         self._response = _AsyncResponse if is_async(client) else _Response
         self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
 
@@ -258,7 +261,10 @@ class Exchanges:
         call = OwnCall(send.operation, dict(send.params), self._shardings, paced=send.paced)
         try:
             credentials = yield from self._credentials(learned)
-            parsed = yield from self._called(call, learned, credentials)
+            called = self._called(call, learned, credentials)
+            if self._spans is not None:
+                called = self._spans.around(call, learned.url, learned.region, called)
+            parsed = yield from called
             answer: Answer = send.answer(call.response(parsed))
         except UnusualClientError as error:
             self._known.give_up(error)
