@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 import weakref
 import zlib
 from collections.abc import Callable, Generator, Mapping
@@ -207,14 +208,14 @@ class _Client:
             try:
                 learned = _learned_from(request, signing, request.context["client_config"])
             except UnusualClientError as error:
-                self.give_up(error)
+                self.give_up(str(error))
             else:
                 self.learned[_kind(call.operation, call.params)] = learned
 
-    def give_up(self, why: Exception) -> None:
+    def give_up(self, why: str) -> None:
         """Send through the client from now on."""
         with _lock:
-            first, self.unusual = self.unusual is None, self.unusual or str(why)
+            first, self.unusual = self.unusual is None, self.unusual or why
         if first:
             _log.warning("transport='direct': requests go through the client from now on, because %s", why)
 
@@ -266,13 +267,18 @@ class Exchanges:
         return learned.url, self._exchange(send, learned)
 
     def _exchange(self, send: Send, learned: _Learned) -> Exchange:
-        call = OwnCall(send.operation, dict(send.params), self._shardings, paced=send.paced)
+        model = self._client.meta.service_model.operation_model(send.operation)
+        tokens = {name: str(uuid.uuid4()) for name in model.idempotent_members}  # as botocore makes them
+        call = OwnCall(send.operation, {**tokens, **send.params}, self._shardings, paced=send.paced)
         try:
-            parsed = yield from self._called(call, learned)
+            parsed = yield from self._called(call, model, learned)
             answer: Answer = send.answer(call.response(parsed))
-        except UnusualClientError as error:
-            self._known.give_up(error)
-            raise
+        except UnexpectedHTTPError as error:
+            # Not the call's parameters: the client would make another token.
+            if not may_repeat(send.operation, send.params):
+                return error
+            self._known.give_up(f"an answer was not as expected: {error}")
+            raise UnusualClientError from error
         except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
             return error
         return answer
@@ -287,9 +293,9 @@ class Exchanges:
             raise NoCredentialsError
         return Credentials(given.access_key, given.secret_key, given.token)
 
-    def _called(self, call: OwnCall, learned: _Learned) -> Generator[Step, Any, dict[str, Any]]:
+    def _called(self, call: OwnCall, model: Any, learned: _Learned) -> Generator[Step, Any, dict[str, Any]]:
         meta, operation = self._client.meta, call.operation
-        events, model = meta.events, meta.service_model.operation_model(operation)
+        events = meta.events
         context = {
             "client_region": meta.region_name,
             "client_config": meta.config,
@@ -321,8 +327,6 @@ class Exchanges:
                 http, parsed = yield from self._retried(call, model, request, learned)
             except Exception as error:
                 yield partial(events.emit, f"after-call-error.dynamodb.{operation}", exception=error, context=context)
-                if isinstance(error, UnexpectedHTTPError) and may_repeat(operation, call.params):
-                    raise UnusualClientError(f"an answer was not as expected: {error}") from error
                 raise
         yield partial(
             events.emit,
