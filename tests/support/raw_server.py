@@ -14,6 +14,9 @@ from typing import Literal, Self
 Part = bytes | Literal["close", "reset", "nothing"]
 """Bytes to send; or: close or reset the connection, or send nothing more."""
 
+Script = Sequence[Part] | Callable[[bytes, bytes], Sequence[Part]]
+"""The answer to a request; or a function that makes it from the request's head and body."""
+
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
@@ -36,7 +39,7 @@ class RawServer:
         accepted: Called for each connection, on its thread, before TLS.
     """
 
-    def __init__(self, scripts: Iterable[Sequence[Part]], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, scripts: Iterable[Script], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[bytes, bytes]] = []
         self.connections = 0
         self.closed = threading.Semaphore(0)
@@ -80,15 +83,15 @@ class RawServer:
                     received += _more(connection)
                 head, _, received = received.partition(b"\r\n\r\n")
                 found = _LENGTH.search(head)
-                assert found is not None
-                length = int(found[1])
+                length = int(found[1]) if found else 0
                 while len(received) < length:
                     received += _more(connection)
                 with self._lock:
                     self.requests.append((head, received[:length]))
                     script = next(self._scripts)
+                    parts = script(head, received[:length]) if callable(script) else script
                 received = received[length:]
-                for part in script:
+                for part in parts:
                     if part == "nothing":
                         return
                     if part == "reset":
