@@ -18,6 +18,7 @@ from botocore.config import Config
 
 from benchmarks.orders import DAY, TABLE, strategy_of
 from shardkit import ShardedTable
+from shardkit.runtime.runner import TransportName
 
 __all__ = ["Read", "aiodynamo", "client", "comparable", "plain", "pynamodb", "resource", "sharded"]
 
@@ -62,10 +63,12 @@ def connected(endpoint: str, connections: int) -> Any:
 
 
 @contextmanager
-def sharded(endpoint: str, shards: int, *, connections: int = 10) -> Iterator[ShardedTable]:
+def sharded(
+    endpoint: str, shards: int, *, connections: int = 10, transport: TransportName = "client"
+) -> Iterator[ShardedTable]:
     """Give shardkit's table; its key schema is known, so that no DescribeTable is measured."""
     with resource(endpoint, connections=connections) as over:
-        table = ShardedTable(over.Table(TABLE), strategy_of(shards))
+        table = ShardedTable(over.Table(TABLE), strategy_of(shards), transport=transport)
         table.physical_key({"Date": DAY, "OrderId": "A0"})
         yield table
 
