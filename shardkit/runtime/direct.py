@@ -63,7 +63,7 @@ class DirectSender:
         self.through_client = through_client(client, shardings)
         self._client = client
         self._options = options
-        self._exchanges = Exchanges(client, shardings)
+        self._exchanges = Exchanges(client, shardings, options)
 
     def exchange(self, send: Send) -> tuple[Connections, Exchange] | None:
         """Return where a request goes, and its exchange; None: it must go through the client."""

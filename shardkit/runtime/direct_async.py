@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.connections import PORTS, authorities, connect_error, tls_context
+from shardkit.runtime.connections import PORTS, authorities, connect_error, seconds_of, tls_context
 from shardkit.runtime.drivers import through_async_client
 from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
 from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
@@ -28,7 +28,7 @@ class AsyncDirectSender:
         self._through_client = through_async_client(client, shardings)
         self._client = client
         self._options = options
-        self._exchanges = Exchanges(client, shardings)
+        self._exchanges = Exchanges(client, shardings, options)
 
     async def send(self, send: Send) -> Answer:
         """Send a request and return its answer."""
@@ -72,14 +72,13 @@ async def _ended(connections: _AsyncConnections, exchange: Exchange) -> Answer:
 class _AsyncConnection(asyncio.Protocol):
     """One connection, which carries one request at a time."""
 
-    def __init__(self, url: str, seconds: float | None) -> None:
+    def __init__(self, url: str, seconds: float) -> None:
         self._url = url
         self._seconds = seconds
         self._parser = ResponseParser(url)
         self._answer: asyncio.Future[Raw] | None = None
         self._transport: asyncio.Transport
         self._heard = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         self.open = True
 
     @property
@@ -98,26 +97,24 @@ class _AsyncConnection(asyncio.Protocol):
         self._parser.begin()
         self._heard = loop.time()
         self._transport.write(content)
-        if self._seconds is not None:
-            self._timer = loop.call_later(self._seconds, self._time_out, loop, self._seconds)
+        timer = loop.call_later(self._seconds, self._time_out, loop, answer)
         try:
             return await answer
         except BaseException:
             self.close()
             raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            timer.cancel()
             self._answer = None
 
-    def _time_out(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        if self._answer is None or self._answer.done():
+    def _time_out(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Raw]) -> None:
+        if answer.done():
             return
-        left = self._heard + seconds - loop.time()
+        left = self._heard + self._seconds - loop.time()
         if left > 0:
-            self._timer = loop.call_later(left, self._time_out, loop, seconds)
+            loop.call_later(left, self._time_out, loop, answer)
         else:
-            self._answer.set_exception(ReadTimeoutError(endpoint_url=self._url))
+            answer.set_exception(ReadTimeoutError(endpoint_url=self._url))
 
     def close(self) -> None:
         self.open = False
@@ -157,7 +154,8 @@ class _AsyncConnections:
         self._url = url
         parts = urlsplit(url)
         self._address = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        self._tls = tls_context(authorities(verify=options.verify)) if parts.scheme == "https" else None
+        self._secure = parts.scheme == "https"
+        self._trusted = authorities(verify=options.verify)
         self._config = config
         self._slots = asyncio.Semaphore(config.max_pool_connections)
         self._idle: list[_AsyncConnection] = []
@@ -191,13 +189,14 @@ class _AsyncConnections:
     async def _made(self) -> _AsyncConnection:
         url, (host, port) = self._url, self._address
         try:
+            tls = tls_context(self._trusted) if self._secure else None
             async with asyncio.timeout(self._config.connect_timeout):
                 transport, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _AsyncConnection(url, self._config.read_timeout),
+                    lambda: _AsyncConnection(url, seconds_of(self._config.read_timeout)),
                     host,
                     port,
-                    ssl=self._tls,
-                    server_hostname=None if self._tls is None else host,
+                    ssl=tls,
+                    server_hostname=None if tls is None else host.rstrip("."),
                 )
         except OSError as error:
             raise connect_error(error, url, EndpointConnectionError) from error

@@ -47,7 +47,9 @@ from shardkit.runtime.own_call import (
     refusal,
 )
 from shardkit.runtime.responses import Raw, UnexpectedHTTPError
+from shardkit.runtime.spans import CallSpans
 from shardkit.runtime.targets import is_async
+from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
@@ -252,10 +254,11 @@ def _known(client: Any) -> _Client:
 class Exchanges:
     """Makes the exchanges of a client's item operations."""
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding]) -> None:
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
         self._client = client
         self._shardings = shardings
         self._known = _known(client)
+        self._spans = CallSpans() if options.spans else None
         self._response = _AsyncResponse if is_async(client) else _Response
         self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
 
@@ -271,7 +274,10 @@ class Exchanges:
         tokens = {name: str(uuid.uuid4()) for name in model.idempotent_members}  # as botocore makes them
         call = OwnCall(send.operation, {**tokens, **send.params}, self._shardings, paced=send.paced)
         try:
-            parsed = yield from self._called(call, model, learned)
+            called = self._called(call, model, learned)
+            if self._spans is not None:
+                called = self._spans.around(call, learned.url, learned.region, called)
+            parsed = yield from called
             answer: Answer = send.answer(call.response(parsed))
         except UnexpectedHTTPError as error:
             # Not the call's parameters: the client would make another token.

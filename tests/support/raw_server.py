@@ -36,12 +36,14 @@ class RawServer:
         requests: Each request's head and body.
         connections: How many connections were made.
         closed: Released when a script has closed a connection.
+        accepted: Called for each connection, on its thread, before TLS.
     """
 
     def __init__(self, scripts: Iterable[Script], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[bytes, bytes]] = []
         self.connections = 0
         self.closed = threading.Semaphore(0)
+        self.accepted: Callable[[], object] = lambda: None
         self._scripts = iter(scripts)
         self._tls = tls
         self._lock = threading.Lock()
@@ -71,6 +73,7 @@ class RawServer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            self.accepted()
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             self._open.append(connection)
@@ -98,7 +101,7 @@ class RawServer:
                         self.closed.release()
                         return
                     connection.sendall(part)
-        except (OSError, StopIteration):
+        except (OSError, StopIteration, threading.BrokenBarrierError):
             connection.close()
 
 
