@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from itertools import repeat
 from typing import Any, Literal, get_args
@@ -175,18 +176,26 @@ def sync_way(read_timeout: float = 60) -> Iterator[Way]:
         resource.meta.client.close()
 
 
+@cache
+def _aio_session() -> Any:
+    """Return one session for all: it reads botocore's data files once."""
+    from aiobotocore.session import get_session
+
+    return get_session()
+
+
 @contextmanager
 def async_way(read_timeout: float = 60) -> Iterator[Way]:
     from aiobotocore.config import AioConfig
-    from aiobotocore.session import get_session
 
     from shardkit import aio
 
     service = Service()
     with RawServer(repeat(service.respond)) as server, asyncio.Runner() as loop:
         config = AioConfig(retries=ONCE, read_timeout=read_timeout)
-        session = get_session()
-        opening = session.create_client("dynamodb", endpoint_url=server.url, region_name="eu-west-1", config=config)
+        opening = _aio_session().create_client(
+            "dynamodb", endpoint_url=server.url, region_name="eu-west-1", config=config
+        )
 
         async def entered() -> Any:
             return await opening.__aenter__()
@@ -199,7 +208,7 @@ def async_way(read_timeout: float = 60) -> Iterator[Way]:
         loop.run(client.close())
 
 
-ONCE: Any = {"total_max_attempts": 1}
+ONCE: Any = {"total_max_attempts": 1, "mode": "standard"}
 _session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
 WAYS: list[Any] = [sync_way]
 if find_spec("aiobotocore") is not None:
