@@ -72,14 +72,13 @@ async def _ended(connections: _AsyncConnections, exchange: Exchange) -> Answer:
 class _AsyncConnection(asyncio.Protocol):
     """One connection, which carries one request at a time."""
 
-    def __init__(self, url: str, seconds: float | None) -> None:
+    def __init__(self, url: str, seconds: float) -> None:
         self._url = url
         self._seconds = seconds
         self._parser = ResponseParser(url)
         self._answer: asyncio.Future[Raw] | None = None
         self._transport: asyncio.Transport
         self._heard = 0.0
-        self._timer: asyncio.TimerHandle | None = None
         self.open = True
 
     @property
@@ -98,26 +97,24 @@ class _AsyncConnection(asyncio.Protocol):
         self._parser.begin()
         self._heard = loop.time()
         self._transport.write(content)
-        if self._seconds is not None:
-            self._timer = loop.call_later(self._seconds, self._time_out, loop, self._seconds)
+        timer = loop.call_later(self._seconds, self._time_out, loop, answer)
         try:
             return await answer
         except BaseException:
             self.close()
             raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
+            timer.cancel()
             self._answer = None
 
-    def _time_out(self, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        if self._answer is None or self._answer.done():
+    def _time_out(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Raw]) -> None:
+        if answer.done():
             return
-        left = self._heard + seconds - loop.time()
+        left = self._heard + self._seconds - loop.time()
         if left > 0:
-            self._timer = loop.call_later(left, self._time_out, loop, seconds)
+            loop.call_later(left, self._time_out, loop, answer)
         else:
-            self._answer.set_exception(ReadTimeoutError(endpoint_url=self._url))
+            answer.set_exception(ReadTimeoutError(endpoint_url=self._url))
 
     def close(self) -> None:
         self.open = False
