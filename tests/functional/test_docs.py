@@ -43,7 +43,7 @@ TEST_LINE = (
     ".venv/bin/python -m pytest -n auto --dist loadfile"
 )
 
-OTHER_LIBRARIES = ["aws_lambda_powertools", "pynamodb"]
+OTHER_LIBRARIES = ["aws_lambda_powertools", "awswrangler", "pynamodb"]
 """Those that snippets import; in CI, the step `libraries` has them."""
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -100,7 +100,7 @@ def run_snippets(page: Path) -> None:
         if block["language"] != "python":
             continue
         for library in OTHER_LIBRARIES:
-            if re.search(rf"^from {library}\b", block["text"], re.MULTILINE):
+            if re.search(rf"^(from|import) {library}\b", block["text"], re.MULTILINE):
                 pytest.importorskip(library)
         before = text.count("\n", 0, block.start("text"))
         # The lines of an error are then those of the page.
