@@ -228,7 +228,7 @@ def test_what_a_pattern_lets_in() -> None:
         if besides.startswith("nothing"):
             for name in ("user-10", "user-1.admin", "user-1a", "user"):
                 assert not any(like(key, pattern) for key in stored(name, separator) for pattern in patterns)
-    assert tested == {"user-1", "user-10.7", "user-1a.7", "user-1.admin.7", "user-1.ab"}
+    assert tested == {"user-1", "user-10.7", "user-1a.7", "user-1.admin.7", "user-1.ab", "user-1..7"}
 
 
 def test_the_stored_keys_of_each_strategy() -> None:
