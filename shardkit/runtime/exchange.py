@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from botocore.auth import AUTH_TYPE_MAPS
@@ -36,7 +36,8 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.dynamodb.signing import Credentials, Signer
 from shardkit.runtime.connections import PORTS, UntrustedServerError
-from shardkit.runtime.hooks import begun, call_in
+from shardkit.runtime.hooks import Answered, begun, call_in
+from shardkit.runtime.observers import lost, show_failed
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
     ITEM_OPERATIONS,
@@ -60,6 +61,7 @@ _LEARNED_HEADERS = frozenset({"content-type", "user-agent", "x-amz-target"})
 _SIGNERS = frozenset({"botocore.auth", "botocore.crt.auth"})  # the second is of the extra boto3[crt]
 _SERVER_ERROR = 500
 _log = logging.getLogger("shardkit")
+T = TypeVar("T")
 
 
 class Pause(NamedTuple):
@@ -70,7 +72,8 @@ class Pause(NamedTuple):
 
 Step = bytes | Pause | Callable[[], Any]
 """What an exchange asks for: the response to an HTTP request, a wait, or a function's result (await it if need be)."""
-Exchange = Generator[Step, Any, Answer]
+_Steps = Generator[Step, Any, T]
+Exchange = _Steps[Answer]
 """One call: gets what it asked for, or the exception that ended it, and returns the answer.
 
 It raises UnusualClientError if the call must go through the client.
@@ -255,42 +258,123 @@ class Exchanges:
     """Makes the exchanges of a client's item operations."""
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
-        self._client = client
-        self._shardings = shardings
-        self._known = _known(client)
-        self._spans = CallSpans() if options.spans else None
-        self._response = _AsyncResponse if is_async(client) else _Response
-        self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
+        self.client = client
+        self.shardings = shardings
+        self.known = _known(client)
+        self.spans = CallSpans() if options.spans else None
+        self.response = _AsyncResponse if is_async(client) else _Response
+        self.adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
 
     def of(self, send: Send) -> tuple[str, Exchange] | None:
         """Return the URL that a request goes to, and its exchange; None: it must go through the client."""
-        learned = self._known.learned.get(_kind(send.operation, send.params))
-        if learned is None or self._known.unusual is not None or send.operation not in ITEM_OPERATIONS:
+        learned = self.known.learned.get(_kind(send.operation, send.params))
+        if learned is None or self.known.unusual is not None or send.operation not in ITEM_OPERATIONS:
             return None
         return learned.url, self._exchange(send, learned)
 
     def _exchange(self, send: Send, learned: _Learned) -> Exchange:
-        model = self._client.meta.service_model.operation_model(send.operation)
-        tokens = {name: str(uuid.uuid4()) for name in model.idempotent_members}  # as botocore makes them
-        call = OwnCall(send.operation, {**tokens, **send.params}, self._shardings, paced=send.paced)
+        call = _DirectCall(self, learned, send)
         try:
-            called = self._called(call, model, learned)
-            if self._spans is not None:
-                called = self._spans.around(call, learned.url, learned.region, called)
-            parsed = yield from called
-            answer: Answer = send.answer(call.response(parsed))
+            parsed = yield from call.steps()
+            answer: Answer = send.answer(call.own.response(parsed))
         except UnexpectedHTTPError as error:
             # Not the call's parameters: the client would make another token.
             if not may_repeat(send.operation, send.params):
                 return error
-            self._known.give_up(f"an answer was not as expected: {error}")
+            self.known.give_up(f"an answer was not as expected: {error}")
             raise UnusualClientError from error
         except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
             return error
         return answer
 
-    def _credentials(self, learned: _Learned) -> Generator[Step, Any, Credentials]:
+
+class _DirectCall:
+    """One call past the client, as botocore makes one: its events, its attempts, its retries."""
+
+    def __init__(self, exchanges: Exchanges, learned: _Learned, send: Send) -> None:
+        self._exchanges = exchanges
+        self._client = exchanges.client
+        self._learned = learned
+        self._operation = send.operation
+        self._model = self._client.meta.service_model.operation_model(send.operation)
+        tokens = {name: str(uuid.uuid4()) for name in self._model.idempotent_members}  # as botocore makes them
+        self.own = OwnCall(send.operation, {**tokens, **send.params}, exchanges.shardings, paced=send.paced)
+        self._request: dict[str, Any] = {}
+
+    def steps(self) -> _Steps[dict[str, Any]]:
+        """Make the call, and return the response in botocore's form; raise what the client would."""
+        spans, learned = self._exchanges.spans, self._learned
+        return self._called() if spans is None else spans.around(self.own, learned.url, learned.region, self._called())
+
+    def _called(self) -> _Steps[dict[str, Any]]:
+        meta = self._client.meta
+        context = {
+            "client_region": meta.region_name,
+            "client_config": meta.config,
+            "has_streaming_input": False,
+            "auth_type": None,
+            **begun(self._client, self.own),
+        }
+        self._request = {
+            "url_path": "/",
+            "query_string": "",
+            "method": "POST",
+            "headers": dict(self._learned.headers),
+            "body": b"{}",
+            "url": self._learned.url,
+            "context": context,
+        }
+        _, answered = yield partial(
+            meta.events.emit_until_response,
+            f"before-call.dynamodb.{self._operation}",
+            model=self._model,
+            params=self._request,
+            request_signer=self._learned.signer(),
+            context=context,
+        )
+        if answered is None:
+            try:
+                answered = yield from self._retried()
+            except Exception as error:
+                yield self._emit("after-call-error", exception=error, context=context)
+                raise
+        http, parsed = answered
+        yield self._emit("after-call", http_response=http, parsed=parsed, model=self._model, context=context)
+        if http.status_code >= NO_SUCCESS:
+            raise self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, self._operation)
+        whole: dict[str, Any] = parsed
+        return whole
+
+    def _emit(self, event: str, **given: Any) -> Step:
+        return partial(self._client.meta.events.emit, f"{event}.dynamodb.{self._operation}", **given)
+
+    def _retried(self) -> _Steps[Answered]:
+        """Make attempts until botocore's retries ask for no other; return or raise what the last one ended with."""
+        attempt = 1
+        while True:
+            self._request["context"]["retries"] = {"attempt": attempt}
+            # Not before: a budget may have held the call back for longer than the last ones were valid.
+            credentials = yield from self._credentials()
+            answer = error = delay = None
+            try:
+                answer = yield from self._attempt(credentials)
+            except Exception as failure:  # noqa: BLE001 - botocore's retries decide, as they do in the client
+                error = failure
+            if answer is None or answer[0].status_code >= NO_SUCCESS or self._exchanges.adaptive:
+                delay = yield from self._delay(attempt, answer, error)
+            if delay is not None:
+                yield Pause(delay)
+                attempt += 1
+                continue
+            if error is not None:
+                raise error
+            assert answer is not None
+            answer[1]["ResponseMetadata"]["RetryAttempts"] = attempt - 1
+            return answer
+
+    def _credentials(self) -> _Steps[Credentials]:
         """Return the client's credentials; the client renews them if they expire."""
+        learned = self._learned
         auth = yield partial(
             learned.signer().get_auth_instance, learned.service, learned.region, learned.signature_version
         )
@@ -299,158 +383,70 @@ class Exchanges:
             raise NoCredentialsError
         return Credentials(given.access_key, given.secret_key, given.token)
 
-    def _called(self, call: OwnCall, model: Any, learned: _Learned) -> Generator[Step, Any, dict[str, Any]]:
-        meta, operation = self._client.meta, call.operation
-        events = meta.events
-        context = {
-            "client_region": meta.region_name,
-            "client_config": meta.config,
-            "has_streaming_input": False,
-            "auth_type": None,
-            **begun(self._client, call),
-        }
-        request: dict[str, Any] = {
-            "url_path": "/",
-            "query_string": "",
-            "method": "POST",
-            "headers": dict(learned.headers),
-            "body": b"{}",
-            "url": learned.url,
-            "context": context,
-        }
-        _, answered = yield partial(
-            events.emit_until_response,
-            f"before-call.dynamodb.{operation}",
-            model=model,
-            params=request,
-            request_signer=learned.signer(),
-            context=context,
-        )
-        if answered is not None:
-            http, parsed = answered
-        else:
-            try:
-                http, parsed = yield from self._retried(call, model, request, learned)
-            except Exception as error:
-                yield partial(events.emit, f"after-call-error.dynamodb.{operation}", exception=error, context=context)
-                raise
-        yield partial(
-            events.emit,
-            f"after-call.dynamodb.{operation}",
-            http_response=http,
-            parsed=parsed,
-            model=model,
-            context=context,
-        )
-        if http.status_code >= NO_SUCCESS:
-            raise self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, operation)
-        whole: dict[str, Any] = parsed
-        return whole
-
-    def _retried(
-        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned
-    ) -> Generator[Step, Any, tuple[AWSResponse, dict[str, Any]]]:
-        attempts = 1
-        while True:
-            request["context"]["retries"] = {"attempt": attempts}
-            # Not before: a budget may have held the call back for longer than the last ones were valid.
-            credentials = yield from self._credentials(learned)
-            answer = error = None
-            try:
-                answer = yield from self._attempt(call, model, request, learned, credentials)
-            except Exception as failure:  # noqa: BLE001 - botocore's retries decide, as they do in the client
-                error = failure
-            failed = answer is None or answer[0].status_code >= NO_SUCCESS
-            delay = None
-            if failed or self._adaptive:
-                delay = yield from self._delay(call, model, request, attempts, answer, error)
-            if delay is None:
-                break
-            yield Pause(delay)
-            attempts += 1
-        if answer is None:
-            assert error is not None
-            raise error
-        http, parsed = answer
-        parsed["ResponseMetadata"]["RetryAttempts"] = attempts - 1
-        return http, parsed
-
-    def _attempt(
-        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned, credentials: Credentials
-    ) -> Generator[Step, Any, tuple[AWSResponse, dict[str, Any]]]:
-        body = request["body"]
-        content = self._known.template(learned, credentials, request["headers"]).request(body, self._known.timestamp())
-        responses = yield partial(
-            self._client.meta.events.emit,
-            f"before-send.dynamodb.{call.operation}",
-            request=_Prepared(learned.url, body, content),
-        )
-        http = first_non_none_response(responses)
-        if http is not None:
-            content = yield lambda: http.content  # a function of an async client's response
-            headers = {name.lower(): value for name, value in http.headers.items()}
-            raw = Raw(http.status_code, headers, content)
-        else:
+    def _attempt(self, credentials: Credentials) -> _Steps[Answered]:
+        known, url, body = self._exchanges.known, self._learned.url, self._request["body"]
+        template = known.template(self._learned, credentials, self._request["headers"])
+        content = template.request(body, known.timestamp())
+        http = first_non_none_response((yield self._emit("before-send", request=_Prepared(url, body, content))))
+        if http is None:
             raw = yield content
+        else:
+            content = yield lambda: http.content  # a function of an async client's response
+            raw = Raw(http.status_code, {name.lower(): value for name, value in http.headers.items()}, content)
         crc = raw.headers.get("x-amz-crc32")
         if crc is not None and int(crc) != zlib.crc32(raw.body):
             actual = str(zlib.crc32(raw.body))
             raise ChecksumError(checksum_type="crc32", expected_checksum=crc, actual_checksum=actual)
         if raw.status < NO_SUCCESS:
             answer, _ = read_json(raw.body)
-            if call.answered_by(answer):
-                parsed = known_members(answer, model)
+            if self.own.answered_by(answer):
+                parsed = known_members(answer, self._model)
                 parsed["ResponseMetadata"] = {
                     "RequestId": raw.headers.get("x-amzn-requestid", ""),
                     "HTTPStatusCode": raw.status,
                     "HTTPHeaders": raw.headers,
                 }
-                return self._response(learned.url, raw), parsed
-            raw = raw._replace(status=BAD_GATEWAY, body=refusal(call.operation, raw.body))
-        return self._response(learned.url, raw), self._error(call, model, raw)
+                return self._exchanges.response(url, raw), parsed
+            raw = raw._replace(status=BAD_GATEWAY, body=refusal(self._operation, raw.body))
+        return self._exchanges.response(url, raw), self._parsed_error(raw)
 
-    def _error(self, call: OwnCall, model: Any, raw: Raw) -> dict[str, Any]:
+    def _parsed_error(self, raw: Raw) -> dict[str, Any]:
         service = self._client.meta.service_model
         parser = ResponseParserFactory().create_parser(service.resolved_protocol)
         response = {
             "status_code": raw.status,
             "headers": HeadersDict(raw.headers),
             "body": raw.body,
-            "context": {"operation_name": call.operation},
+            "context": {"operation_name": self._operation},
         }
-        parsed: dict[str, Any] = parser.parse(response, model.output_shape)
+        parsed: dict[str, Any] = parser.parse(response, self._model.output_shape)
         code = parsed.get("Error", {}).get("Code")
         shape = None if code is None else service.shape_for_error_code(code)
         if shape is not None:
             parsed.update(parser.parse(response, shape))
         return parsed
 
-    def _delay(
-        self, call: OwnCall, model: Any, request: dict[str, Any], attempts: int, answer: Any, error: Exception | None
-    ) -> Generator[Step, Any, float | None]:
+    def _delay(self, attempt: int, answer: Answered | None, error: Exception | None) -> _Steps[float | None]:
         """Ask botocore's retries, and observers, about a failed attempt."""
         if isinstance(error, UntrustedServerError):
             return None  # botocore's retries would try again
-        if _may_be_done(answer, error) and not may_repeat(call.operation, call.params):
-            parsed = {"Error": {"Code": type(error).__name__, "Message": str(error)}} if answer is None else answer[1]
-            for observer in call.observers:
-                observer.failed(call, parsed)
+        if _may_be_done(answer, error) and not may_repeat(self._operation, self.own.params):
+            show_failed(self.own, lost(error) if answer is None else answer[1])
             return None
-        responses = yield partial(
-            self._client.meta.events.emit,
-            f"needs-retry.dynamodb.{call.operation}",
+        responses = yield self._emit(
+            "needs-retry",
             response=answer,
             endpoint=None,
-            operation=model,
-            attempts=attempts,
+            operation=self._model,
+            attempts=attempt,
             caught_exception=error,
-            request_dict=request,
+            request_dict=self._request,
         )
         delay = first_non_none_response(responses)
         return None if delay is None or delay is False else float(delay)
 
 
-def _may_be_done(answer: Any, error: Exception | None) -> bool:
+def _may_be_done(answer: Answered | None, error: Exception | None) -> bool:
     """Return whether the service may have carried out a request that failed."""
     if answer is None:
         return not getattr(error, "unsent", False)

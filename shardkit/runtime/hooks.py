@@ -60,7 +60,17 @@ from shardkit.core.machine import Machine, Program, Send, Wait
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.runtime.observers import Call, Holder, Observer, hold, holders_of, show, watch
+from shardkit.runtime.observers import (
+    Call,
+    Holder,
+    Observer,
+    hold,
+    holders_of,
+    lost,
+    show,
+    show_failed,
+    watch,
+)
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
     ITEM_OPERATIONS,
@@ -257,9 +267,8 @@ class _Handlers:
         call = request_dict["context"].get(_CONTEXT)
         if call is None or (response is not None and "Error" not in response[1]):
             return
-        parsed = _lost(caught_exception) if response is None else response[1]
-        for observer in call.observers:
-            observer.failed(call, parsed)
+        parsed = lost(caught_exception) if response is None else response[1]
+        show_failed(call, parsed)
         if response is None or not isinstance(call, OwnCall):
             return
         response[0].status_code = parsed["ResponseMetadata"]["HTTPStatusCode"]
@@ -313,7 +322,7 @@ class _Handlers:
         call = context.get(_CONTEXT)
         # Errors that the service returned were observed in ``end`` or ``stop``.
         if call is not None and not isinstance(exception, ClientError):
-            show(call, _lost(exception))
+            show(call, lost(exception))
 
 
 def _answer(context: dict[str, Any], **_: Any) -> Any:
@@ -342,10 +351,6 @@ def _check_json(call: Call, request: Mapping[str, Any]) -> None:
 
 def _nothing() -> None:
     return None
-
-
-def _lost(exception: BaseException | None) -> dict[str, Any]:
-    return {"Error": {"Code": type(exception).__name__, "Message": str(exception)}}
 
 
 _REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))
@@ -427,12 +432,11 @@ def carried(
         return refusal
     answer, failed = carry(call)
     for response in failed:
-        for observer in call.observers:
-            observer.failed(call, response)
+        show_failed(call, response)
     if isinstance(answer, ClientError):
         show(call, cast("dict[str, Any]", answer.response))
     else:
-        show(call, _lost(answer) if isinstance(answer, Exception) else answer)
+        show(call, lost(answer) if isinstance(answer, Exception) else answer)
     return answer
 
 

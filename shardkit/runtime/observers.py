@@ -78,8 +78,19 @@ def watch(call: Call, observers: tuple[Observer, ...]) -> None:
         observer.before(call)
 
 
+def show_failed(call: Call, response: Mapping[str, Any]) -> None:
+    """Show the error response of a failed attempt to a call's observers."""
+    for observer in call.observers:
+        observer.failed(call, response)
+
+
 def show(call: Call, parsed: dict[str, Any]) -> None:
     """Show a call's response, or its error, to its observers."""
     # In reverse order: the last observer to add parameters is the first to remove its part of the response.
     for observer in reversed(call.observers):
         observer.after(call, parsed)
+
+
+def lost(exception: BaseException | None) -> dict[str, Any]:
+    """Return the error response that stands for one that did not come."""
+    return {"Error": {"Code": type(exception).__name__, "Message": str(exception)}}
