@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from botocore.exceptions import (
@@ -36,7 +36,7 @@ TRANSPORT_ERRORS = (HTTPClientError, NoConnectionError)
 """What a connection raises. The attribute ``unsent`` of such an error tells that no byte of the request has left."""
 
 _READ = 256 * 1024
-PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443}
 _DAY = 86_400.0
 _UNDER_WAY = {0, errno.EINPROGRESS, errno.EWOULDBLOCK}
 
@@ -283,13 +283,10 @@ class Connections:
 
     Args:
         endpoint: Where they go.
-        verify: Which authorities may sign the server's certificate. A path: those in this file or folder, in PEM
-            format. True: those that botocore trusts. None: those of ``AWS_CA_BUNDLE``, else of ``REQUESTS_CA_BUNDLE``,
-            else True. False: the certificate is not checked.
+        verify: Which authorities may sign the server's certificate, as in :class:`DirectTransport`.
         clock: A monotonic clock, in seconds.
 
     Attributes:
-        host: The value of the header ``Host``.
         secure: Whether they use TLS.
         session: What the next connection of TLS resumes, which saves a round trip or the certificates.
     """
@@ -298,17 +295,13 @@ class Connections:
         self,
         endpoint: Endpoint,
         *,
-        verify: str | os.PathLike[str] | bool | None = None,
+        verify: str | os.PathLike[str] | Literal[False] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.endpoint = endpoint
         self.clock = clock
-        parts = urlsplit(endpoint.url)
-        self._name, standard = parts.hostname or "", PORTS[parts.scheme]
-        self._port = parts.port or standard
-        shown = f"[{self._name}]" if ":" in self._name else self._name
-        self.host = shown if self._port == standard else f"{shown}:{self._port}"
-        self.secure = parts.scheme == "https"
+        self._name, self._port = name_and_port(endpoint.url)
+        self.secure = endpoint.url.startswith("https:")
         self.session: ssl.SSLSession | None = None
         self._authorities = authorities(verify=verify)
         self._found: list[_Address] = []
@@ -390,6 +383,17 @@ class Connections:
                 return
 
 
+def name_and_port(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or _PORTS[parts.scheme]
+
+
+def host_header(url: str) -> str:
+    name, port = name_and_port(url)
+    shown = f"[{name}]" if ":" in name else name
+    return shown if port == _PORTS[urlsplit(url).scheme] else f"{shown}:{port}"
+
+
 def connect_error(error: Exception, url: str, otherwise: type[BotoCoreError]) -> BotoCoreError:
     """Return botocore's exception for a connection that could not be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -429,16 +433,20 @@ def _check_time(*, late: bool) -> None:
         raise TimeoutError("the server did not answer in time")
 
 
-def authorities(*, verify: str | os.PathLike[str] | bool | None) -> str | None:
+def authorities(*, verify: str | os.PathLike[str] | Literal[False] | None) -> str | None:
     """Return the file or folder of trusted certificates; None: none is checked.
 
     ``ca_bundle`` in the user's profile counts in botocore too. It cannot be read here: a client shows no session.
     """
-    if verify is None:
-        verify = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or True
     if verify is False:
         return None
-    return get_cert_path(verify=True) if verify is True else str(Path(verify).expanduser())
+    if verify is None:
+        verify = os.environ.get("AWS_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or _botocores()
+    return str(Path(verify).expanduser())
+
+
+def _botocores() -> str:
+    return get_cert_path(verify=True) or ""
 
 
 def tls_context(trusted: str | None) -> ssl.SSLContext:
@@ -448,7 +456,7 @@ def tls_context(trusted: str | None) -> ssl.SSLContext:
 
 def _loaded(trusted: str | None) -> ssl.SSLContext:
     # Reads SSLKEYLOGFILE, switches compression off, and checks names and certificates.
-    path = Path(trusted or get_cert_path(verify=True) or "")
+    path = Path(trusted or _botocores())
     file, folder = (None, str(path)) if path.is_dir() else (str(path), None)
     try:
         context = ssl.create_default_context(cafile=file, capath=folder)

@@ -8,12 +8,11 @@ import weakref
 from collections.abc import AsyncGenerator, Mapping
 from inspect import isawaitable
 from typing import Any
-from urllib.parse import urlsplit
 
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.connections import PORTS, authorities, connect_error, seconds_of, tls_context
+from shardkit.runtime.connections import authorities, connect_error, name_and_port, seconds_of, tls_context
 from shardkit.runtime.drivers import through_async_client
 from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
 from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
@@ -152,9 +151,8 @@ class _AsyncConnections:
 
     def __init__(self, url: str, config: Any, options: DirectTransport) -> None:
         self._url = url
-        parts = urlsplit(url)
-        self._address = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        self._secure = parts.scheme == "https"
+        self._address = name_and_port(url)
+        self._secure = url.startswith("https:")
         self._trusted = authorities(verify=options.verify)
         self._config = config
         self._slots = asyncio.Semaphore(config.max_pool_connections)

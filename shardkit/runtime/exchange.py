@@ -35,7 +35,7 @@ from botocore.utils import get_environ_proxies
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.dynamodb.signing import Credentials, Signer
-from shardkit.runtime.connections import PORTS, UntrustedServerError
+from shardkit.runtime.connections import UntrustedServerError, host_header
 from shardkit.runtime.hooks import Answered, begun, call_in
 from shardkit.runtime.observers import lost, show_failed
 from shardkit.runtime.own_call import (
@@ -95,13 +95,6 @@ class _Learned:
     signer: Callable[[], Any]  # weak: see _Client
     signature_version: str
 
-    @property
-    def host(self) -> str:
-        place = urlsplit(self.url)
-        name = place.hostname or ""
-        shown = f"[{name}]" if ":" in name else name
-        return shown if place.port in {None, PORTS[place.scheme]} else f"{shown}:{place.port}"
-
 
 def _learned_from(request: Any, signing: Mapping[str, Any], config: Any) -> _Learned:
     """Read the arguments of ``before-sign``.
@@ -142,13 +135,16 @@ class _Template:
     """The HTTP requests that have the same headers and credentials."""
 
     def __init__(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> None:
-        named = {"Host": learned.host, **headers}
+        named = {"Host": host_header(learned.url), **headers}
         self._signer = Signer(credentials, region=learned.region, service=learned.service, headers=named)
         if credentials.token:
             named["X-Amz-Security-Token"] = credentials.token
         texts = [credentials.access_key, *named, *named.values()]
         if any("\r" in text or "\n" in text for text in texts):
-            raise ValueError("headers: must be single lines, got one with a line break")
+            raise ValueError(
+                "headers: must be single lines, got one with a line break; look at the credentials, and at what the "
+                "client's handlers of before-call add"
+            )
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         self._head = f"POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n{lines}X-Amz-Date: ".encode()
 
@@ -225,7 +221,7 @@ class _Client:
             _log.warning("transport='direct': requests go through the client from now on, because %s", why)
 
     def template(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> _Template:
-        key = learned.host, credentials, tuple(headers.items())
+        key = learned.url, credentials, tuple(headers.items())
         template = self.templates.get(key)
         if template is None:
             while len(self.templates) >= _KEPT:

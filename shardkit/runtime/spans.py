@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.connections import PORTS
+from shardkit.runtime.connections import name_and_port
 from shardkit.runtime.own_call import tables_in
 
 if TYPE_CHECKING:
@@ -96,16 +96,16 @@ class CallSpans:
 
 @lru_cache(maxsize=64)
 def _common(operation: str, url: str, region: str) -> Mapping[str, AttributeValue]:
-    place = urlsplit(url)
+    name, port = name_and_port(url)
     return {
         **_SYSTEM,
         "db.operation.name": operation,
         "db.operation": operation,
         "rpc.method": operation,
         "cloud.region": region,
-        "server.address": place.hostname or "",
-        "server.port": place.port or PORTS[place.scheme],
-        "net.peer.name": place.netloc,
+        "server.address": name,
+        "server.port": port,
+        "net.peer.name": urlsplit(url).netloc,
     }
 
 

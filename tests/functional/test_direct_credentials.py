@@ -211,7 +211,7 @@ def test_a_call_that_was_held_back_is_signed_with_the_credentials_of_its_departu
 
 @pytest.mark.parametrize("text", ["t\r\nX-Injected: 1", "t\n"])
 def test_a_token_of_several_lines_is_refused(text: str) -> None:
-    learned: Any = SimpleNamespace(host="localhost", region="eu-west-1", service="dynamodb")
+    learned: Any = SimpleNamespace(url="http://localhost", region="eu-west-1", service="dynamodb")
     with pytest.raises(ValueError, match="single lines"):
         _Template(learned, Credentials("AKID", "secret", text), {})
 
