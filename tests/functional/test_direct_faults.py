@@ -172,8 +172,10 @@ def sync_way(read_timeout: float = 60) -> Iterator[Way]:
         table = ShardedTable(resource.Table("T"), STRATEGY, key_schema=SCHEMA, transport="direct")
         clock = Clock()
         table.runner.clock, table.runner.sleep = clock, clock.sleep
-        yield Way(service, table, lambda answer: answer)
-        resource.meta.client.close()
+        try:
+            yield Way(service, table, lambda answer: answer)
+        finally:
+            resource.meta.client.close()
 
 
 @cache
@@ -204,8 +206,10 @@ def async_way(read_timeout: float = 60) -> Iterator[Way]:
         table: Any = aio.ShardedTable(client, STRATEGY, table_name="T", key_schema=SCHEMA, transport="direct")
         clock = _AsyncClock()
         table.runner.clock, table.runner.sleep = clock, clock.sleep_async
-        yield Way(service, table, loop.run)
-        loop.run(client.close())
+        try:
+            yield Way(service, table, loop.run)
+        finally:
+            loop.run(client.close())
 
 
 ONCE: Any = {"total_max_attempts": 1, "mode": "standard"}
