@@ -174,6 +174,8 @@ class DirectDriver(Loop[T]):
     entered for each wait, where an interruption is safe: `run` goes on after it. After one elsewhere, only `close` is.
     """
 
+    _process: int | None = None  # none if the constructor was interrupted
+
     def __init__(
         self,
         machine: Machine[T],
@@ -201,12 +203,12 @@ class DirectDriver(Loop[T]):
         self._open()
 
     def _open(self) -> None:
-        self._process = os.getpid()
         self._running = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only form
         self._selector.register(self._woken, selectors.EVENT_READ)
+        self._process = os.getpid()
 
     @property
     def _under_way(self) -> int:
@@ -472,6 +474,8 @@ class DirectDriver(Loop[T]):
         self._waker.close()
 
     def __del__(self) -> None:
+        if self._process is None:
+            return
         with suppress(RuntimeError):  # the interpreter ends
             self.close()
         self._shut()
