@@ -88,8 +88,7 @@ def _beside(
     for way, timing in timings.items():
         yield _time(f"{way}, {name}", timing, items)
     for mine, targets in judged.items():
-        _, *others = dropwhile(mine.__ne__, beside)
-        for other in others:
+        for other in list(dropwhile(mine.__ne__, beside))[1:]:
             title = f"{mine}: {name}, of {other}"
             target = targets.get(other)
             if other not in timings:

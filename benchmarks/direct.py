@@ -43,7 +43,7 @@ Call = Callable[[], Any]
 
 def direct(*, short: bool) -> Iterator[Figure]:
     """CPU of a direct request at most a seventh of one through the client, over plain HTTP and over TLS."""
-    runs = 5 if short else 15
+    runs = 3 if short else 15
     with certified() as certificate:
         for wire, given in (("plain HTTP", None), ("TLS", certificate)):
             with _calls(given) as (batches, gets):

@@ -13,6 +13,7 @@ from benchmarks.orders import order, order_id
 from benchmarks.stub import stub
 from benchmarks.writes import SHARDS
 from shardkit import bulk_load
+from shardkit.runtime.transports import Transport
 
 __all__ = ["memory"]
 
@@ -39,7 +40,7 @@ def memory(*, short: bool) -> Iterator[Figure]:
             target = value
 
 
-def measured(items: int, transport: ways.Transport) -> float:
+def measured(items: int, transport: Transport) -> float:
     """Load so many orders in this process, which has done nothing before, and give what its memory grew by, in MB."""
     first = order(order_id(0))
     with stub(forgets=True) as endpoint, ways.sharded(endpoint, SHARDS, transport=transport) as table:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any
 
 import boto3
 from boto3.dynamodb.conditions import Key
@@ -18,12 +18,12 @@ from botocore.config import Config
 
 from benchmarks.orders import DAY, TABLE, strategy_of
 from shardkit import ShardedTable
+from shardkit.runtime.transports import Transport
 
-__all__ = ["Read", "Transport", "aiodynamo", "client", "comparable", "plain", "pynamodb", "resource", "sharded"]
+__all__ = ["Read", "aiodynamo", "client", "comparable", "plain", "pynamodb", "resource", "sharded"]
 
 Read = Callable[[], list[Any]]
 """Reads a whole day."""
-Transport = Literal["client", "direct"]
 
 CONDITION = Key("Date").eq(DAY)
 FAKE: dict[str, Any] = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}

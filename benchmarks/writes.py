@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks import ways
 from benchmarks.orders import DAY, TABLE, order, order_id, strategy_of
 from shardkit import bulk_load
+from shardkit.runtime.transports import Transport
 
 __all__ = [
     "BATCH_ITEMS",
@@ -82,7 +83,7 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _bulk_load(
-    endpoint: str, orders: Orders, *, transport: ways.Transport = "client", connections: int = CONNECTIONS
+    endpoint: str, orders: Orders, *, transport: Transport = "client", connections: int = CONNECTIONS
 ) -> Iterator[Write]:
     with ways.sharded(endpoint, SHARDS, connections=connections, transport=transport) as table:
         yield lambda: bulk_load(table, orders.logical)

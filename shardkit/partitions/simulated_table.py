@@ -209,7 +209,7 @@ class SimulatedTable:
             sized = ((one.attributes, item_size(one.attributes) if one.kind == "put" else 0) for one in accesses)
             costs = [(self.admission.hash_of(attributes), write_units(size)) for attributes, size in sized]
         throttles = self.partitions.serve_all(costs, "write", now)
-        taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
+        taken = sum([units for _, units in costs]) - sum([costs[place][1] for place in throttles])
         return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
 
     def _written(self, access: Access, now: float) -> TableUnits | Throttle:

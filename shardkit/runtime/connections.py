@@ -334,10 +334,21 @@ class Connections:
         """Take a connection back after a complete response."""
         if connection.reusable and self._process == os.getpid():
             self._idle.append(connection)
+            self._drop_oldest_if_ended()
             if self._closed:  # asked after the append: another thread may close meanwhile
                 self.close()
         else:
             connection.close()
+
+    def _drop_oldest_if_ended(self) -> None:
+        # The one given last is taken first, so after a peak the others would stay, ended by the server, for ever.
+        if len(self._idle) > 1:
+            with suppress(IndexError):  # another thread took it
+                oldest = self._idle.popleft()
+                if oldest.idle():
+                    self._idle.appendleft(oldest)
+                else:
+                    oldest.close()
 
     def close(self) -> None:
         """Close the open connections, and those that are given back later."""

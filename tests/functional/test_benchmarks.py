@@ -151,22 +151,24 @@ def test_every_way_writes_the_same(way: str) -> None:
         assert not writes.written(url, writes.Orders(59))
 
 
-def a_bulk(
-    monkeypatch: pytest.MonkeyPatch, more: writes.Ways | None = None, *, short: bool = True
-) -> dict[str, Figure]:
-    installed = {way: writes.WAYS[way] for way in (writes.DIRECT, writes.OURS, writes.BOTO3)}
-    monkeypatch.setattr(bulk, "WAYS", {**installed, **(more or {})})
+def a_bulk(monkeypatch: pytest.MonkeyPatch, beside: writes.Ways, *, short: bool = True) -> dict[str, Figure]:
+    monkeypatch.setattr(bulk, "WAYS", beside)
     monkeypatch.setattr(writes, "SHARDS", SHARDS)
     monkeypatch.setattr(bulk, "Orders", lambda _: writes.Orders(50))
     monkeypatch.setattr(bulk, "memory", lambda *, short: iter(()))
     return {figure.name: figure for figure in bulk.bulk(short=short)}
 
 
+def some(ways: writes.Ways, *names: str) -> writes.Ways:
+    return {name: ways[name] for name in names}
+
+
 def test_a_way_is_compared_with_those_after_it_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(endpoint: str, orders: writes.Orders) -> AbstractContextManager[writes.Write]:
         raise ModuleNotFoundError("no such library")
 
-    measured = a_bulk(monkeypatch, {writes.PYDYNOX: absent})
+    installed = some(writes.WAYS, writes.DIRECT, writes.OURS, writes.BOTO3)
+    measured = a_bulk(monkeypatch, {**installed, writes.PYDYNOX: absent})
     ratios = {name.replace(" CPU of 50 items,", ""): figure for name, figure in measured.items() if figure.unit == "×"}
     assert {name: figure.target for name, figure in ratios.items()} == {
         "direct bulk_load: of bulk_load": None,
@@ -180,8 +182,9 @@ def test_a_way_is_compared_with_those_after_it_and_what_is_missing_is_said(monke
 
 
 def test_a_long_run_measures_wall_time_and_many_orders_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "CORES", {way: writes.CORES[way] for way in (writes.BY_PROCESSES, writes.OURS)})
-    measured = a_bulk(monkeypatch, short=False)
+    monkeypatch.setattr(bulk, "CORES", some(writes.CORES, writes.BY_PROCESSES, writes.OURS))
+    monkeypatch.setattr(bulk, "MORE_CONNECTIONS", some(writes.MORE_CONNECTIONS, writes.DIRECT_MORE))
+    measured = a_bulk(monkeypatch, some(writes.WAYS, writes.DIRECT, writes.BOTO3), short=False)
     assert measured["direct bulk_load: wall time of 50 items at 5 ms, of boto3's batch_writer"].target == 1 / 10
     assert measured["direct bulk_load over 32 connections, wall time of 50 items at 5 ms"].value is not None
     assert measured["bulk_load by 2 processes: wall time of 50 items at 5 ms, of bulk_load"].value is not None

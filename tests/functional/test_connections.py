@@ -747,6 +747,25 @@ def test_a_connection_that_ended_is_replaced(tmp_path: Path, end: Callable[[Peer
         another.close()
 
 
+def test_connections_that_the_server_ended_do_not_pile_up(listener: Listener) -> None:
+    connections = to(listener)
+    peak = [met(listener, connections) for _ in range(4)]
+    for connection, peer in peak:
+        assert answered(connection, peer, OK) == OK_READ
+    for connection, _ in peak:
+        connections.give(connection)
+    for _, peer in peak[:3]:
+        peer.close()
+    last, peer = peak[3]
+    for _ in range(3):
+        assert connections.take() is last
+        peer.received = b""
+        assert in_turn(last, peer, OK) == OK_READ
+        connections.give(last)
+    assert [connection.sock.fileno() >= 0 for connection, _ in peak] == [False, False, False, True]
+    connections.close()
+
+
 def test_a_record_without_data_does_not_end_a_connection(secure: Listener, tmp_path: Path) -> None:
     """In TLS 1.3 the tickets of the session may come while no request is under way."""
     connection = trusting(secure, tmp_path).take()

@@ -203,6 +203,9 @@ class Plan:
         order = self._order
         form = self.sharding.form
         read = self._read_shown if self.hidden else form.shown
+        replaced = self.fanned and not isinstance(self.sharding.strategy, Unsharded)
+        name = self.sharding.partition_key
+        logical = form.shown({name: self.condition.equals[name]})[name] if replaced else None
         run = Run()
         # A part's wire values are freed before the next part is converted. Those of 1 MB at once would take a third
         # more time, because they do not fit into the processor's cache.
@@ -210,14 +213,13 @@ class Plan:
             part = items[:_PART]
             del items[:_PART]
             run.sort_keys += [order(item) for item in part]
-            run.items += [read(item) for item in part]
-        if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
-            name = self.sharding.partition_key
-            logical = form.shown({name: self.condition.equals[name]})[name]
-            for item in run.items:
-                if name in item:
-                    # The same key for every item of the Query; not the same dict, which the caller may change.
-                    item[name] = {**logical} if isinstance(logical, dict) else logical
+            shown = [read(item) for item in part]
+            if replaced:
+                for item in shown:
+                    if name in item:
+                        # The same key for every item of the Query; not the same dict, which the caller may change.
+                        item[name] = {**logical} if isinstance(logical, dict) else logical
+            run.items += shown
         return run
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
