@@ -14,6 +14,8 @@ from typing import Any
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.core.machine import Answer, Done, Send, Wait
@@ -148,17 +150,13 @@ reported = pytest.mark.filterwarnings("ignore:.*Connections._reused:pytest.Pytes
 
 @unclosed
 @reported
-def test_an_interruption_at_some_lines_leaves_no_answer_to_another_request(orders: Orders) -> None:
-    for line in range(1, lines(orders), 41):
-        interrupt(orders, line)
-
-
-@unclosed
-@reported
 @pytest.mark.long_search
-def test_an_interruption_at_each_line(orders: Orders) -> None:
-    for line in range(1, lines(orders)):
+def test_an_interruption_at_any_line_leaves_no_answer_to_another_request(orders: Orders) -> None:
+    @given(st.integers(1, lines(orders)))
+    def at(line: int) -> None:
         interrupt(orders, line)
+
+    at()
 
 
 def test_a_handler_that_is_interrupted(orders: Orders) -> None:
