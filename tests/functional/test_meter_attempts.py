@@ -66,7 +66,7 @@ def test_canary_every_attempt_is_seen(service: Service, mode: str) -> None:
     assert meter.by_key == {("T", "k"): Usage(read_units=0.5, requests=1, throttles=3)}
 
 
-@pytest.mark.parametrize("mode", ["legacy", "standard", "adaptive"])
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
 def test_past_the_client_the_same_is_counted(service: Service, mode: str) -> None:
     """Each attempt of a read, with a lost answer, and of an update, which is not sent again after one."""
     hot, failed = error(THROTTLE, ThrottlingReasons=REASONS), error("InternalServerError")
