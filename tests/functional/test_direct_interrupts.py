@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import repeat
 from types import FrameType, SimpleNamespace
@@ -284,3 +285,11 @@ def test_a_child_leaves_what_is_under_way_to_its_parent(orders: Orders, does: st
     assert sorted(keys) == sorted(orders.keys[:2])
     driver.close()
     assert orders.read() == orders.wanted
+
+
+def test_threads_share_a_table_and_its_connections_even_after_its_client_was_closed(orders: Orders) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda _: orders.read(), range(40))) == [orders.wanted] * 40
+    orders.table.meta.client.close()
+    assert orders.read() == orders.wanted
+    assert orders.count == 41 * SHARDS
