@@ -30,6 +30,7 @@ def cpu(value: float | None, target: float | None = 1.0) -> Figure:
         ([0.4], 0.5, False),
         ([0.4], 0.51, True),
         ([0.4], 0.1, False),
+        ([0.003], 0.05, False),  # far below the target
         ([0.1, 0.4, 0.4, 0.4], 0.5, False),  # the median: one good day is no measure
         ([0.1, 0.1, 0.4, 0.4, 0.4, 0.4, 0.4], 0.5, False),  # of the last five
     ],
