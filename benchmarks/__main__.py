@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import history, report, simulate
 from benchmarks.bulk import bulk
+from benchmarks.direct import direct
 from benchmarks.growth import ROOT, Point, draw, growth
 from benchmarks.heat_maps import draw_heat, picture_of
 from benchmarks.hedge import hedge
@@ -43,6 +44,7 @@ class Bench(StrEnum):
     hedge = "hedge"
     service = "service"
     single = "single"
+    direct = "direct"
     install = "install"
     meter = "meter"
     bulk = "bulk"
@@ -59,6 +61,7 @@ _TITLES = {
     Bench.hedge: "Hedged reads",
     Bench.service: "A service: threads and asyncio",
     Bench.single: "Single items: CPU",
+    Bench.direct: "Past the client: CPU",
     Bench.install: "An installed client: CPU",
     Bench.meter: "A metered call: CPU",
     Bench.bulk: "Bulk loads",
@@ -74,6 +77,7 @@ MEASURES = {
     Bench.hedge: hedge,
     Bench.service: service,
     Bench.single: single,
+    Bench.direct: direct,
     Bench.install: install,
     Bench.meter: meter,
     Bench.bulk: bulk,

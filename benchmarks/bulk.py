@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
+from itertools import dropwhile
 
 from benchmarks import ways
 from benchmarks.measure import Clock, Figure, Timing, alternate, over
 from benchmarks.memory import memory
 from benchmarks.stub import stub
-from benchmarks.writes import BOTO3, BY_PROCESSES, CORES, OURS, WAYS, Orders, Ways, Write, written
+from benchmarks.writes import (
+    BOTO3,
+    BY_PROCESSES,
+    CORES,
+    DIRECT,
+    DIRECT_MORE,
+    MORE_CONNECTIONS,
+    OURS,
+    PYDYNOX,
+    PYDYNOX_ASYNC,
+    PYDYNOX_MORE,
+    WAYS,
+    Orders,
+    Ways,
+    Write,
+    written,
+)
 
 __all__ = ["bulk"]
 
@@ -19,15 +35,28 @@ LATENCY_MS = 5
 MANY = 100_000
 """More than a load's window, and enough for what a process takes to start not to matter much."""
 
+Judged = Mapping[str, Mapping[str, float]]
+"""The ways that are compared with all after them; of some of these they are to take so much at most."""
+
+CPU: Judged = {DIRECT: {BOTO3: 0.15, PYDYNOX: 1.0, PYDYNOX_ASYNC: 1.0}, OURS: {BOTO3: 0.45}}
+WALL: Judged = {DIRECT: {BOTO3: 1 / 10}, OURS: {}}
+WALL_MORE: Judged = {DIRECT_MORE: {PYDYNOX_MORE: 1 / 0.8}}
+WALL_CORES: Judged = {BY_PROCESSES: {}}
+
 
 def bulk(*, short: bool) -> Iterator[Figure]:
-    """CPU an item at most a third of ``batch_writer``'s, 8 times its rate under latency, and bounded memory."""
-    orders = Orders(5_000)
-    yield from _beside("CPU", orders, WAYS, clock=time.process_time, target=1 / 3, runs=5 if short else 9)
+    """CPU and wall time of loads beside their peers, and bounded memory."""
+    orders = Orders(5_000 if short else 20_000)
+    yield from _beside("CPU", orders, WAYS, CPU, clock=time.process_time, runs=5)
     if not short:  # it means something only where nothing else runs: the client takes a core, and the stub another
-        wall = partial(_beside, "wall time", clock=time.perf_counter, latency_ms=LATENCY_MS)
-        yield from wall(orders, WAYS, target=1 / 8, runs=5)
-        yield from wall(Orders(MANY), CORES, judged=BY_PROCESSES, runs=2)
+        for which, beside, judged, runs in (
+            (orders, WAYS, WALL, 3),
+            (orders, MORE_CONNECTIONS, WALL_MORE, 5),
+            (Orders(MANY), CORES, WALL_CORES, 2),
+        ):
+            yield from _beside(
+                "wall time", which, beside, judged, clock=time.perf_counter, runs=runs, latency_ms=LATENCY_MS
+            )
     yield from memory(short=short)
 
 
@@ -35,10 +64,9 @@ def _beside(
     what: str,
     orders: Orders,
     beside: Ways,
+    judged: Judged,
     *,
-    judged: str = OURS,
     clock: Clock,
-    target: float | None = None,
     runs: int,
     latency_ms: float = 0.0,
 ) -> Iterator[Figure]:
@@ -59,17 +87,16 @@ def _beside(
         timings = alternate(writes, runs=runs, clock=clock, warm=True)
     for way, timing in timings.items():
         yield _time(f"{way}, {name}", timing, items)
-    for way in beside:
-        if way == judged:
-            continue
-        title = f"{judged}: {name}, of {way}"
-        aim = target if way == BOTO3 else None
-        if way not in timings:
-            yield Figure(bench="bulk", name=title, value=None, target=aim, note=ways.MISSING)
-            continue
-        value, spread = over(timings[judged], timings[way])
-        note = f"{1 / value:.1f} × as fast" if latency_ms else ""
-        yield Figure(bench="bulk", name=title, value=value, target=aim, spread=spread, note=note)
+    for mine, targets in judged.items():
+        for other in list(dropwhile(mine.__ne__, beside))[1:]:
+            title = f"{mine}: {name}, of {other}"
+            target = targets.get(other)
+            if other not in timings:
+                yield Figure(bench="bulk", name=title, value=None, target=target, note=ways.MISSING)
+                continue
+            value, spread = over(timings[mine], timings[other])
+            note = f"{1 / value:.1f} × as fast" if latency_ms else ""
+            yield Figure(bench="bulk", name=title, value=value, target=target, spread=spread, note=note)
 
 
 def _time(name: str, timing: Timing, items: int) -> Figure:

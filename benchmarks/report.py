@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Section", "machine", "section_of", "section_of_units", "show", "write_docs", "write_json"]
 
-_LIBRARIES = ("boto3", "botocore", "urllib3", "orjson", "pynamodb", "aiodynamo", "aiohttp", "awswrangler")
+_LIBRARIES = ("boto3", "botocore", "urllib3", "orjson", "pynamodb", "aiodynamo", "aiohttp", "awswrangler", "pydynox")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A service that answers many requests at once, each with a merged read: threads beside asyncio."""
+"""A service that answers many requests at once, each with a merged read: threads beside asyncio, and both direct."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from benchmarks import ways
 from benchmarks.measure import Figure, Timing, over, percentile
 from benchmarks.orders import TABLE, strategy_of
 from benchmarks.stub import stub
+from shardkit.runtime.transports import Transport
 
 __all__ = ["Workload", "measure", "service"]
 
@@ -58,10 +59,13 @@ def service(*, short: bool) -> Iterator[Figure]:
 
 
 def measure(load: Workload, *, rounds: int = 1) -> Iterator[Figure]:
-    """Run a load with threads and with asyncio, in turns."""
-    kinds: dict[str, Callable[[str, Workload], Service]] = {"threads": threads, "asyncio": tasks}
-    if find_spec("aiobotocore") is None:
-        del kinds["asyncio"]
+    """Run a load with threads and with asyncio, through the client and past it, in turns."""
+    kinds: dict[str, Callable[[str, Workload], Service]] = {
+        "threads": threads,
+        "threads, direct": partial(threads, transport="direct"),
+    }
+    if find_spec("aiobotocore") is not None:
+        kinds |= {"asyncio": tasks, "asyncio, direct": partial(tasks, transport="direct")}
     took: dict[str, list[Service]] = {name: [] for name in kinds}
     with stub(shards=load.shards, items=load.shards, latency_ms=LATENCY_MS) as endpoint:
         for _ in range(rounds):
@@ -74,10 +78,10 @@ def measure(load: Workload, *, rounds: int = 1) -> Iterator[Figure]:
         yield figure("half of them within", "ms", lambda one: percentile(one.each, 0.5) * 1000)
         yield figure("99% of them within", "ms", lambda one: percentile(one.each, 0.99) * 1000)
         yield figure("CPU of a query", "ms", lambda one: one.cpu / len(one.each) * 1000)
-    if "asyncio" in took:
-        value, spread = over(*(Timing(tuple(one.cpu for one in took[name])) for name in ("asyncio", "threads")))
-        yield Figure(bench="service", name=f"{at_once}: CPU, asyncio's of threads'", value=value, spread=spread)
-    else:
+    for name in list(kinds)[1:]:
+        value, spread = over(*(Timing(tuple(one.cpu for one in took[kind])) for kind in (name, "threads")))
+        yield Figure(bench="service", name=f"{at_once}, {name}: CPU, of threads'", value=value, spread=spread)
+    if "asyncio" not in took:
         yield Figure(bench="service", name=f"{at_once}, asyncio", value=None, note=MISSING)
 
 
@@ -93,10 +97,10 @@ def _figure(services: list[Service], of: str, what: str, unit: str, read: Callab
     )
 
 
-def threads(endpoint: str, load: Workload) -> Service:
+def threads(endpoint: str, load: Workload, transport: Transport = "client") -> Service:
     """Run a load with as many threads as queries at once, on one table."""
     with (
-        ways.sharded(endpoint, load.shards, connections=CONNECTIONS) as table,
+        ways.sharded(endpoint, load.shards, connections=CONNECTIONS, transport=transport) as table,
         ThreadPoolExecutor(load.at_once) as pool,
     ):
 
@@ -112,7 +116,7 @@ def threads(endpoint: str, load: Workload) -> Service:
         return Service(each, time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def tasks(endpoint: str, load: Workload) -> Service:
+def tasks(endpoint: str, load: Workload, transport: Transport = "client") -> Service:
     """Run a load with as many tasks as queries at once, on one table."""
     from aiobotocore.session import get_session
 
@@ -122,7 +126,7 @@ def tasks(endpoint: str, load: Workload) -> Service:
         config = Config(max_pool_connections=CONNECTIONS, retries={"mode": "standard"})
         options: dict[str, Any] = {**ways.FAKE, "region_name": "us-east-1", "endpoint_url": endpoint, "config": config}
         async with get_session().create_client("dynamodb", **options) as client:
-            table = ShardedTable(client, strategy_of(load.shards), table_name=TABLE)
+            table = ShardedTable(client, strategy_of(load.shards), table_name=TABLE, transport=transport)
 
             async def query() -> float:
                 began = time.perf_counter()

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import random
 import re
+import ssl
 import subprocess
 import sys
 import zlib
@@ -333,12 +334,18 @@ def drawn_latency(median: float, draw: float) -> float:
     return median * (late + exp(_SIGMA * _NORMAL.inv_cdf(min(max(rest, 1e-9), 1 - 1e-9))))
 
 
-async def serve(shards: int, items: int, latency: Callable[[], float], *, forgets: bool) -> None:
+async def serve(
+    shards: int, items: int, latency: Callable[[], float], *, forgets: bool, certificate: str | None
+) -> None:
     """Serve until the standard input ends; the first line printed is the port."""
     store = Store(forgets=forgets)
     store.fill(shards, items)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(store, latency), "127.0.0.1", 0, backlog=1024)
+    tls = None
+    if certificate is not None:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate)
+    server = await loop.create_server(lambda: _Connection(store, latency), "127.0.0.1", 0, backlog=1024, ssl=tls)
     print(server.sockets[0].getsockname()[1], flush=True)
     # The bench's process may end in any way: its end of the pipe is closed then.
     await loop.run_in_executor(None, sys.stdin.read)
@@ -346,7 +353,13 @@ async def serve(shards: int, items: int, latency: Callable[[], float], *, forget
 
 @contextlib.contextmanager
 def stub(
-    *, shards: int = 1, items: int = 0, latency_ms: float = 0, tail: bool = False, forgets: bool = False
+    *,
+    shards: int = 1,
+    items: int = 0,
+    latency_ms: float = 0,
+    tail: bool = False,
+    forgets: bool = False,
+    certificate: Path | None = None,
 ) -> Iterator[str]:
     """Run a stub server in a process of its own, and give its URL.
 
@@ -360,9 +373,11 @@ def stub(
         latency_ms: Milliseconds from a request's arrival to its answer, for each request alone.
         tail: Whether that is the median of a latency with a tail (:func:`drawn_latency`).
         forgets: Whether what is put is not kept: for loads that are larger than the memory.
+        certificate: A PEM file with the key and the certificate of 127.0.0.1: the stub then speaks TLS.
     """
     given = ["--shards", str(shards), "--items", str(items), "--latency-ms", str(latency_ms)]
     given += ["--forgets"] * forgets + ["--tail"] * tail
+    given += [] if certificate is None else ["--certificate", str(certificate)]
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "benchmarks.stub", *given],
         cwd=_ROOT,
@@ -375,7 +390,7 @@ def stub(
         port = process.stdout.readline().strip()
         if not port:
             raise RuntimeError("the stub server did not start: see what it printed above")
-        yield f"http://127.0.0.1:{port}"
+        yield f"{'http' if certificate is None else 'https'}://127.0.0.1:{port}"
 
 
 if __name__ == "__main__":
@@ -385,6 +400,7 @@ if __name__ == "__main__":
     parser.add_argument("--latency-ms", type=float, default=0)
     parser.add_argument("--tail", action="store_true")
     parser.add_argument("--forgets", action="store_true")
+    parser.add_argument("--certificate")
     arguments = parser.parse_args()
     seconds = arguments.latency_ms / 1000
     draw = random.Random(0).random
@@ -394,5 +410,6 @@ if __name__ == "__main__":
             arguments.items,
             (lambda: drawn_latency(seconds, draw())) if arguments.tail else (lambda: seconds),
             forgets=arguments.forgets,
+            certificate=arguments.certificate,
         )
     )

@@ -18,6 +18,7 @@ from botocore.config import Config
 
 from benchmarks.orders import DAY, TABLE, strategy_of
 from shardkit import ShardedTable
+from shardkit.runtime.transports import Transport
 
 __all__ = ["Read", "aiodynamo", "client", "comparable", "plain", "pynamodb", "resource", "sharded"]
 
@@ -31,9 +32,9 @@ MISSING = "not installed: pip install '.[benchmarks]'"
 
 
 @contextmanager
-def resource(endpoint: str, *, connections: int = 10) -> Iterator[Any]:
-    """Give a boto3 resource over a client of its own, of the same configuration for every way."""
-    made = connected(endpoint, connections)
+def resource(endpoint: str, *, connections: int = 10, **config: Any) -> Iterator[Any]:
+    """Give a boto3 resource over a client of its own, of one configuration for every way, and more."""
+    made = connected(endpoint, connections, **config)
     try:
         yield made
     finally:
@@ -53,19 +54,21 @@ def client(endpoint: str) -> Iterator[Any]:
         made.close()
 
 
-def connected(endpoint: str, connections: int) -> Any:
+def connected(endpoint: str, connections: int, **config: Any) -> Any:
     """Make that resource, here or in a process of a load."""
-    config = Config(max_pool_connections=connections, retries={"mode": "standard"})
+    whole = Config(max_pool_connections=connections, retries={"mode": "standard"}, **config)
     return boto3.session.Session(**FAKE, region_name="us-east-1").resource(
-        "dynamodb", endpoint_url=endpoint, config=config
+        "dynamodb", endpoint_url=endpoint, config=whole
     )
 
 
 @contextmanager
-def sharded(endpoint: str, shards: int, *, connections: int = 10) -> Iterator[ShardedTable]:
+def sharded(
+    endpoint: str, shards: int, *, connections: int = 10, transport: Transport = "client", **config: Any
+) -> Iterator[ShardedTable]:
     """Give shardkit's table; its key schema is known, so that no DescribeTable is measured."""
-    with resource(endpoint, connections=connections) as over:
-        table = ShardedTable(over.Table(TABLE), strategy_of(shards))
+    with resource(endpoint, connections=connections, **config) as over:
+        table = ShardedTable(over.Table(TABLE), strategy_of(shards), transport=transport)
         table.physical_key({"Date": DAY, "OrderId": "A0"})
         yield table
 
@@ -162,6 +165,13 @@ def aiodynamo_client(endpoint: str, *, connections: int) -> Iterator[tuple[async
     finally:
         loop.run_until_complete(session.close())
         loop.close()
+
+
+def pydynox_client(endpoint: str) -> Any:
+    """Give pydynox's client, which opens as many connections as it has requests at once."""
+    from pydynox import DynamoDBClient
+
+    return DynamoDBClient(region="us-east-1", access_key="testing", secret_key="testing", endpoint_url=endpoint)
 
 
 @contextmanager

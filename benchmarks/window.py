@@ -19,16 +19,20 @@ from benchmarks.simulate import DESCRIPTION, KEPT_SECONDS, WRITE_UNITS, a_table
 from shardkit import Unsharded
 from shardkit.bulk.load_machine import Load
 from shardkit.capacity import item_size
+from shardkit.core.machine import Done
 from shardkit.partitions import Simulator
 from shardkit.sharding.layout import Sharding
 
-__all__ = ["Used", "item_bytes", "load", "message", "window"]
+__all__ = ["Used", "first_request", "item_bytes", "load", "message", "window"]
 
 WINDOWS = (1_000, 10_000, 25_000, 50_000, 100_000, 200_000)
 ITEM_BYTES = 1024
 ITEMS = 1_000_000
 """Of a load. A larger one loses a little more: a large window fills slowly (50,000 lose 1.2% of two million)."""
 USERS_OF_ITEMS = sum(messages.MESSAGES) // 2
+
+FIRST = 1000
+"""Items, at the most, that are read before the first request leaves."""
 
 _BODY = "x" * (ITEM_BYTES - item_size({"pk": {"S": "U" + 6 * "0"}, "sk": {"N": 6 * "9"}, "body": {"S": ""}}))
 
@@ -78,8 +82,20 @@ def item_bytes(items: int = 10_000) -> float:
     return held / items
 
 
+def first_request() -> int:
+    """Give how many items a load with the default window has read when its first request leaves."""
+    machine = Load(Sharding.described("Messages", Unsharded(), DESCRIPTION), workers=10, draw=Random(1).random)
+    read = 0
+    while isinstance(machine.next(0.0), Done):
+        machine.put(message(read // USERS_OF_ITEMS, read))
+        read += 1
+    return read
+
+
 def window(*, short: bool) -> Iterator[Figure]:
     """The share of the provisioned write units that a load uses, by its window."""
+    read = first_request()
+    yield Figure(bench="window", name="items read before the first request", value=read, unit="", target=FIRST)
     each = item_bytes()
     for size in WINDOWS[1:3] if short else WINDOWS:
         used = load(size, ITEMS // 10 if short else ITEMS)

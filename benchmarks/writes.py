@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -12,17 +12,41 @@ from typing import Any
 from benchmarks import ways
 from benchmarks.orders import DAY, TABLE, order, order_id, strategy_of
 from shardkit import bulk_load
+from shardkit.runtime.transports import Transport
 
-__all__ = ["BOTO3", "BY_PROCESSES", "CORES", "OURS", "WAYS", "Orders", "Ways", "Write", "written"]
+__all__ = [
+    "BATCH_ITEMS",
+    "BOTO3",
+    "BY_PROCESSES",
+    "CORES",
+    "DIRECT",
+    "DIRECT_MORE",
+    "MORE_CONNECTIONS",
+    "OURS",
+    "PYDYNOX",
+    "PYDYNOX_ASYNC",
+    "PYDYNOX_MORE",
+    "SHARDS",
+    "WAYS",
+    "Orders",
+    "Ways",
+    "Write",
+    "written",
+]
 
 SHARDS = 200
 CONNECTIONS = 10
 """Of every client: boto3's own number."""
 BATCH_ITEMS = 25
 OURS = "bulk_load"
+DIRECT = "direct bulk_load"
 PROCESSES = 2
 BY_PROCESSES = f"bulk_load by {PROCESSES} processes"
 BOTO3 = "boto3's batch_writer"
+PYDYNOX = "pydynox's sync_batch_write"
+PYDYNOX_ASYNC = "pydynox's batch_write"
+MORE = 32
+DIRECT_MORE, PYDYNOX_MORE = (f"{way} over {MORE} connections" for way in (DIRECT, PYDYNOX_ASYNC))
 
 Write = Callable[[], object]
 """Writes all orders."""
@@ -58,8 +82,10 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _bulk_load(endpoint: str, orders: Orders) -> Iterator[Write]:
-    with ways.sharded(endpoint, SHARDS, connections=CONNECTIONS) as table:
+def _bulk_load(
+    endpoint: str, orders: Orders, *, transport: Transport = "client", connections: int = CONNECTIONS
+) -> Iterator[Write]:
+    with ways.sharded(endpoint, SHARDS, connections=connections, transport=transport) as table:
         yield lambda: bulk_load(table, orders.logical)
 
 
@@ -118,28 +144,62 @@ def _pynamodb(endpoint: str, orders: Orders) -> Iterator[Write]:
 
 @contextmanager
 def _aiodynamo(endpoint: str, orders: Orders) -> Iterator[Write]:
-    """It writes one batch: batches of 25, side by side over its connections, are the caller's part."""
     with ways.aiodynamo_client(endpoint, connections=CONNECTIONS) as (loop, client):
         from aiodynamo.models import BatchWriteRequest
 
-        async def some(batches: Iterator[list[dict[str, Any]]]) -> None:
-            for batch in batches:
-                await client.batch_write({TABLE: BatchWriteRequest(items_to_put=batch)})
+        def put(batch: list[dict[str, Any]]) -> Coroutine[Any, Any, Any]:
+            written: Coroutine[Any, Any, Any] = client.batch_write({TABLE: BatchWriteRequest(items_to_put=batch)})
+            return written
 
-        async def every() -> None:
-            starts = range(0, len(orders.stored), BATCH_ITEMS)
-            batches = (orders.stored[start : start + BATCH_ITEMS] for start in starts)
-            await asyncio.gather(*(some(batches) for _ in range(CONNECTIONS)))
+        yield lambda: loop.run_until_complete(_side_by_side(put, orders, CONNECTIONS))
 
-        yield lambda: loop.run_until_complete(every())
+
+@contextmanager
+def _pydynox(endpoint: str, orders: Orders) -> Iterator[Write]:
+    """Batch after batch, on one connection."""
+    client = ways.pydynox_client(endpoint)
+    yield lambda: client.sync_batch_write(TABLE, put_items=orders.stored)
+
+
+@contextmanager
+def _pydynox_async(endpoint: str, orders: Orders, *, connections: int = CONNECTIONS) -> Iterator[Write]:
+    client = ways.pydynox_client(endpoint)
+
+    def put(batch: list[dict[str, Any]]) -> Coroutine[Any, Any, Any]:
+        written: Coroutine[Any, Any, Any] = client.batch_write(TABLE, put_items=batch)
+        return written
+
+    with closing(asyncio.new_event_loop()) as loop:
+        yield lambda: loop.run_until_complete(_side_by_side(put, orders, connections))
+
+
+async def _side_by_side(
+    put: Callable[[list[dict[str, Any]]], Coroutine[Any, Any, Any]], orders: Orders, connections: int
+) -> None:
+    """Put the orders in batches, one at a time on each connection, which such a library leaves to its caller."""
+    starts = range(0, len(orders.stored), BATCH_ITEMS)
+    batches = (orders.stored[start : start + BATCH_ITEMS] for start in starts)
+
+    async def some() -> None:
+        for batch in batches:
+            await put(batch)
+
+    await asyncio.gather(*(some() for _ in range(connections)))
 
 
 WAYS: Ways = {
+    DIRECT: partial(_bulk_load, transport="direct"),
     OURS: _bulk_load,
     BOTO3: _batch_writer,
     "awswrangler's put_items": _put_items,
     "PynamoDB's batch_write": _pynamodb,
     "aiodynamo's batch_write": _aiodynamo,
+    PYDYNOX: _pydynox,
+    PYDYNOX_ASYNC: _pydynox_async,
+}
+MORE_CONNECTIONS: Ways = {
+    DIRECT_MORE: partial(_bulk_load, transport="direct", connections=MORE),
+    PYDYNOX_MORE: partial(_pydynox_async, connections=MORE),
 }
 CORES: Ways = {BY_PROCESSES: _by_processes, OURS: _bulk_load, BOTO3: _batch_writer}
 """What uses more than one core, beside what does not."""

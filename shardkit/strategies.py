@@ -434,7 +434,7 @@ class CalculatedSuffix(Strategy):
     def _value(self, item: Mapping[str, Any]) -> Any:
         by = self.by
         try:
-            value = by(item) if callable(by) else item[by] if isinstance(by, str) else tuple(item[name] for name in by)
+            value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
         except LookupError as error:
             raise ShardUnknownError(
                 f"by: {shown(by)} found no {error} among {sorted(map(str, item))}; add it to Item=, or to Key= beside "

@@ -69,11 +69,12 @@ class ShardedTable:
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections`` (10 unless configured).
         rng: The source of random suffixes and jitter; seed it to repeat a run.
-        transport: ``"client"``; or ``"direct"`` or a DirectTransport: shardkit signs and sends requests itself, with a
-            fraction of the client's CPU (``pip install 'shardkit[direct]'``; see docs/direct.md).
+        transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
+            signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
+            most event handlers still apply; docs/direct.md says which do not.
 
     Raises:
-        ConfigurationError: An argument is invalid.
+        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
     """
 
     # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.

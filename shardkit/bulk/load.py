@@ -82,8 +82,8 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
             * ``transport: Transport | None = None``: ``"client"``, ``"direct"`` or a DirectTransport, as for
               ``ShardedTable``. Defaults to the table's; for processes whose clients shardkit creates, to ``"direct"``
               if its extra is installed.
-            * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The order is exactly the
-              guide's if the window holds all items.
+            * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The first request is sent
+              when 1,000 items are read; the window fills while the load sends.
             * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
               and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
               is looked up every minute. By default there is no limit.

@@ -1,6 +1,7 @@
 """A bulk load as a machine: items in, batches of 25 out, one result an item.
 
-1. Items wait in a window, interleaved over their stored partition keys. Batches leave it once it is full or closed.
+1. Items wait in a window, interleaved over their stored partition keys. Batches leave it once it holds
+   ``FIRST_ITEMS``, is full or is closed. Until it is full, each batch that leaves makes room for several more.
 2. While the first of two writes of one primary key waits, ``duplicates`` decides between them. A write in flight is
    never overtaken: the second waits until the first is settled. So the last write of the input wins.
 3. Throttled writes go back to the front of their key's queue. Depending on the service's reason, the key rests, the
@@ -22,7 +23,7 @@ from math import inf
 from typing import Any, Literal, get_args
 
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
-from shardkit.bulk.queue import Batch, Departures, LoadWindow
+from shardkit.bulk.queue import BATCH_ITEMS, Batch, Departures, LoadWindow
 from shardkit.bulk.report import (
     BulkLoadError,
     BulkReport,
@@ -53,6 +54,11 @@ WINDOW = 50_000
 """Default number of items that wait to be interleaved: 38 MB of 350-byte orders. On a sorted source with 100 to 200
 items per key it costs 1% of the throughput; a fifth of it costs 5.6% (``benchmarks/window.py``)."""
 MOST_WINDOW = 10_000_000
+FIRST_ITEMS = 1000
+"""Items that a load reads before its first request."""
+_READ_PER_SENT = 9
+"""How many items are read for each one sent, until the window is full. A window of 50,000 items is full once 6,000 are
+sent: less than a second of the throughput of a table on which the order matters."""
 STALLED_SECONDS = 60.0
 """A load stops when throttles are all that it has received for this long. A partition accepts some writes in a minute,
 unless others use all of its throughput."""
@@ -92,7 +98,8 @@ class Load:
         self._sharding = sharding
         self._workers = workers
         self._draw = draw
-        self._room = window
+        self._most = window
+        self._opened = min(window, FIRST_ITEMS)  # how much of the window takes items yet
         self._duplicates = duplicates
         self._max_failures = max_failures
         self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
@@ -115,7 +122,7 @@ class Load:
     @property
     def room(self) -> int:
         """How many more items it accepts now; an item that fails at once counts too, until its result is taken."""
-        return 0 if self._closed else self._room - len(self._window) - len(self._results)
+        return 0 if self._closed else self._opened - len(self._window) - len(self._results)
 
     @property
     def wants(self) -> bool:
@@ -210,7 +217,11 @@ class Load:
             if len(self._in_flight) < self._workers:
                 ready = inf if self._pace.unknown else max(self._pace.ready(now), self._learnt.ready(now))
                 if ready <= now:
-                    batch = self._departures.next(now, under_way=len(self._in_flight), new=not self.wants)
+                    full = not self.wants
+                    batch = self._departures.next(now, under_way=len(self._in_flight), new=full)
+                    if full:
+                        # Without a batch too: if all keys in the window rest, read others.
+                        self._opened = min(self._most, self._opened + (_READ_PER_SENT - 1) * BATCH_ITEMS)
                     if batch is not None:
                         return self._send(batch, now)
                 if self.wants:
@@ -257,11 +268,11 @@ class Load:
         self._answered = now
         done, left = self._writes.parted(batch.writes, answer)
         total, most = units_of(answer.get("ConsumedCapacity"), self._pace.worth)
-        units = _units(done)
+        units = _units(done) if left else batch.units
         self._pace.settled(batch.expected, units, units if most is None else most, now)
         self._learnt.settled(units, batch.units - units, now)
         if done:
-            self._tally.wrote(done, total)
+            self._tally.wrote(done, units, total)
             self._window.written(done)
             self._results.written(done)
         if left:
@@ -349,11 +360,10 @@ class Load:
                 self._keys.throttled(key, now, asked)
         else:
             self._pace.throttled(now, asked)
-        for write in reversed(writes):
-            if self._window.put_back(write):
-                self._tally.retried += 1
-            else:
-                self._results.superseded(write)
+        replaced = self._window.put_back(writes)
+        self._tally.retried += len(writes) - len(replaced)
+        for write in replaced:
+            self._results.superseded(write)
 
     def _stop(self, writes: Iterable[Write], error: Exception) -> None:
         self.fatal = self.fatal or error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from shardkit.bulk.writes import Write
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import CalculatedSuffix, Strategy
 
@@ -33,20 +34,24 @@ class OneShard:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, stored: Any, shard: int | None) -> None:
+    def add(self, writes: Iterable[Write]) -> None:
         if not self._calculated:
             return
-        key = stored[: -self._sharding.suffix_bytes(shard)]
-        held = self._keys.get(key)
-        if held is not None:
-            held[1] += 1
-            if held[0] != shard:
-                held[0] = None
-            return
-        self._keys[key] = [shard, 1]
-        if len(self._keys) > 2 * MOST_KEYS:
-            most = sorted(self._keys.items(), key=lambda entry: entry[1][1], reverse=True)
-            self._keys = dict(most[:MOST_KEYS])
+        keys, end = self._keys, -len(self._sharding.strategy.separator)
+        for write in writes:
+            stored: Any = write.identity[0]
+            shard = write.shard
+            key = stored[: end - len(str(shard))]
+            held = keys.get(key)
+            if held is not None:
+                held[1] += 1
+                if held[0] != shard:
+                    held[0] = None
+                continue
+            keys[key] = [shard, 1]
+            if len(keys) > 2 * MOST_KEYS:
+                most = sorted(keys.items(), key=lambda entry: entry[1][1], reverse=True)
+                keys = self._keys = dict(most[:MOST_KEYS])
 
     def advice(self) -> Iterator[str]:
         """Yield advice if keys have many items on one shard, although they have more shards."""

@@ -75,16 +75,18 @@ class LoadWindow:
         self._landed([write for write in writes if write.sent])
         self._forget(writes)
 
-    def put_back(self, write: Write) -> bool:
-        """Put a sent write back at the front of its key; return False if a newer write, which waits, replaces it."""
-        self._landed((write,))
-        newer = self._held.get(write.same)
-        if newer is not None and newer is not write:
-            return False
-        write.sent = False
-        self._held[write.same] = write
-        self._waiting.put_back(write.identity[0], write)
-        return True
+    def put_back(self, writes: Sequence[Write]) -> list[Write]:
+        """Put sent writes back at the front of their keys; return those that newer writes, which wait, replace."""
+        self._landed(writes)
+        replaced = []
+        for write in reversed(writes):
+            newer = self._held.setdefault(write.same, write)
+            if newer is not write:
+                replaced.append(write)
+                continue
+            write.sent = False
+            self._waiting.add(write.identity[0], write, first=True)
+        return replaced
 
     def wake(self, now: float) -> None:
         self._waiting.wake(self._keys.rested(now))
@@ -103,8 +105,9 @@ class LoadWindow:
     def _forget(self, writes: Iterable[Write]) -> None:
         held = self._held
         for write in writes:
-            if held.get(write.same) is write:
-                del held[write.same]
+            newer = held.pop(write.same, write)
+            if newer is not write:
+                held[write.same] = newer
 
 
 @dataclass(slots=True, eq=False)

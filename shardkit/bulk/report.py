@@ -163,17 +163,17 @@ class LoadTally:
     def answered(self, now: float) -> None:
         self._last = now
 
-    def wrote(self, writes: list[Write], units: float) -> None:
-        """Count what a batch wrote, and apportion its units by the items' sizes."""
-        self.write_units += units
+    def wrote(self, writes: list[Write], units: int, consumed: float) -> None:
+        """Count what a batch wrote, and apportion what it consumed by the items' sizes, which sum to ``units``."""
+        self.write_units += consumed
         self.written += len(writes)
-        share = units / sum([write.units for write in writes])
+        share = consumed / units
         shards = self._shards
         for write in writes:
             took = shards[write.shard]
             took[0] += 1
             took[1] += share * write.units
-            self._one_shard.add(write.identity[0], write.shard)
+        self._one_shard.add(writes)
 
     def throttled(self, reasons: Iterable[str]) -> None:
         self.throttles += 1

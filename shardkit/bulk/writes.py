@@ -105,11 +105,9 @@ class Writes:
         """Split a batch by its response into the writes that were done and those that were not."""
         # Keyed by the table's name or its ARN; only one table was written.
         named = {
-            _compared([part.get(name) for name in self._names])
+            identity
             for requests in answer.get("UnprocessedItems", {}).values()
-            for request in requests
-            for body in request.values()
-            for part in body.values()
+            for identity in self._identities(requests)
         }
         if not named:
             return writes, []
@@ -120,6 +118,16 @@ class Writes:
         if len(left) < len(named):
             return [], writes  # it names unknown writes: send all again, as puts and deletes can be repeated
         return done, left
+
+    def _identities(self, requests: list[Any]) -> list[Identity]:
+        if isinstance(requests, EncodedRequests) and requests.writes is not None:
+            return [write.identity for write in requests.writes]
+        return [
+            _compared([part.get(name) for name in self._names])
+            for request in requests
+            for body in request.values()
+            for part in body.values()
+        ]
 
     def _shard(self, key: WireItem, source: Mapping[str, Any], item: WireItem | None, place: Any) -> int | None:
         sharding = self._sharding
@@ -166,6 +174,12 @@ class EncodedRequests(list[Any]):
         super().__init__(map(orjson.Fragment, bodies))
         self._bodies = bodies
         self.writes = writes
+
+    def at(self, places: Iterable[int]) -> EncodedRequests:
+        """Return some of the requests, as a service returns those that it did not process."""
+        places = list(places)
+        writes = None if self.writes is None else [self.writes[place] for place in places]
+        return EncodedRequests([self._bodies[place] for place in places], writes)
 
     @property
     def outline(self) -> Callable[[], Outline] | None:

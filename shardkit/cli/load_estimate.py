@@ -123,7 +123,7 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
         guess.shard_items[write.shard] += 1
         guess.shard_units[write.shard] += write.units
         guess.key_units[write.identity[0]] += write.units
-        guess.one_shard.add(write.identity[0], write.shard)
+        guess.one_shard.add([write])
         if len(guess.key_units) > _MOST_KEYS:  # the hottest key is among those with most units so far
             guess.key_units = Counter(dict(guess.key_units.most_common(_MOST_KEYS // 2)))
     return guess

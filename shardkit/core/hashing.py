@@ -40,7 +40,8 @@ def stable_hash(value: Any) -> int:
     Cost: one SHA-256 over the value; no request.
     Source: ``tests/vectors/stable_hash.json``, for implementations in other languages.
     """
-    if _is_plain(value):
+    # Fast path, here and below: nearly all values of written items are ASCII text.
+    if type(value) is str and value.isascii():
         data = value.encode("ascii")
     elif isinstance(value, tuple):
         encoded = [_encoded(member) for member in _members(value)]
@@ -77,7 +78,7 @@ def code_point_product(value: Any) -> int:
 
 def checked(value: Any) -> Any:
     """Return a value, or a tuple of values, that can be hashed; binary values as bytes."""
-    if _is_plain(value):
+    if type(value) is str and value.isascii():
         return value
     members = tuple((_encoded(member), binary(member))[1] for member in _members(value))
     return members if isinstance(value, tuple) else members[0]
@@ -95,11 +96,6 @@ def number_text(number: Decimal) -> str:
     """Write a number in full, without an exponent or trailing zeros: equal numbers have equal texts."""
     text = format(number, "f") if number else "0"  # exact at any length, whatever the context
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _is_plain(value: Any) -> bool:
-    # Fast path: nearly all values of written items are ASCII text.
-    return type(value) is str and value.isascii()
 
 
 def _members(value: Any) -> tuple[Any, ...]:

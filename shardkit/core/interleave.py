@@ -34,29 +34,21 @@ class Interleave(Generic[T]):
     def __len__(self) -> int:
         return self._held
 
-    def add(self, key: Hashable, item: T) -> None:
-        queue = self._queue(key, item)
-        if queue is not None:
-            queue.append(item)
-
-    def put_back(self, key: Hashable, item: T) -> None:
-        """Put an item at the front of its partition key's queue."""
-        queue = self._queue(key, item)
-        if queue is not None:
-            queue.appendleft(item)
-
-    def _queue(self, key: Hashable, item: T) -> deque[T] | None:
-        """Return the queue to add an item to; None: the item was the first, and has been added."""
+    def add(self, key: Hashable, item: T, *, first: bool = False) -> None:
+        """Add an item at the end of its partition key's queue; with ``first``, at the front."""
         self._held += 1
         queues = self._queues
         if key not in queues:
             queues[key] = item
             self._turns.append(key)
-            return None
+            return
         queue = queues[key]
         if type(queue) is not deque:
             queue = queues[key] = deque((queue,))
-        return queue
+        if first:
+            queue.appendleft(item)
+        else:
+            queue.append(item)
 
     def take(self, most: int, free: Callable[[T], bool] = lambda _: True) -> list[T]:
         """Take up to ``most`` items in turn; a key whose first item is not ``free`` is skipped until ``wake``."""
@@ -64,21 +56,21 @@ class Interleave(Generic[T]):
         items: list[T] = []
         left = most
         while left and turns:
-            key = turns[0]
+            key = turns.popleft()
             queue = queues[key]
             more = type(queue) is deque
             item = queue[0] if more else queue
             if not free(item):
-                self._resting.add(turns.popleft())
+                self._resting.add(key)
                 continue
             items.append(item)
             left -= 1
             if more:
                 queue.popleft()
             if more and queue:
-                turns.rotate(-1)
+                turns.append(key)
             else:
-                del queues[turns.popleft()]
+                del queues[key]
         self._held -= len(items)
         return items
 

@@ -31,9 +31,9 @@ Answer = Response | Exception
 class Send:
     """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
 
-    ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``read``: a pure
+    ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``read``: a
     function that converts the response where it arrives, so that its wire form, which takes the most memory, is not
-    kept until the machine receives it.
+    kept until the machine receives it. It may empty the response's list ``Items``, and has no other effect.
     """
 
     operation: str

@@ -7,19 +7,51 @@ have not ended: no later page can bring an item at or before it, so the items up
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Sequence
-from operator import itemgetter
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeAlias
 
 # Any: str, Decimal or bytes; a tuple of these, empty without a sort key. All sort keys of one read have one type.
 Place: TypeAlias = "tuple[Any, int]"
 """(sort key, index of the shard)."""
-Entry: TypeAlias = "tuple[Any, int, dict[str, Any]]"
-"""(sort key, index of the shard, item in the caller's form)."""
+Item: TypeAlias = dict[str, Any]
+"""In the caller's form."""
 
-_sort_key = itemgetter(0)
+
+# In both classes, two lists instead of a tuple for each item: a merged read of many items spends as much time on
+# making, tracking and freeing such tuples as on the merge itself.
+
+
+@dataclass(slots=True)
+class Run:
+    """Items of one shard in reading order, and their sort keys."""
+
+    sort_keys: list[Any] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Rows:
+    """Items in order, and the index of each item's shard."""
+
+    numbers: list[int] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[tuple[int, Item]]:
+        return zip(self.numbers, self.items, strict=True)
+
+    def __add__(self, rows: Rows) -> Rows:
+        return Rows(self.numbers + rows.numbers, self.items + rows.items)
+
+    def __iadd__(self, rows: Rows) -> Self:
+        self.numbers += rows.numbers
+        self.items += rows.items
+        return self
 
 
 class Merge:
@@ -27,39 +59,43 @@ class Merge:
 
     def __init__(self, shards: int, *, descending: bool = False) -> None:
         self._descending = descending
-        self._runs: list[list[Entry]] = [[] for _ in range(shards)]
+        self._runs = [Run() for _ in range(shards)]
+        # While a shard is silent, nothing is released, because it may still bring the first item of all.
         self._silent = set(range(shards))
         self._frontiers: dict[int, Place] = {}
-        # The bound is computed only when it may have moved: with 200 shards, its minimum over all frontiers per page
-        # would be quadratic. A page moves a shard's own frontier, and only forward. So the bound moves only when the
-        # page is of the shard that sets it (every other shard was already read beyond it), or when a silent shard
-        # answers for the first time. While a shard is silent, nothing is released, because it may still bring the
-        # first item of all. ``_handed_out`` says that everything up to the current bound has been released.
-        self._bound: Place | None = None
-        self._moved = True
-        self._handed_out = False
+        # Both are sorted: the frontiers, and the place of the first buffered item of each shard that has any. So a page
+        # costs the same with 100 shards as with 10,000: it moves one place in each list, and a release looks only at
+        # the shards that have items up to the bound.
+        self._ends: list[Place] = []
+        self._heads: list[Place] = []
         self.brought = [0] * shards
         """The number of items received from each shard."""
+        self.released = [0] * shards
+        """The number of items of each shard that were released."""
         self.count = 0
         """The number of items buffered."""
 
-    def add(self, number: int, entries: Sequence[Entry], frontier: Place | None) -> None:
-        """Add a page of a shard, in reading order; a frontier of None means that the shard has ended."""
-        if number in self._silent or self._bound is None or self._bound[1] == number:
-            self._silent.discard(number)
-            self._moved = True
-        self._runs[number] += entries
-        self.brought[number] += len(entries)
-        self.count += len(entries)
-        if frontier is None:
-            self._frontiers.pop(number, None)
-        else:
+    def add(self, number: int, page: Run, frontier: Place | None) -> None:
+        """Add a page of a shard; a frontier of None means that the shard has ended."""
+        self._silent.discard(number)
+        run = self._runs[number]
+        if page.items and not run.items:
+            insort(self._heads, (page.sort_keys[0], number))
+        run.sort_keys += page.sort_keys
+        run.items += page.items
+        self.brought[number] += len(page.items)
+        self.count += len(page.items)
+        before = self._frontiers.pop(number, None)
+        if before is not None:
+            del self._ends[bisect_left(self._ends, before)]
+        if frontier is not None:
             self._frontiers[number] = frontier
+            insort(self._ends, frontier)
 
     @property
-    def frontiers(self) -> list[tuple[int, Place]]:
-        """The shards that answered and have not ended, with their frontiers, the bound first."""
-        return sorted(self._frontiers.items(), key=itemgetter(1), reverse=self._descending)
+    def frontiers(self) -> list[Place]:
+        """The frontiers of the shards that answered and have not ended, the bound first."""
+        return self._ends[::-1] if self._descending else self._ends[:]
 
     @property
     def silent(self) -> bool:
@@ -72,11 +108,11 @@ class Merge:
 
     def held_by(self, number: int) -> int:
         """Return how many items of a shard are buffered."""
-        return len(self._runs[number])
+        return len(self._runs[number].items)
 
     @property
-    def held(self) -> list[Entry]:
-        return self._ordered([entry for run in self._in_order(self._runs) for entry in run])
+    def held(self) -> Rows:
+        return self._first([(number, len(run.items)) for number, run in enumerate(self._runs)])
 
     def not_after(self, place: Place, other: Place) -> bool:
         """Return whether ``place`` is at or before ``other`` in the reading direction."""
@@ -92,64 +128,72 @@ class Merge:
 
     def bound(self) -> Place | None:
         """Return the earliest frontier; None if all shards have ended."""
-        if self._moved:
-            places = self._frontiers.values()
-            self._bound = (max(places) if self._descending else min(places)) if places else None
-            self._moved = self._handed_out = False
-        return self._bound
+        return self._ends[-1 if self._descending else 0] if self._ends else None
 
     def up_to(self, places: Sequence[Place]) -> list[int]:
         """Return, for each place, the number of buffered items at or before it."""
-        held = sorted((entry[0], entry[1]) for run in self._runs for entry in run)
+        held = sorted((sort_key, number) for number, run in enumerate(self._runs) for sort_key in run.sort_keys)
         if self._descending:
             return [len(held) - bisect_left(held, place) for place in places]
         return [bisect_right(held, place) for place in places]
 
-    def release(self, limit: int | None = None) -> list[Entry]:
+    def release(self, limit: int | None = None) -> Rows:
         """Return, in order, the items up to the bound, at most ``limit``, and drop them from the buffer."""
-        bound = self.bound()
-        if self._silent or self._handed_out:
-            return []
-        turns = [self._turn(number, bound) for number in range(len(self._runs))]
-        ready = self._ordered(
-            [entry for run, turn in self._in_order([*zip(self._runs, turns, strict=True)]) for entry in run[:turn]]
-        )
-        self._handed_out = limit is None or len(ready) <= limit
-        if limit is not None and not self._handed_out:
-            del ready[limit:]
-            of_shard = Counter(entry[1] for entry in ready)
-            turns = [of_shard[number] for number in range(len(self._runs))]
-        for run, turn in zip(self._runs, turns, strict=True):
-            del run[:turn]
-        self.count -= len(ready)
-        return ready
+        if self._silent:
+            return Rows()
+        bound, heads = self.bound(), self._heads
+        if bound is None:
+            reached = slice(None)
+        elif self._descending:
+            reached = slice(bisect_left(heads, bound), None)
+        else:
+            reached = slice(bisect_right(heads, bound))
+        ready = heads[reached]
+        del heads[reached]
+        rows = self._first([(number, self._turn(number, bound)) for _, number in ready])
+        if limit is not None:
+            del rows.numbers[limit:], rows.items[limit:]
+        taken = Counter(rows.numbers)
+        for _, number in ready:
+            run = self._runs[number]
+            turn = taken[number]
+            del run.sort_keys[:turn], run.items[:turn]
+            self.released[number] += turn
+            if run.items:
+                insort(heads, (run.sort_keys[0], number))
+        self.count -= len(rows)
+        return rows
 
     def _turn(self, number: int, bound: Place | None) -> int:
         # Counts the items at the front of a shard's run that are up to the bound. Between equal sort keys the shard
         # decides: the bound's own shard, and those before it in reading order, are up to the bound with items of that
         # sort key; the shards after it are not. A descending run is sorted in reverse, which bisect cannot search.
-        run = self._runs[number]
-        if bound is None or not run:
-            return len(run)
+        sort_keys = self._runs[number].sort_keys
+        if bound is None:
+            return len(sort_keys)
         sort_key, last = bound
         if not self._descending:
             cut = bisect_right if number <= last else bisect_left
-            return cut(run, sort_key, key=_sort_key)
-        low, high = 0, len(run)
+            return cut(sort_keys, sort_key)
+        low, high = 0, len(sort_keys)
         while low < high:
             middle = (low + high) // 2
-            there = run[middle][0]
+            there = sort_keys[middle]
             if there > sort_key or (number >= last and there == sort_key):
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _in_order(self, runs: list[Any]) -> list[Any]:
-        return runs[::-1] if self._descending else runs
-
-    def _ordered(self, entries: list[Entry]) -> list[Entry]:
-        # Sorting by sort key alone is enough: the entries come shard by shard in reading order, and Python's sort is
+    def _first(self, counts: list[tuple[int, int]]) -> Rows:
+        """Return, in order, the first items of some shards, so many of each."""
+        # Sorting by sort key alone is enough: the items come shard by shard in reading order, and Python's sort is
         # stable, with ``reverse`` too. It is fast on runs that are already in order, as each shard's is.
-        entries.sort(key=_sort_key, reverse=self._descending)
-        return entries
+        sort_keys: list[Any] = []
+        rows = Rows()
+        for number, count in sorted(counts, reverse=self._descending):
+            run = self._runs[number]
+            sort_keys += run.sort_keys[:count]
+            rows += Rows([number] * count, run.items[:count])
+        order = sorted(range(len(sort_keys)), key=sort_keys.__getitem__, reverse=self._descending)
+        return Rows([rows.numbers[at] for at in order], [rows.items[at] for at in order])

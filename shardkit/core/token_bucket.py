@@ -96,7 +96,8 @@ class TokenBucket:
 
     def ready(self, now: float) -> float:
         """Return the time when the next request may go; at most ``now`` if it may go at once."""
-        self._flow(now)
+        if now != self._then:
+            self._flow(now)
         return now if self._balance >= -_NOTHING or self._rate == inf else now - self._balance / self._rate
 
     def _flow(self, now: float) -> None:

@@ -226,13 +226,15 @@ class Partitions:
             sums = dict.fromkeys(places, 0.0)
             for place, (_, units) in zip(places, wanted, strict=True):
                 sums[place] += units
+            served = 0.0
             for place, units in sums.items():
                 partition = partitions[place]
                 if partition.served[kind].pays(units, now):
                     self.heat.add(partition.heat.taken[kind], units, now)
                     alone.remove(place)
-                    if total is not None:
-                        total.take(units, now)
+                    served += units
+            if total is not None:
+                total.take(served, now)
         if not alone:
             return {}
         return {

@@ -116,12 +116,12 @@ class Served:
 
     def pays(self, units: float, now: float) -> bool:
         """Serve units if both limits hold them, without adapting; return whether it did."""
-        if self.share is None:
-            return self.limit.pays(units, now)
-        if self.share.spare(now) < units or not self.limit.pays(units, now):
+        if not self.limit.pays(units, now):
             return False
-        self.share.take(units, now)
-        return True
+        if self.share is None or self.share.pays(units, now):
+            return True
+        self.limit.take(-units, now)
+        return False
 
     def take(self, units: float, now: float) -> None:
         self.limit.take(units, now)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from shardkit.bulk.writes import Write
+from shardkit.bulk.writes import EncodedRequests, Write
 from shardkit.core.machine import Answer, Response, Send
 from shardkit.dynamodb.estimator import ItemChange, TableUnits
 from shardkit.dynamodb.expressions.key_condition import parse_key_condition
@@ -181,7 +181,10 @@ class SimulatedTable:
             taken, refused, throttle = self._new(params, now)
         if throttle is not None and len(refused) == len(requests):
             return throttle
-        left = {self.name: [requests[place] for place in refused]} if refused else {}
+        left = {}
+        if refused:
+            encoded = isinstance(requests, EncodedRequests)
+            left[self.name] = requests.at(refused) if encoded else [requests[place] for place in refused]
         return self._with_consumed({"UnprocessedItems": left}, params, taken, batch=True)
 
     def _writes(self, params: Mapping[str, Any], now: float) -> tuple[TableUnits, list[int], Throttle | None]:
@@ -206,7 +209,7 @@ class SimulatedTable:
             sized = ((one.attributes, item_size(one.attributes) if one.kind == "put" else 0) for one in accesses)
             costs = [(self.admission.hash_of(attributes), write_units(size)) for attributes, size in sized]
         throttles = self.partitions.serve_all(costs, "write", now)
-        taken = sum([units for place, (_, units) in enumerate(costs) if place not in throttles])
+        taken = sum([units for _, units in costs]) - sum([costs[place][1] for place in throttles])
         return TableUnits(taken), [*throttles], next(reversed(throttles.values()), None)
 
     def _written(self, access: Access, now: float) -> TableUnits | Throttle:

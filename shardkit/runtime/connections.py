@@ -105,7 +105,7 @@ class Connection:
     def patience(self) -> float:
         """How many seconds to wait, at most, before `proceed` is called with ``late``."""
         if self.connected:
-            return _seconds(self._endpoint.read)
+            return seconds_of(self._endpoint.read)
         return max(0.0, self._until - self._connections.clock())
 
     def start(self, request: bytes) -> None:
@@ -195,7 +195,7 @@ class Connection:
             if self._endpoint.alive:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self.writing = True
-            self._until = self._connections.clock() + _seconds(self._endpoint.connect)
+            self._until = self._connections.clock() + seconds_of(self._endpoint.connect)
             code = sock.connect_ex(place)
             if code not in _UNDER_WAY:
                 raise OSError(code, os.strerror(code))  # noqa: TRY301 - as the socket's other calls raise
@@ -259,12 +259,9 @@ class Connection:
 
     def ready(self, seconds: float) -> bool:
         """Wait until the connection can proceed; return whether it can."""
-        if not self.writing and isinstance(self.sock, ssl.SSLSocket) and self.sock.pending():
-            return True
         return _ready(self.sock, writing=self.writing, seconds=seconds)
 
     def close(self) -> None:
-        self._connecting.close()
         with suppress(OSError):
             self.sock.close()
 
@@ -337,10 +334,21 @@ class Connections:
         """Take a connection back after a complete response."""
         if connection.reusable and self._process == os.getpid():
             self._idle.append(connection)
+            self._drop_oldest_if_ended()
             if self._closed:  # asked after the append: another thread may close meanwhile
                 self.close()
         else:
             connection.close()
+
+    def _drop_oldest_if_ended(self) -> None:
+        # The one given last is taken first, so after a peak the others would stay, ended by the server, for ever.
+        if len(self._idle) > 1:
+            with suppress(IndexError):  # another thread took it
+                oldest = self._idle.popleft()
+                if oldest.idle():
+                    self._idle.appendleft(oldest)
+                else:
+                    oldest.close()
 
     def close(self) -> None:
         """Close the open connections, and those that are given back later."""
@@ -397,7 +405,7 @@ def connect_error(error: Exception, url: str, otherwise: type[BotoCoreError]) ->
     return made
 
 
-def _seconds(timeout: float | None) -> float:
+def seconds_of(timeout: float | None) -> float:
     return _DAY if timeout is None else timeout
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import heapq
 import math
+import os
 import selectors
 import socket
 import threading
@@ -14,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from inspect import GEN_CREATED, getgeneratorstate
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -60,7 +63,7 @@ class DirectSender:
         self.through_client = through_client(client, shardings)
         self._client = client
         self._options = options
-        self._exchanges = Exchanges(client, shardings)
+        self._exchanges = Exchanges(client, shardings, options)
 
     def exchange(self, send: Send) -> tuple[Connections, Exchange] | None:
         """Return where a request goes, and its exchange; None: it must go through the client."""
@@ -151,12 +154,15 @@ class _Flight:
     connections: Connections
     exchange: Exchange
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    connection: Connection | None = None
+    connection: Connection | None = None  # which no other request uses
+    came: Raw | Exception | None = None
     until: float = 0.0
 
     def end(self) -> None:
-        """Run the exchange to its end, away from its driver."""
-        given = None if self.connection is None else _received(self.connections, self.connection)
+        """Run the exchange to its end, away from its driver; one that has not begun stays undone."""
+        if getgeneratorstate(self.exchange) == GEN_CREATED:
+            return
+        given = self.came if self.connection is None else _received(self.connections, self.connection)
         with suppress(UnusualClientError):
             self.context.run(_ended, self.connections, self.exchange, given)
 
@@ -165,7 +171,7 @@ class DirectDriver(Loop[T]):
     """Runs a machine on the caller's thread, with as many connections as requests may be in flight.
 
     Requests that must go through the client have threads of ``executor``. ``waiting`` makes a context manager that is
-    entered for each wait, where an interruption is safe.
+    entered for each wait, where an interruption is safe: `run` goes on after it. After one elsewhere, only `close` is.
     """
 
     def __init__(
@@ -192,6 +198,11 @@ class DirectDriver(Loop[T]):
         self._idle: dict[Connections, list[Connection]] = {}
         self._lent: dict[Future[Answer], Send] = {}
         self._ended: SimpleQueue[Future[Answer]] = SimpleQueue()
+        self._open()
+
+    def _open(self) -> None:
+        self._process = os.getpid()
+        self._running = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only form
@@ -203,11 +214,13 @@ class DirectDriver(Loop[T]):
 
     def run(self) -> T:
         """Run the machine to its next result; a machine that streams can be run again."""
-        try:
-            return self._run()
-        except Exception:
-            self.close()
-            raise
+        self._leave_parent()
+        with self._running:
+            try:
+                return self._run()
+            except Exception:
+                self._close()
+                raise
 
     def _run(self) -> T:
         while True:
@@ -232,7 +245,7 @@ class DirectDriver(Loop[T]):
                 flight = _Flight(send, *found)
                 self._flights.add(flight)
                 self._unsent.popleft()
-                changed |= self._resume(flight, None)
+                changed |= self._resume(flight)
             elif self._alone(step, self._under_way) is not None:
                 answer = self._sender.through_client(send)
                 self._unsent.popleft()
@@ -244,19 +257,19 @@ class DirectDriver(Loop[T]):
                 future.add_done_callback(self._wake)
         return changed
 
-    def _resume(self, flight: _Flight, given: Raw | Exception | None) -> bool:
+    def _resume(self, flight: _Flight) -> bool:
         """Pass an exchange what it waits for; return whether it is no longer under way."""
         try:
             while True:
+                given, flight.came = flight.came, None
                 step = flight.context.run(_advanced, flight.exchange, given)
                 if isinstance(step, Pause):
-                    flight.connection = None
                     heapq.heappush(self._pauses, (time.monotonic() + step.seconds, id(flight), flight))
                     return False
                 try:
                     flight.connection = self._begun(flight.connections, step)
                 except TRANSPORT_ERRORS as error:
-                    given = error
+                    flight.came = error
                     continue
                 self._watch(flight)
                 return False
@@ -350,16 +363,21 @@ class DirectDriver(Loop[T]):
             raw = connection.proceed(late=late)
         except TRANSPORT_ERRORS as error:
             raw = error
+        except BaseException:  # an interruption
+            self._drop(connection)
+            self._return(flight)
+            raise
         if connecting and not isinstance(raw, Exception):
             self._selector.register(connection.sock, selectors.EVENT_READ, (connection, flight))
         if raw is None:
             self._watch(flight)
             return
+        flight.connection, flight.came = None, raw
         if isinstance(raw, Exception) or not connection.reusable:
             self._drop(connection)
         else:
             self._idle[flight.connections].append(connection)
-        self._resume(flight, raw)
+        self._resume(flight)
 
     def _wake_late(self) -> None:
         """Resume the flights whose connections time out, and those whose pause ends."""
@@ -371,11 +389,12 @@ class DirectDriver(Loop[T]):
             )
             for flight, connection in waiting:
                 if flight.until <= now:
-                    self._proceed(flight, connection, late=True)
+                    # A handler, or a budget's wait, may have kept this thread from an answer that came in time.
+                    self._proceed(flight, connection, late=not connection.ready(0.0))
         while self._pauses and self._pauses[0][0] <= now:
             flight = heapq.heappop(self._pauses)[2]
             if flight in self._flights:  # not let go
-                self._resume(flight, None)
+                self._resume(flight)
 
     def _idle_ended(self, connection: Connection) -> None:
         """Forget a connection on which something came that no request asked for, which is its end as a rule."""
@@ -386,13 +405,19 @@ class DirectDriver(Loop[T]):
                 idle.remove(connection)
         self._drop(connection)
 
-    def _drop(self, connection: Connection) -> None:
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(connection.sock)
-        connection.close()
-
     def close(self) -> None:
-        """Let requests in flight end by themselves, on threads: they consume units, which must be counted."""
+        """Let requests in flight end by themselves, on threads: they consume units, which must be counted.
+
+        Does nothing while another thread runs the machine.
+        """
+        self._leave_parent()
+        if self._running.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._running.release()
+
+    def _close(self) -> None:
         for future in list(self._lent):
             future.cancel()
         self._let_go(list(self._flights))
@@ -403,19 +428,50 @@ class DirectDriver(Loop[T]):
         for flight in flights:
             self._flights.discard(flight)
             if flight.connection is not None:
-                self._selector.unregister(flight.connection.sock)
+                self._forget(flight.connection)
             self._executor().submit(flight.end)
 
     def _give_back(self) -> None:
         for connections, idle in self._idle.items():
-            for connection in idle:
-                self._selector.unregister(connection.sock)
+            while idle:
+                connection = idle.pop()
+                self._forget(connection)
                 connections.give(connection)
         self._idle.clear()
+
+    def _drop(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: Connection) -> None:
+        with suppress(KeyError, ValueError):  # interrupted between two steps, it may not be there
+            self._selector.unregister(connection.sock)
+
+    def _leave_parent(self) -> None:
+        """In a process that was forked, leave everything under way to the parent."""
+        if self._process == os.getpid():
+            return
+        # Nothing may be unregistered, written or read: the kernel's side of selector and connections is shared.
+        self._shut()
+        used = [flight.connection for flight in self._flights if flight.connection is not None]
+        for connection in chain(used, *self._idle.values()):
+            connection.close()
+        self._unsent.extend(flight.send for flight in self._flights)
+        self._unsent.extend(self._lent.values())
+        self._flights.clear()
+        self._idle.clear()
+        self._lent.clear()
+        self._pauses.clear()
+        self._ended = SimpleQueue()
+        self._earliest_timeout = math.inf
+        self._open()
+
+    def _shut(self) -> None:
+        self._selector.close()
+        self._woken.close()
+        self._waker.close()
 
     def __del__(self) -> None:
         with suppress(RuntimeError):  # the interpreter ends
             self.close()
-        self._selector.close()
-        self._woken.close()
-        self._waker.close()
+        self._shut()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 
 from shardkit.core.machine import Answer, Send
-from shardkit.runtime.connections import PORTS, authorities, connect_error, tls_context
+from shardkit.runtime.connections import PORTS, authorities, connect_error, seconds_of, tls_context
 from shardkit.runtime.drivers import through_async_client
 from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientError
 from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
@@ -28,7 +28,7 @@ class AsyncDirectSender:
         self._through_client = through_async_client(client, shardings)
         self._client = client
         self._options = options
-        self._exchanges = Exchanges(client, shardings)
+        self._exchanges = Exchanges(client, shardings, options)
 
     async def send(self, send: Send) -> Answer:
         """Send a request and return its answer."""
@@ -154,7 +154,8 @@ class _AsyncConnections:
         self._url = url
         parts = urlsplit(url)
         self._address = parts.hostname or "", parts.port or PORTS[parts.scheme]
-        self._tls = tls_context(authorities(verify=options.verify)) if parts.scheme == "https" else None
+        self._secure = parts.scheme == "https"
+        self._trusted = authorities(verify=options.verify)
         self._config = config
         self._slots = asyncio.Semaphore(config.max_pool_connections)
         self._idle: list[_AsyncConnection] = []
@@ -188,13 +189,14 @@ class _AsyncConnections:
     async def _made(self) -> _AsyncConnection:
         url, (host, port) = self._url, self._address
         try:
+            tls = tls_context(self._trusted) if self._secure else None
             async with asyncio.timeout(self._config.connect_timeout):
                 transport, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _AsyncConnection(url, self._config.read_timeout),
+                    lambda: _AsyncConnection(url, seconds_of(self._config.read_timeout)),
                     host,
                     port,
-                    ssl=self._tls,
-                    server_hostname=None if self._tls is None else host,
+                    ssl=tls,
+                    server_hostname=None if tls is None else host.rstrip("."),
                 )
         except OSError as error:
             raise connect_error(error, url, EndpointConnectionError) from error

@@ -6,7 +6,8 @@ the signer, which also hands out the credentials of each later request. The even
 ``needs-retry``, ``after-call`` and ``after-call-error`` are emitted as botocore emits them. So observers, budgets,
 stubs, moto and botocore's retries see these calls too; handlers of other events do not.
 
-No request is sent again after a byte of it may have left, unless its operation may be repeated.
+No request that may have been carried out is sent again, unless its operation may be repeated. It may have been if a
+byte of it has left and no answer came, or one with a status of 500 or more that is no throttle (a gateway's timeout).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 import weakref
 import zlib
 from collections.abc import Callable, Generator, Mapping
@@ -23,16 +25,17 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from botocore.auth import SigV4Auth
+from botocore.auth import AUTH_TYPE_MAPS
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
-from botocore.exceptions import ChecksumError
+from botocore.exceptions import ChecksumError, NoCredentialsError
 from botocore.hooks import first_non_none_response
 from botocore.parsers import ResponseParserFactory
 from botocore.utils import get_environ_proxies
 
 from shardkit.core.machine import Answer, Send
+from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.dynamodb.signing import Credentials, Signer
-from shardkit.runtime.connections import UntrustedServerError
+from shardkit.runtime.connections import PORTS, UntrustedServerError
 from shardkit.runtime.hooks import begun, call_in
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
@@ -44,7 +47,9 @@ from shardkit.runtime.own_call import (
     refusal,
 )
 from shardkit.runtime.responses import Raw, UnexpectedHTTPError
+from shardkit.runtime.spans import CallSpans
 from shardkit.runtime.targets import is_async
+from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
@@ -52,6 +57,8 @@ _REPEATABLE = frozenset({"BatchGetItem", "BatchWriteItem", "GetItem", "Query", "
 _JSON = "application/x-amz-json-1.0"
 # The others are of one request (dates, signatures, trace IDs), or a handler's of an event that is not emitted here.
 _LEARNED_HEADERS = frozenset({"content-type", "user-agent", "x-amz-target"})
+_SIGNERS = frozenset({"botocore.auth", "botocore.crt.auth"})  # the second is of the extra boto3[crt]
+_SERVER_ERROR = 500
 _log = logging.getLogger("shardkit")
 
 
@@ -87,7 +94,10 @@ class _Learned:
 
     @property
     def host(self) -> str:
-        return urlsplit(self.url).netloc
+        place = urlsplit(self.url)
+        name = place.hostname or ""
+        shown = f"[{name}]" if ":" in name else name
+        return shown if place.port in {None, PORTS[place.scheme]} else f"{shown}:{place.port}"
 
 
 def _learned_from(request: Any, signing: Mapping[str, Any], config: Any) -> _Learned:
@@ -113,6 +123,8 @@ def _learned_from(request: Any, signing: Mapping[str, Any], config: Any) -> _Lea
     version = signing["signature_version"]
     if version != "v4":
         raise UnusualClientError(f"its signature version is {version}")
+    if AUTH_TYPE_MAPS[version].__module__ not in _SIGNERS:
+        raise UnusualClientError(f"its requests are signed with {AUTH_TYPE_MAPS[version].__name__}")
     return _Learned(
         request.url,
         context.get("region") or signing["region_name"],
@@ -128,11 +140,12 @@ class _Template:
 
     def __init__(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> None:
         named = {"Host": learned.host, **headers}
-        if any("\r" in text or "\n" in text for pair in named.items() for text in pair):
-            raise ValueError("headers: must be single lines, got one with a line break")
         self._signer = Signer(credentials, region=learned.region, service=learned.service, headers=named)
         if credentials.token:
             named["X-Amz-Security-Token"] = credentials.token
+        texts = [credentials.access_key, *named, *named.values()]
+        if any("\r" in text or "\n" in text for text in texts):
+            raise ValueError("headers: must be single lines, got one with a line break")
         lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         self._head = f"POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n{lines}X-Amz-Date: ".encode()
 
@@ -197,14 +210,15 @@ class _Client:
             try:
                 learned = _learned_from(request, signing, request.context["client_config"])
             except UnusualClientError as error:
-                self.give_up(error)
+                self.give_up(str(error))
             else:
                 self.learned[_kind(call.operation, call.params)] = learned
 
-    def give_up(self, why: Exception) -> None:
+    def give_up(self, why: str) -> None:
         """Send through the client from now on."""
-        if self.unusual is None:
-            self.unusual = str(why)
+        with _lock:
+            first, self.unusual = self.unusual is None, self.unusual or why
+        if first:
             _log.warning("transport='direct': requests go through the client from now on, because %s", why)
 
     def template(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> _Template:
@@ -240,10 +254,11 @@ def _known(client: Any) -> _Client:
 class Exchanges:
     """Makes the exchanges of a client's item operations."""
 
-    def __init__(self, client: Any, shardings: Mapping[str, Sharding]) -> None:
+    def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
         self._client = client
         self._shardings = shardings
         self._known = _known(client)
+        self._spans = CallSpans() if options.spans else None
         self._response = _AsyncResponse if is_async(client) else _Response
         self._adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
 
@@ -255,14 +270,21 @@ class Exchanges:
         return learned.url, self._exchange(send, learned)
 
     def _exchange(self, send: Send, learned: _Learned) -> Exchange:
-        call = OwnCall(send.operation, dict(send.params), self._shardings, paced=send.paced)
+        model = self._client.meta.service_model.operation_model(send.operation)
+        tokens = {name: str(uuid.uuid4()) for name in model.idempotent_members}  # as botocore makes them
+        call = OwnCall(send.operation, {**tokens, **send.params}, self._shardings, paced=send.paced)
         try:
-            credentials = yield from self._credentials(learned)
-            parsed = yield from self._called(call, learned, credentials)
+            called = self._called(call, model, learned)
+            if self._spans is not None:
+                called = self._spans.around(call, learned.url, learned.region, called)
+            parsed = yield from called
             answer: Answer = send.answer(call.response(parsed))
-        except UnusualClientError as error:
-            self._known.give_up(error)
-            raise
+        except UnexpectedHTTPError as error:
+            # Not the call's parameters: the client would make another token.
+            if not may_repeat(send.operation, send.params):
+                return error
+            self._known.give_up(f"an answer was not as expected: {error}")
+            raise UnusualClientError from error
         except Exception as error:  # noqa: BLE001 - the machine decides what to do about it
             return error
         return answer
@@ -272,16 +294,14 @@ class Exchanges:
         auth = yield partial(
             learned.signer().get_auth_instance, learned.service, learned.region, learned.signature_version
         )
-        if type(auth) is not SigV4Auth or auth.credentials is None:
-            raise UnusualClientError(f"its requests are signed with {type(auth).__name__}")
         given: Any = auth.credentials
+        if given is None:
+            raise NoCredentialsError
         return Credentials(given.access_key, given.secret_key, given.token)
 
-    def _called(
-        self, call: OwnCall, learned: _Learned, credentials: Credentials
-    ) -> Generator[Step, Any, dict[str, Any]]:
+    def _called(self, call: OwnCall, model: Any, learned: _Learned) -> Generator[Step, Any, dict[str, Any]]:
         meta, operation = self._client.meta, call.operation
-        events, model = meta.events, meta.service_model.operation_model(operation)
+        events = meta.events
         context = {
             "client_region": meta.region_name,
             "client_config": meta.config,
@@ -310,11 +330,9 @@ class Exchanges:
             http, parsed = answered
         else:
             try:
-                http, parsed = yield from self._retried(call, model, request, learned, credentials)
+                http, parsed = yield from self._retried(call, model, request, learned)
             except Exception as error:
                 yield partial(events.emit, f"after-call-error.dynamodb.{operation}", exception=error, context=context)
-                if isinstance(error, UnexpectedHTTPError) and may_repeat(operation, call.params):
-                    raise UnusualClientError(f"an answer was not as expected: {error}") from error
                 raise
         yield partial(
             events.emit,
@@ -330,11 +348,13 @@ class Exchanges:
         return whole
 
     def _retried(
-        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned, credentials: Credentials
+        self, call: OwnCall, model: Any, request: dict[str, Any], learned: _Learned
     ) -> Generator[Step, Any, tuple[AWSResponse, dict[str, Any]]]:
         attempts = 1
         while True:
             request["context"]["retries"] = {"attempt": attempts}
+            # Not before: a budget may have held the call back for longer than the last ones were valid.
+            credentials = yield from self._credentials(learned)
             answer = error = None
             try:
                 answer = yield from self._attempt(call, model, request, learned, credentials)
@@ -348,7 +368,6 @@ class Exchanges:
                 break
             yield Pause(delay)
             attempts += 1
-            credentials = yield from self._credentials(learned)
         if answer is None:
             assert error is not None
             raise error
@@ -412,8 +431,10 @@ class Exchanges:
         """Ask botocore's retries, and observers, about a failed attempt."""
         if isinstance(error, UntrustedServerError):
             return None  # botocore's retries would try again
-        unsent = getattr(error, "unsent", False)
-        if error is not None and not unsent and not may_repeat(call.operation, call.params):
+        if _may_be_done(answer, error) and not may_repeat(call.operation, call.params):
+            parsed = {"Error": {"Code": type(error).__name__, "Message": str(error)}} if answer is None else answer[1]
+            for observer in call.observers:
+                observer.failed(call, parsed)
             return None
         responses = yield partial(
             self._client.meta.events.emit,
@@ -427,6 +448,14 @@ class Exchanges:
         )
         delay = first_non_none_response(responses)
         return None if delay is None or delay is False else float(delay)
+
+
+def _may_be_done(answer: Any, error: Exception | None) -> bool:
+    """Return whether the service may have carried out a request that failed."""
+    if answer is None:
+        return not getattr(error, "unsent", False)
+    status: int = answer[0].status_code
+    return status >= _SERVER_ERROR and not is_throttle_code(answer[1].get("Error", {}).get("Code"))
 
 
 def may_repeat(operation: str, params: Mapping[str, Any]) -> bool:

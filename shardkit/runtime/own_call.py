@@ -83,7 +83,9 @@ class OwnCall(Call):
                 f"TableName: {self.operation} on {sorted(tables_in(self.params))} was sent without its parameters: an "
                 "event handler of the client changed the table name; wrap the table under its real name"
             )
-        answer = {**returned, **self.taken}
+        answer, self.taken = {**returned, **self.taken}, {}
+        if "Items" in answer:
+            answer["Items"] = [*answer["Items"]]  # the reader may empty the list, which may be a stub's
         if "Error" in answer or not self.answered_by(answer):
             # botocore's parser read the body, or ignored the status 502: too late for botocore's retries.
             metadata = {**returned.get("ResponseMetadata", {}), "HTTPStatusCode": BAD_GATEWAY}

@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ConnectionClosedError, HTTPClient
 _LONGEST = 256 * 1024 * 1024
 _LONGEST_HEAD = 64 * 1024
 
-_CONTINUE, _FIRST_FINAL_STATUS, _SWITCHING = 100, 200, 101
+_FIRST_FINAL_STATUS = 200
 
 
 class Raw(NamedTuple):
@@ -60,7 +60,7 @@ class ResponseParser:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             # What follows a complete response belongs to no request.
             self.reusable = False
-            if not self._complete or self._status == _SWITCHING:
+            if not self._complete:
                 raise UnexpectedHTTPError(endpoint_url=self._url, error=error) from error
         if self._complete:
             return Raw(self._status, self._headers, self._body[0] if len(self._body) == 1 else b"".join(self._body))
@@ -96,7 +96,7 @@ class ResponseParser:
         # The parser knows both only until this callback returns.
         self._status = self._parser.get_status_code()
         self.reusable = self.reusable and self._parser.should_keep_alive()
-        if _CONTINUE <= self._status < _FIRST_FINAL_STATUS and self._status != _SWITCHING:
+        if self._status < _FIRST_FINAL_STATUS:
             self._headers = {}  # an interim response: the final one follows
         else:
             self._complete = True

@@ -18,25 +18,36 @@ __all__ = ["DirectTransport", "Transport", "default_transport", "direct_options"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectTransport:
-    """Sign and send requests without the client, over shardkit's own connections: ``transport="direct"`` in full.
+    """Sign requests and send them past the client, over shardkit's own connections; ``"direct"`` with options.
 
     Example:
-        ShardedTable(table, strategy, transport=DirectTransport(verify="/etc/ssl/our-ca.pem"))
+        orders = ShardedTable(table, strategy, transport=DirectTransport(verify="/etc/ssl/our-ca.pem"))
+
+    Give it as ``transport=`` to ``ShardedTable``, ``bulk_load`` or ``streaming_bulk``. It needs
+    ``pip install "shardkit[direct]"``. The first request of each operation, and requests of clients with a proxy, a
+    client certificate or another signature, go through the client. docs/direct.md says what of the client is kept and
+    what is lost.
 
     Args:
-        verify: How the service's certificate is checked, as in ``boto3.client(verify=…)``, which shardkit cannot read
-            from a client: the path of a file or a directory of certificate authorities, or False for no check at all.
-            None: the file that ``AWS_CA_BUNDLE`` or ``REQUESTS_CA_BUNDLE`` names, or botocore's own.
+        verify: Which authorities may sign the service's certificate: the path of a file or folder in PEM format, or
+            False to check nothing. Give what ``boto3.client(verify=…)`` was given: a client does not show it. By
+            default, those of ``AWS_CA_BUNDLE``, else of ``REQUESTS_CA_BUNDLE``, else those that botocore trusts.
+        spans: Make one OpenTelemetry span per call, because tools that patch botocore do not see these calls. It needs
+            ``pip install "shardkit[opentelemetry]"``. Requests that go through the client have no span of shardkit's.
 
     Raises:
-        ConfigurationError: ``verify`` is neither a path nor False, or its path does not exist.
+        ConfigurationError: ``verify`` is neither a path nor False, its path does not exist, or ``spans`` is not a bool.
 
-    See docs/direct.md for what this transport does and does not do.
+    Cost: the requests and units are the client's. With ``spans``, also the CPU of your tracer provider.
+    IAM: none.
     """
 
     verify: str | os.PathLike[str] | Literal[False] | None = None
+    spans: bool = False
 
     def __post_init__(self) -> None:
+        if not isinstance(self.spans, bool):
+            raise ConfigurationError(f"spans: must be True or False, got {self.spans!r:.100}")
         if self.verify is None or self.verify is False:
             return
         if not isinstance(self.verify, str | os.PathLike):

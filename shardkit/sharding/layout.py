@@ -99,17 +99,11 @@ class Sharding:
 
     def key_of(self, item: Mapping[str, WireValue], *, kind: str = "item") -> WireItem:
         """Return the primary key of a wire item, each part checked."""
-        key = {}
+        key, texts = {}, self._texts
         for name in self.key_names:
             value = item.get(name)
             # Fast path for the most common key, without a call: this runs for every item that is written.
-            if (
-                value is not None
-                and (text := value.get("S"))
-                and text.isascii()
-                and name in self._texts
-                and len(value) == 1
-            ):
+            if value is not None and (text := value.get("S")) and text.isascii() and name in texts and len(value) == 1:
                 key[name] = value
             else:
                 key[name] = self.checked(name, value, kind)
@@ -163,6 +157,14 @@ class Sharding:
             return {"S": self._physical_key(content, shard)}
         key = self._physical_key(_plain(logical), shard)
         return logical if letter == "N" else _wire(letter, key)
+
+    def all_physical(self, logical: WireValue) -> list[WireValue]:
+        """Return the physical key of each shard, in the order of :meth:`shards`."""
+        # Not through the cache: it has room for the keys of a load, not for thousands of shards of one key.
+        ((letter, _),) = logical.items()
+        if letter == "N":
+            return [logical]
+        return [_wire(letter, key) for key in self.strategy.physical_keys(_plain(logical))]
 
     def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
         """Return the logical partition key value, and the shard (None: no suffix)."""

@@ -90,12 +90,12 @@ class Programs:
         page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
         response: Response = {}
         if not plan.counting:
-            response["Items"] = [plan.shown(entry) for entry in page.items]
+            response["Items"] = page.rows.items if plan.as_shown else [plan.shown(item) for item in page.rows.items]
             if return_shards:
-                response["Shards"] = [plan.shard_shown(entry) for entry in page.items]
-        response["Count"] = len(page.items)
+                response["Shards"] = [plan.shard_shown(number, item) for number, item in page.rows]
+        response["Count"] = len(page.rows)
         # Without a filter, every evaluated item is returned; items read beyond the page are read again with the next.
-        response["ScannedCount"] = page.scanned if plan.filtered else len(page.items)
+        response["ScannedCount"] = page.scanned if plan.filtered else len(page.rows)
         if cursor := page.last_evaluated_key:
             response["LastEvaluatedKey"] = cursor
         if page.consumed is not None:

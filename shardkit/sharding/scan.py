@@ -67,9 +67,11 @@ class _Request:
         sharding = self._sharding
         rows: list[Row] = []
         for stored in response.get("Items", ()):
-            _, shard = sharding.logical(stored[sharding.partition_key])
-            item = {name: value for name, value in stored.items() if name not in self._hidden}
-            rows.append((sharding.to_caller(item), shard))
+            logical, shard = sharding.logical(stored[sharding.partition_key])
+            item = {**stored, sharding.partition_key: logical}
+            for name in self._hidden:
+                item.pop(name, None)
+            rows.append((sharding.form.shown(item), shard))
         return rows
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, SSLError
 from moto import mock_aws
 
 pytest.importorskip("rich")
@@ -21,7 +21,7 @@ pytest.importorskip("typer")
 import typer
 from typer.testing import CliRunner
 
-from benchmarks import bulk, memory, report, ways, writes
+from benchmarks import bulk, direct, memory, report, ways, writes
 from benchmarks.__main__ import MEASURES, Bench, main
 from benchmarks.measure import Figure, Timing, forget_peak, over, peak
 from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
@@ -151,28 +151,42 @@ def test_every_way_writes_the_same(way: str) -> None:
         assert not writes.written(url, writes.Orders(59))
 
 
-def a_bulk(monkeypatch: pytest.MonkeyPatch, *, short: bool = True, **more: Any) -> dict[str, Figure]:
-    monkeypatch.setattr(bulk, "WAYS", {**{way: writes.WAYS[way] for way in (writes.OURS, writes.BOTO3)}, **more})
+def a_bulk(monkeypatch: pytest.MonkeyPatch, beside: writes.Ways, *, short: bool = True) -> dict[str, Figure]:
+    monkeypatch.setattr(bulk, "WAYS", beside)
+    monkeypatch.setattr(writes, "SHARDS", SHARDS)
     monkeypatch.setattr(bulk, "Orders", lambda _: writes.Orders(50))
     monkeypatch.setattr(bulk, "memory", lambda *, short: iter(()))
     return {figure.name: figure for figure in bulk.bulk(short=short)}
 
 
-def test_only_boto3_s_figures_have_targets_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def some(ways: writes.Ways, *names: str) -> writes.Ways:
+    return {name: ways[name] for name in names}
+
+
+def test_a_way_is_compared_with_those_after_it_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(endpoint: str, orders: writes.Orders) -> AbstractContextManager[writes.Write]:
         raise ModuleNotFoundError("no such library")
 
-    measured = a_bulk(monkeypatch, absent=absent)
-    targets = {name: figure.target for name, figure in measured.items() if figure.target is not None}
-    assert targets == {"bulk_load: CPU of 50 items, of boto3's batch_writer": 1 / 3}
-    assert measured["bulk_load: CPU of 50 items, of absent"].value is None
-    assert measured["bulk_load: CPU of 50 items, of absent"].note == ways.MISSING
+    installed = some(writes.WAYS, writes.DIRECT, writes.OURS, writes.BOTO3)
+    measured = a_bulk(monkeypatch, {**installed, writes.PYDYNOX: absent})
+    ratios = {name.replace(" CPU of 50 items,", ""): figure for name, figure in measured.items() if figure.unit == "×"}
+    assert {name: figure.target for name, figure in ratios.items()} == {
+        "direct bulk_load: of bulk_load": None,
+        "direct bulk_load: of boto3's batch_writer": 0.15,
+        "direct bulk_load: of pydynox's sync_batch_write": 1.0,
+        "bulk_load: of boto3's batch_writer": 0.45,
+        "bulk_load: of pydynox's sync_batch_write": None,
+    }
+    missing = {name for name, figure in ratios.items() if figure.value is None and figure.note == ways.MISSING}
+    assert missing == {name for name in ratios if "pydynox" in name}
 
 
 def test_a_long_run_measures_wall_time_and_many_orders_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "CORES", {way: writes.CORES[way] for way in (writes.BY_PROCESSES, writes.OURS)})
-    measured = a_bulk(monkeypatch, short=False)
-    assert measured["bulk_load: wall time of 50 items at 5 ms, of boto3's batch_writer"].target == 1 / 8
+    monkeypatch.setattr(bulk, "CORES", some(writes.CORES, writes.BY_PROCESSES, writes.OURS))
+    monkeypatch.setattr(bulk, "MORE_CONNECTIONS", some(writes.MORE_CONNECTIONS, writes.DIRECT_MORE))
+    measured = a_bulk(monkeypatch, some(writes.WAYS, writes.DIRECT, writes.BOTO3), short=False)
+    assert measured["direct bulk_load: wall time of 50 items at 5 ms, of boto3's batch_writer"].target == 1 / 10
+    assert measured["direct bulk_load over 32 connections, wall time of 50 items at 5 ms"].value is not None
     assert measured["bulk_load by 2 processes: wall time of 50 items at 5 ms, of bulk_load"].value is not None
 
 
@@ -182,14 +196,16 @@ def test_a_way_that_writes_other_items_is_not_measured(monkeypatch: pytest.Monke
         yield lambda: None
 
     with pytest.raises(RuntimeError, match="idle wrote other items"):
-        a_bulk(monkeypatch, idle=idle)
+        a_bulk(monkeypatch, {"idle": idle})
 
 
 def test_memory_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "ITEMS", (5_000,))
-    (figure,) = memory.memory(short=False)
-    assert figure.value is not None
-    assert 5_000 * ORDER_BYTES / 1e6 < figure.value < memory.MEGABYTES
+    through_client, past_it = memory.memory(short=False)
+    for figure in (through_client, past_it):
+        assert figure.value is not None
+        assert 5_000 * ORDER_BYTES / 1e6 < figure.value < memory.MEGABYTES
+    assert past_it.target == through_client.value
 
 
 def test_a_peak_is_forgotten() -> None:
@@ -259,6 +275,34 @@ def test_an_answer_takes_its_latency() -> None:
         began = time.perf_counter()
         resource.meta.client.describe_table(TableName=TABLE)
         assert time.perf_counter() - began >= 0.05
+
+
+def test_only_clients_made_inside_trust_the_certificate() -> None:
+    def ask() -> Any:
+        with ways.resource(url) as resource:
+            return resource.meta.client.describe_table(TableName=TABLE)["Table"]["TableStatus"]
+
+    with ExitStack() as stack:
+        with direct.certified() as certificate:
+            url = stack.enter_context(stub(certificate=certificate))
+            assert url.startswith("https:")
+            assert ask() == "ACTIVE"
+        with pytest.raises(SSLError, match="certificate verify failed"):
+            ask()
+
+
+def test_a_request_past_the_client_is_measured_beside_those_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench itself ends with an error where one writes or gets something else."""
+    monkeypatch.setattr(direct, "CALLS", 2)
+    for module in (direct, writes):
+        monkeypatch.setattr(module, "SHARDS", SHARDS)
+    figures = list(direct.direct(short=True))
+    assert all(figure.value is not None and figure.value > 0 for figure in figures)
+    assert {figure.name: figure.target for figure in figures if figure.target is not None} == {
+        f"{request}, {wire}: direct, of client": 1 / 7
+        for request in ("BatchWriteItem", "get_item")
+        for wire in ("plain HTTP", "TLS")
+    }
 
 
 def test_a_ratio_is_that_of_the_rounds() -> None:

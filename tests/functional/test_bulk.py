@@ -257,6 +257,14 @@ def test_the_source_is_read_as_there_is_room(orders: ShardedTable, table: Table)
     assert len(stored(table)) == 25
 
 
+def test_the_first_items_are_written_before_the_window_is_full(orders: ShardedTable) -> None:
+    source = iter(some(2000))
+    results = streaming_bulk(orders, source, workers=1)
+    next(results)
+    results.close()  # type: ignore[attr-defined]
+    assert len(list(source)) == 1000
+
+
 def test_a_source_that_fails(orders: ShardedTable, table: Table) -> None:
     """What it gave before is written, and its own error is the cause."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from typing import Any
 import boto3
 import botocore.session
 import pytest
+from boto3.dynamodb.conditions import Key
 from botocore import UNSIGNED
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -22,13 +24,15 @@ from botocore.exceptions import (
     ChecksumError,
     ClientError,
     ConnectionClosedError,
+    ConnectTimeoutError,
     HTTPClientError,
     ReadTimeoutError,
     SSLError,
 )
 from botocore.stub import Stubber
 
-from shardkit import CapacityMeter, ShardedTable, Unsharded
+from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, Unsharded
+from shardkit.runtime.connections import Connection
 from tests.support.certificates import certified
 from tests.support.raw_server import Part, RawServer, http
 
@@ -106,7 +110,7 @@ def test_reads_a_complete_answer(script: list[Part]) -> None:
          "silent in the body"],
 )  # fmt: skip
 def test_an_incomplete_answer_is_an_error(script: list[Part], error: type[Exception]) -> None:
-    with over(script, read_timeout=0.05) as (server, table):
+    with over(script, read_timeout=0.05 if "nothing" in script else 60) as (server, table):
         with pytest.raises(error):
             table.get_item(Key=ITEM)
         assert len(server.requests) == 1
@@ -305,3 +309,54 @@ def test_a_certificate_that_is_not_trusted_is_an_error(tmp_path: Path, monkeypat
             table.get_item(Key=ITEM)
         assert (len(server.requests), server.connections) == (1, 2)
         resource.meta.client.close()
+
+
+SORTED: dict[str, Any] = {
+    "KeySchema": [*SCHEMA["KeySchema"], {"AttributeName": "Sort", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [*SCHEMA["AttributeDefinitions"], {"AttributeName": "Sort", "AttributeType": "S"}],
+}
+EMPTY = [http(b'{"Items":[],"Count":0,"ScannedCount":0}')]
+
+
+@contextmanager
+def over_tls(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *scripts: Sequence[Part], shards: int
+) -> Iterator[tuple[RawServer, ShardedTable]]:
+    """Give a table on so many shards, and its server, after a Query through the client."""
+    settings = certified(folder, "localhost")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(folder / "ca.pem"))
+    with RawServer([EMPTY, *scripts], settings) as server:
+        session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
+        config = Config(retries={"total_max_attempts": 1})
+        table = session.resource("dynamodb", endpoint_url=server.url, config=config).Table("T")
+        one, several = (
+            ShardedTable(table, strategy, key_schema=SORTED, transport="direct")
+            for strategy in (Unsharded(), CalculatedSuffix("Sort", shards=shards))
+        )
+        one.query(KeyConditionExpression=Key("Id").eq("a"))
+        server.requests.clear()
+        server.connections = 0
+        yield server, several
+        table.meta.client.close()
+
+
+def test_connections_are_made_beside_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server begins no handshake before all connections have come."""
+    shards = 4
+    with over_tls(tmp_path, monkeypatch, *[EMPTY] * shards, shards=shards) as (server, table):
+        server.accepted = threading.Barrier(shards, timeout=20).wait
+        table.query(KeyConditionExpression=Key("Id").eq("a"))
+        assert len(server.requests) == server.connections == shards
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_handshake_that_hangs_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    """Alone or beside other requests; the connect timeout counts, and no byte of the request has left."""
+    with over_tls(tmp_path, monkeypatch, shards=shards) as (server, table):
+        end = threading.Event()
+        server.accepted = end.wait
+        monkeypatch.setattr(Connection, "patience", property(lambda _: 0.01))
+        with pytest.raises(ConnectTimeoutError):
+            table.query(KeyConditionExpression=Key("Id").eq("a"))
+        assert not server.requests
+        end.set()

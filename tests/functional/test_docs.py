@@ -43,7 +43,7 @@ TEST_LINE = (
     ".venv/bin/python -m pytest -n auto --dist loadfile"
 )
 
-OTHER_LIBRARIES = ["aws_lambda_powertools", "pynamodb"]
+OTHER_LIBRARIES = ["aws_lambda_powertools", "awswrangler", "pynamodb"]
 """Those that snippets import; in CI, the step `libraries` has them."""
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -100,7 +100,7 @@ def run_snippets(page: Path) -> None:
         if block["language"] != "python":
             continue
         for library in OTHER_LIBRARIES:
-            if re.search(rf"^from {library}\b", block["text"], re.MULTILINE):
+            if re.search(rf"^(from|import) {library}\b", block["text"], re.MULTILINE):
                 pytest.importorskip(library)
         before = text.count("\n", 0, block.start("text"))
         # The lines of an error are then those of the page.
@@ -127,7 +127,7 @@ def test_blocks_have_a_language_and_texts_a_snippet(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     assert text.count("```") == 2 * len(blocks)
-    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "toml", "mermaid"}
+    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "toml", "json", "mermaid"}
     for previous, block in zip([None, *blocks], blocks, strict=False):
         if block["language"] == "text":
             assert previous is not None

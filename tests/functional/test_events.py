@@ -255,3 +255,16 @@ def test_a_handler_that_answers_from_before_call(wire: Wire, event: str) -> None
     wire.client.meta.events.register(event, answer)
     assert not read_by_us(wire.send(get()))
     assert wire.service.requests == []
+
+
+def test_the_items_of_a_handlers_answer_stay_its_own(wire: Wire) -> None:
+    """The list of items is emptied while it is converted: a copy, not the list of the one who answered."""
+    items = [{"pk": {"S": "k"}, "b": {"B": BYTES}}]
+
+    def answer(**_: Any) -> Any:
+        nothing: Any = {}
+        return AWSResponse("", 200, nothing, nothing), {"Items": items, "Count": 1}
+
+    wire.client.meta.events.register("before-call.dynamodb.Query", answer)
+    query = {"TableName": "T", "KeyConditionExpression": "pk = :k", "ExpressionAttributeValues": {":k": {"S": "k"}}}
+    assert wire.send(Send("Query", query, read=lambda response: response["Items"].pop())) == items[0]

@@ -8,11 +8,14 @@ import ssl
 import struct
 import threading
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Self
 
 Part = bytes | Literal["close", "reset", "nothing"]
 """Bytes to send; or: close or reset the connection, or send nothing more."""
+
+Script = Sequence[Part] | Callable[[bytes, bytes], Sequence[Part]]
+"""The answer to a request; or a function that makes it from the request's head and body."""
 
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
@@ -33,12 +36,14 @@ class RawServer:
         requests: Each request's head and body.
         connections: How many connections were made.
         closed: Released when a script has closed a connection.
+        accepted: Called for each connection, on its thread, before TLS.
     """
 
-    def __init__(self, scripts: Iterable[Sequence[Part]], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, scripts: Iterable[Script], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[bytes, bytes]] = []
         self.connections = 0
         self.closed = threading.Semaphore(0)
+        self.accepted: Callable[[], object] = lambda: None
         self._scripts = iter(scripts)
         self._tls = tls
         self._lock = threading.Lock()
@@ -68,6 +73,7 @@ class RawServer:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
+            self.accepted()
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)
             self._open.append(connection)
@@ -77,15 +83,15 @@ class RawServer:
                     received += _more(connection)
                 head, _, received = received.partition(b"\r\n\r\n")
                 found = _LENGTH.search(head)
-                assert found is not None
-                length = int(found[1])
+                length = int(found[1]) if found else 0
                 while len(received) < length:
                     received += _more(connection)
                 with self._lock:
                     self.requests.append((head, received[:length]))
                     script = next(self._scripts)
+                    parts = script(head, received[:length]) if callable(script) else script
                 received = received[length:]
-                for part in script:
+                for part in parts:
                     if part == "nothing":
                         return
                     if part == "reset":
@@ -95,7 +101,7 @@ class RawServer:
                         self.closed.release()
                         return
                     connection.sendall(part)
-        except (OSError, StopIteration):
+        except (OSError, StopIteration, threading.BrokenBarrierError):
             connection.close()
 
 

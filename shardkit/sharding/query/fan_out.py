@@ -20,7 +20,7 @@ from typing import Any
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Response, Send, Wait
-from shardkit.core.merge import Entry, Merge, Place
+from shardkit.core.merge import Merge, Place, Rows, Run
 from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, throttled_scope
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed
@@ -46,7 +46,6 @@ class Gather:
         self._busy = set(self._to_ask)
         """Shards to query, in flight, or waiting to be retried."""
         self._answers = [0] * len(plan.shards)
-        self._handed_out = [0] * len(plan.shards)
         self._wanted: dict[int, float] = {}
         self._read_to: dict[int, dict[str, Any]] = {}
         self._tries = [0] * len(plan.shards)
@@ -71,7 +70,7 @@ class Gather:
         self.metadata = self.metadata or answer.metadata
         self._read_to[number] = answer.read_to
         self._sizes.learn(answer.sizes)
-        self.merge.add(number, answer.entries, answer.frontier)
+        self.merge.add(number, answer.run, answer.frontier)
 
     def may_hedge(self, send: Send, now: float) -> bool:
         """Return whether a request may be sent again (:mod:`shardkit.sharding.hedging`)."""
@@ -99,7 +98,7 @@ class Gather:
     def _failed(self, number: int, error: Exception) -> None:
         self._busy.discard(number)
         self.errors[self.plan.shards[number]] = error
-        self.merge.add(number, (), None)
+        self.merge.add(number, Run(), None)
 
     def _ask(self, limit: Callable[[int], int | None], now: float) -> Send | None:
         """Return the request for the next shard, with the page size from ``limit`` (0: not now)."""
@@ -116,12 +115,13 @@ class Gather:
             if size == 0:
                 return None
             self._to_ask.popleft()
-            send = self.plan.request(number, self._read_to.get(number), size, partial(ShardPage.of, self.plan, number))
+            read = partial(ShardPage.of, self.plan, number, self._sizes.samples)
+            send = self.plan.request(number, self._read_to.get(number), size, read)
             if send is not None:
                 self._asked[send] = number
                 return send
             self._busy.discard(number)
-            self.merge.add(number, (), None)
+            self.merge.add(number, Run(), None)
         return None
 
     def _share(self, number: int, limit: int) -> int:
@@ -129,13 +129,6 @@ class Gather:
         if number in self._wanted:
             return refill_share(self._wanted[number], self._sizes)
         return first_share(limit / len(self.plan.shards), self._sizes)
-
-    def _release(self, most: int | None) -> list[Entry]:
-        """Take the items that are in order from the merge, and count those of each shard."""
-        released = self.merge.release(most)
-        for entry in released:
-            self._handed_out[entry[1]] += 1
-        return released
 
     def _must_ask(self, number: int) -> None:
         self._to_ask.append(number)
@@ -195,21 +188,18 @@ class Gather:
             f"{len(self.errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); partial_items has the "
             "items of the others",
             self.errors,
-            [self.plan.shown(entry) for entry in self._partial()],
+            [self.plan.shown(item) for item in self._partial().items],
         ) from first
 
-    def _partial(self) -> list[Entry]:
+    def _partial(self) -> Rows:
         return self.merge.held
-
-
-_SAMPLES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPage:
     """The parts of an answer that the machine keeps, in a third of the wire form's memory."""
 
-    entries: list[Entry]
+    run: Run
     frontier: Place | None
     """The place up to which the shard was read; None: it has ended."""
     read_to: WireItem
@@ -222,19 +212,22 @@ class ShardPage:
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, number: int, answer: Response) -> ShardPage:
+    def of(cls, plan: Plan, number: int, samples: int, answer: Response) -> ShardPage:
         items: list[WireItem] = answer.get("Items", [])
+        step = max(1, len(items) // samples)
         last = answer.get("LastEvaluatedKey")
         goes_on = last is not None and not plan.ends_at(last)
         metadata = answer.get("ResponseMetadata", {})
         length = metadata.get("HTTPHeaders", {}).get("content-length")
+        wire_bytes = int(length) if length else sum(map(item_size, items))
+        sizes = [item_size(item) for item in items[step // 2 :: step]] if plan.whole else []
         return cls(
-            entries=plan.entries(number, items),
+            run=plan.run(number, items),  # empties ``items``
             frontier=plan.place(last, number) if last and goes_on else None,
             read_to=plan.rest(last) if last and goes_on else {},
             scanned=answer.get("ScannedCount", 0),
-            wire_bytes=int(length) if length else sum(map(item_size, items)),
-            sizes=[item_size(item) for item in items[:: max(1, len(items) // _SAMPLES)]] if plan.whole else [],
+            wire_bytes=wire_bytes,
+            sizes=sizes,
             consumed=answer.get("ConsumedCapacity"),
             metadata=metadata,
         )

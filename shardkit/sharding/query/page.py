@@ -13,17 +13,17 @@ from __future__ import annotations
 from typing import Any
 
 from shardkit.core.machine import Done, Step
-from shardkit.core.merge import Entry
+from shardkit.core.merge import Rows
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills
 
 
 class PageOfShards(Gather):
-    """One page of a merged Query; its result is the machine itself, with ``items`` and ``last_evaluated_key``."""
+    """One page of a merged Query; its result is the machine itself, with ``rows`` and ``last_evaluated_key``."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.items: list[Entry] = []
+        self.rows = Rows()
         self._one_round = self.plan.limit is None or self.plan.filtered
 
     def next(self, now: float) -> Step[PageOfShards]:
@@ -32,7 +32,7 @@ class PageOfShards(Gather):
                 return step
             self._raise_failure()
             limit = self.plan.limit
-            self.items += self._release(None if limit is None else limit - len(self.items))
+            self.rows += self.merge.release(None if limit is None else limit - len(self.rows))
             behind = self._behind()
             if not behind:
                 return Done(self)
@@ -43,8 +43,8 @@ class PageOfShards(Gather):
     def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor at the end of the page; None: everything has been read."""
         bound = self.merge.bound()
-        if len(self.items) == self.plan.limit and (bound is not None or self.merge.count):
-            return self.plan.behind(self.items[-1])
+        if len(self.rows) == self.plan.limit and (bound is not None or self.merge.count):
+            return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
         if bound is None:
             return None
         return self.plan.cursor(self.plan.shards[bound[1]], self._read_to[bound[1]])
@@ -57,23 +57,23 @@ class PageOfShards(Gather):
         # With a filter, ``Limit`` counts evaluated items, and the page is one round. Still request whole blocks: the
         # rest of a block is free, and with fewer items the page, which ends at the earliest frontier, would hardly
         # advance.
-        return share if self.plan.filtered else min(limit - len(self.items), share)
+        return share if self.plan.filtered else min(limit - len(self.rows), share)
 
     def _behind(self) -> list[int]:
         """Return the shards that must be read further before the page can end."""
         bound = self.merge.bound()
         limit = self.plan.limit
-        if bound is None or self._late or len(self.items) == limit:
+        if bound is None or self._late or len(self.rows) == limit:
             return []
         if self._one_round:
             start = self.plan.start_place
             return [] if start is None else self.merge.behind(start)
         assert limit is not None
-        self._wanted = refills(self.merge, limit - len(self.items), self._handed_out)
+        self._wanted = refills(self.merge, limit - len(self.rows))
         return list(self._wanted)
 
     def _holding_back(self) -> list[int]:
         return [number for number in self._busy if not self._answers[number]]
 
-    def _partial(self) -> list[Entry]:
-        return self.items + self.merge.held
+    def _partial(self) -> Rows:
+        return self.rows + self.merge.held

@@ -24,6 +24,7 @@ from shardkit.core.merge import Merge
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 
 _MEMORY = 256
+_SAMPLES = 4  # of a page, until the memory is full
 _FIRST_MARGIN = 0.5
 _BLIND_LEAST = 8  # items of 512 bytes fill a block
 _REFILL_MARGIN = 2.0
@@ -36,6 +37,11 @@ class ItemSizes:
         self.mean: float | None = None
         self._variance = 0.0
         self._seen = 0
+
+    @property
+    def samples(self) -> int:
+        """How many items of the next page to measure."""
+        return 1 if self._seen >= _MEMORY else _SAMPLES
 
     def learn(self, sizes: Sequence[int]) -> None:
         mean, variance = self.mean, self._variance
@@ -78,24 +84,21 @@ def _with_margin(items: float, deviations: float, sizes: ItemSizes) -> int:
     return whole_blocks(max(1.0, items + deviations * sqrt(items)), sizes)
 
 
-def refills(merge: Merge, missing: int, handed_out: Sequence[int]) -> dict[int, float]:
-    """Return how many more items each shard must probably contribute before ``missing`` more can be released.
-
-    ``handed_out``: the items released so far, by shard, all up to the bound.
-    """
+def refills(merge: Merge, missing: int) -> dict[int, float]:
+    """Return how many more items each shard must probably contribute before ``missing`` more can be released."""
     # For each frontier, in order, this estimates how many items of all shards lie between the bound and the frontier.
     # The shards read at least that far have those items in the buffer (``known``). The shards behind were not read that
     # far: they are assumed to continue with the share of items that they had up to the bound, so ``known`` is divided
     # by the share of the shards that were read. If fewer than ``missing`` items are expected up to the frontier, the
     # shard must be read further, in proportion to its own part of the items up to the frontier.
-    done = sum(handed_out)
+    done = sum(merge.released)
     frontiers = merge.frontiers
     wanted: dict[int, float] = {}
-    ahead = merge.up_to([place for _, place in frontiers])
+    ahead = merge.up_to(frontiers)
     unread = 0
-    for (number, _), known in zip(frontiers, ahead, strict=True):
+    for (_, number), known in zip(frontiers, ahead, strict=True):
         share_read = 1 - unread / done if done else 1.0
-        unread += handed_out[number]
+        unread += merge.released[number]
         expected = known / share_read if share_read > 0 else (float(missing) if known else 0.0)
         if expected < missing or not wanted:
             brought = merge.brought[number] or 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Entry, Place
+from shardkit.core.merge import Item, Place, Run
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
@@ -37,6 +37,8 @@ from shardkit.strategies import Unsharded
 
 _MOST_ITEMS = 2**20
 """More items do not fit into a page of 1 MB; the service accepts only 32-bit limits."""
+
+_PART = 256  # items
 
 _FILTERS = ("FilterExpression", "QueryFilter")
 
@@ -139,7 +141,6 @@ class Plan:
         self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
     ) -> Send | None:
         """Return the request for a shard's next page; None if no more of its items can match."""
-        shard = self.shards[number]
         condition = self.condition
         if after is None and self.start is not None:
             resumed = self._resume(number)
@@ -148,15 +149,21 @@ class Plan:
             after, condition = resumed
         params = dict(self.params)
         if self.fanned:
-            name = self.sharding.partition_key
-            physical = self.sharding.physical(self.condition.equals[name], shard)
+            physical = self._physical_keys[number]
             params = self._asking(condition, physical)
-            after = None if after is None else {**after, name: physical}
+            after = None if after is None else {**after, self.sharding.partition_key: physical}
         if after is not None:
             params["ExclusiveStartKey"] = after
         if limit is not None:
             params["Limit"] = min(limit, _MOST_ITEMS)
         return Send("Query", params, paced=True, read=read)
+
+    @cached_property
+    def _physical_keys(self) -> list[WireValue]:
+        logical = self.condition.equals[self.sharding.partition_key]
+        if len(self.shards) == 1:
+            return [self.sharding.physical(logical, self.shards[0])]
+        return self.sharding.all_physical(logical)
 
     def _asking(self, condition: KeyCondition, physical: WireValue) -> dict[str, Any]:
         """Return the parameters with the key condition of the shard with this physical key."""
@@ -185,23 +192,35 @@ class Plan:
     def _templates(self) -> dict[int, tuple[KeyCondition, dict[str, Any], list[str]]]:
         return {}
 
-    def entries(self, number: int, items: list[WireItem]) -> list[Entry]:
-        """Return the items of a page after the cursor, in the caller's form (hidden attributes in wire form)."""
+    def run(self, number: int, items: list[WireItem]) -> Run:
+        """Return the items of a page after the cursor, in the caller's form (hidden attributes in wire form).
+
+        ``items`` may be emptied.
+        """
         if self.start is not None and self.start.shard != self.shards[number]:
             items = [item for item in items if self._comes(item, number)]
         # Convert now, not when the items are released: wire values take three times the memory.
         order = self._order
         form = self.sharding.form
         read = self._read_shown if self.hidden else form.shown
-        entries = [(order(item), number, read(item)) for item in items]
-        if self.fanned and not isinstance(self.sharding.strategy, Unsharded):
-            name = self.sharding.partition_key
-            logical = form.shown({name: self.condition.equals[name]})[name]
-            for _, _, item in entries:
-                if name in item:
-                    # The same key for every item of the Query; not the same dict, which the caller may change.
-                    item[name] = {**logical} if isinstance(logical, dict) else logical
-        return entries
+        replaced = self.fanned and not isinstance(self.sharding.strategy, Unsharded)
+        name = self.sharding.partition_key
+        logical = form.shown({name: self.condition.equals[name]})[name] if replaced else None
+        run = Run()
+        # A part's wire values are freed before the next part is converted. Those of 1 MB at once would take a third
+        # more time, because they do not fit into the processor's cache.
+        while items:
+            part = items[:_PART]
+            del items[:_PART]
+            run.sort_keys += [order(item) for item in part]
+            shown = [read(item) for item in part]
+            if replaced:
+                for item in shown:
+                    if name in item:
+                        # The same key for every item of the Query; not the same dict, which the caller may change.
+                        item[name] = {**logical} if isinstance(logical, dict) else logical
+            run.items += shown
+        return run
 
     def _read_shown(self, item: WireItem) -> dict[str, Any]:
         # Services print 1E100 with 101 digits, and boto3 refuses more than 38: do not convert hidden attributes.
@@ -209,7 +228,7 @@ class Plan:
         return {**item, **shown}
 
     def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
-        """Return attributes of an entry's item in wire form."""
+        """Return attributes of an item of a run in wire form."""
         return {
             name: item[name] if name in self.hidden else self.sharding.form.item({name: item[name]})[name]
             for name in names
@@ -231,13 +250,19 @@ class Plan:
         form = self.sharding.form
         return form.shown(_as_key(self, cursor)) if form.keys_as_cursors else cursor.token(self.purpose)
 
-    def behind(self, entry: Entry) -> dict[str, Any]:
-        _, number, item = entry
+    def behind(self, number: int, item: Item) -> dict[str, Any]:
+        """Return the cursor after an item of a run."""
         return self.cursor(self.shards[number], self._written(item, self.key_names))
 
-    def shown(self, entry: Entry) -> dict[str, Any]:
-        """Return an item with its logical key, without hidden attributes."""
-        item = entry[2]
+    @cached_property
+    def as_shown(self) -> bool:
+        """Whether the items of runs are what :meth:`shown` returns."""
+        return self.fanned and not self.hidden
+
+    def shown(self, item: Item) -> Item:
+        """Return an item of a run with its logical key, without hidden attributes."""
+        if self.as_shown:
+            return item
         if self.hidden:
             item = {name: value for name, value in item.items() if name not in self.hidden}
         name = self.sharding.partition_key
@@ -246,8 +271,7 @@ class Plan:
         logical, _ = self._split(item)
         return {**item, **self.sharding.form.shown({name: logical})}
 
-    def shard_shown(self, entry: Entry) -> int | None:
-        _, number, item = entry
+    def shard_shown(self, number: int, item: Item) -> int | None:
         if self.fanned:
             return self.shards[number]
         return self._split(item)[1]
@@ -288,10 +312,10 @@ class Plan:
         #    accepts keys of items that do not exist. It must satisfy the key condition; if it is the last key that
         #    does, DynamoDB Local refuses it, and nothing is left to read anyway.
         # 4. Otherwise the key condition is narrowed: from the sort key on, with it (later shards) or without it
-        #    (earlier shards). Combined with an upper bound this is a BETWEEN, which includes both ends; ``entries``
+        #    (earlier shards). Combined with an upper bound this is a BETWEEN, which includes both ends; ``run``
         #    drops what the end lets in.
         # 5. With several sort attributes, one condition cannot express the place: the shard is read from the start, and
-        #    ``entries`` drops the items up to the cursor.
+        #    ``run`` drops the items up to the cursor.
         start = self.start
         assert start is not None and self.start_place is not None
         at = self.start_place[1]

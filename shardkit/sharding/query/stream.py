@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Sequence
 from typing import Any
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Done, Machine, Send, Step
-from shardkit.core.merge import Entry
+from shardkit.core.merge import Item, Rows
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills, whole_blocks
@@ -33,7 +32,7 @@ _UNDER_WAY = 10  # while a page is converted: its text, its wire values, and the
 
 
 class StreamOfShards(Gather):
-    """A whole merged Query; each result is some more entries in order, an empty result the end."""
+    """A whole merged Query; each result is some more rows in order, an empty result the end."""
 
     def __init__(self, *args: Any, max_items: int | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -45,7 +44,7 @@ class StreamOfShards(Gather):
         self._missing = max_items
         self._shared = max_items is not None and not self.plan.filtered
         self._last_page = [0] * shards
-        self._ready: list[Entry] = []
+        self._ready = Rows()
         self._with_caller = 0
         self._touched: set[int] = set()
         self._ahead: deque[int] = deque()
@@ -55,10 +54,10 @@ class StreamOfShards(Gather):
         side_by_side = min(shards, self._fan_out.concurrency)
         self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
 
-    def hedged(self) -> Machine[list[Entry]]:
+    def hedged(self) -> Machine[Rows]:
         return self._fan_out.hedged(self)
 
-    def next(self, now: float) -> Step[list[Entry]]:
+    def next(self, now: float) -> Step[Rows]:
         if self._gave_up:
             if step := self._wait(now):
                 return step
@@ -77,7 +76,7 @@ class StreamOfShards(Gather):
                 return step
             self._raise_failure()
             self._take_released()  # shards that the timeout ended no longer hold the others back
-        ready, self._ready = self._ready, []
+        ready, self._ready = self._ready, Rows()
         self._with_caller = len(ready)
         self._deadline = None  # time that the caller spends between results does not count
         return Done(ready)
@@ -86,17 +85,17 @@ class StreamOfShards(Gather):
         self._reserved.pop(send, None)
         if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
             self._wire_bytes += answer.wire_bytes
-            self._items += len(answer.entries)
+            self._items += len(answer.run.items)
             self._evaluated += answer.scanned
-            self._last_page[number] = len(answer.entries)
+            self._last_page[number] = len(answer.run.items)
             self._touched.add(number)
         super().receive(send, answer, now)
 
     def _take_released(self) -> None:
         """Move the items that are in order from the merge to ``_ready``, at most ``max_items`` in all."""
-        released = self._release(self._missing)
+        released = self.merge.release(self._missing)
         self._ready += released
-        self._touched.update({entry[1] for entry in released})
+        self._touched.update(released.numbers)
         if self._missing is not None:
             self._missing -= len(released)
 
@@ -117,7 +116,7 @@ class StreamOfShards(Gather):
             self._touched.clear()
         elif not (self._ready or self._asked or self._delayed or self.merge.silent):
             assert self._missing is not None
-            self._wanted = refills(self.merge, self._missing, self._handed_out)
+            self._wanted = refills(self.merge, self._missing)
             self._to_ask.clear()
             for number in self._wanted:
                 self._must_ask(number)
@@ -181,12 +180,12 @@ class StreamOfShards(Gather):
             if (number in self._busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
         ]
 
-    def _partial(self) -> list[Entry]:
+    def _partial(self) -> Rows:
         return self._ready + self.merge.held
 
 
 class QueryRows:
-    """Yields the entries of a stream as items, or as ``(item, shard)``."""
+    """Yields the rows of a stream as items, or as ``(item, shard)``."""
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
@@ -194,50 +193,53 @@ class QueryRows:
         self._stream: StreamOfShards | None = None
         self._return_shards = return_shards
         self._left = max_items
-        self._entries: deque[Entry] = deque()
-        self._last: Entry | None = None
+        # The next one last, so that taking it drops it.
+        self._numbers: list[int] = []
+        self._items: list[Item] = []
+        self._last: tuple[int, tuple[Any, ...]] | None = None
         self._complete = False
         self._ended = max_items == 0
 
     @property
     def wanting(self) -> bool:
-        """Whether more entries must be added before the next ``take``."""
-        return not (self._entries or self._complete or self._ended)
+        """Whether more rows must be added before the next ``take``."""
+        return not (self._items or self._complete or self._ended)
 
-    def begin(self, stream: StreamOfShards) -> Machine[list[Entry]]:
+    def begin(self, stream: StreamOfShards) -> Machine[Rows]:
         """Return the machine that reads the stream."""
         self._stream = stream
         return stream.hedged()
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Add entries; an empty sequence is the end."""
-        self._entries.extend(entries)
-        self._complete = not entries
+    def add(self, rows: Rows) -> None:
+        """Add rows; none are the end."""
+        self._numbers, self._items = rows.numbers[::-1], rows.items[::-1]
+        self._complete = not rows
 
     def take(self) -> Any:
-        entries = self._entries
-        if self._ended or not entries:
+        if self._ended or not self._items:
             raise StopIteration
         assert self._stream is not None
-        plan, entry = self._stream.plan, entries.popleft()
-        # Copied, because the caller may change the item.
-        self._last = entry[0], entry[1], {name: entry[2].get(name) for name in plan.key_names}
+        plan = self._stream.plan
+        number, item = self._numbers.pop(), self._items.pop()
+        # The cursor's attributes are kept, because the caller may change the item.
+        self._last = number, (*map(item.get, plan.key_names),)
         if self._left is not None:
             self._left -= 1
             self._ended = self._left == 0
-        item = plan.shown(entry)
-        return (item, plan.shard_shown(entry)) if self._return_shards else item
+        shown = item if plan.as_shown else plan.shown(item)
+        return (shown, plan.shard_shown(number, item)) if self._return_shards else shown
 
     def end(self) -> None:
         self._ended = True
-        self._entries = deque()
+        self._numbers, self._items = [], []
 
     @property
     def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor after the last item returned; None before the first item and after the end."""
-        if self._last is None or self._stream is None or (self._complete and not self._entries):
+        if self._last is None or self._stream is None or (self._complete and not self._items):
             return None
-        return self._stream.plan.behind(self._last)
+        (number, values), plan = self._last, self._stream.plan
+        return plan.behind(number, dict(zip(plan.key_names, values, strict=True)))
 
     @property
     def shard_errors(self) -> dict[int | None, Exception]:

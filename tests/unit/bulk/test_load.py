@@ -34,6 +34,10 @@ def sent(service: Service) -> list[tuple[Any, ...]]:
     return [key_of(request) for batch in service.batches for request in batch]
 
 
+def requests(send: Send) -> list[Any]:
+    return list(send.params["RequestItems"]["Messages"])
+
+
 # The order, and the batches.
 
 
@@ -84,6 +88,36 @@ def test_a_source_beyond_the_window() -> None:
     rest = load.next(1.0)
     assert isinstance(rest, Send)
     assert len(rest.params["RequestItems"]["Messages"]) == 5
+
+
+def test_the_first_request_leaves_after_1000_items_and_the_window_fills() -> None:
+    """The source is sorted, 40 items a key: in every batch, all keys that were read take turns."""
+    source = (item for user in range(200) for item in some(40, pk=f"U{user}"))
+    load, read = a_load(window=5000), 0
+    read_before: list[int] = []
+    while len(read_before) < 23:
+        while load.wants:
+            load.put(next(source))
+            read += 1
+        if isinstance(step := load.next(0.0), Send):
+            read_before.append(read)
+            assert len({request["PutRequest"]["Item"]["pk"]["S"] for request in requests(step)}) == 25
+            load.receive(step, {}, 0.0)
+    assert read_before == [*range(1000, 5501, 225), 5525, 5550]
+
+
+def test_a_window_that_fills_reads_other_keys_when_all_rest() -> None:
+    """One key comes first: what may be in flight of it leaves, then items are read until others come."""
+    source = iter([*some(3000), *some(3000, pk="U2")])
+    load, read, keys = a_load(window=5000, workers=10), 0, []
+    while not isinstance(step := load.next(0.0), Wait):
+        if isinstance(step, Send):
+            keys.append({key_of(request)[0] for request in requests(step)})
+        while load.wants:
+            load.put(next(source))
+            read += 1
+    assert keys == [*[{"U1"}] * 4, *[{"U2"}] * 4]
+    assert read == 5000 + 8 * 25
 
 
 def test_workers_are_batches_side_by_side() -> None:

@@ -36,7 +36,7 @@ def test_keys_in_flight() -> None:
     assert keys.mix == pytest.approx(1 / (1 / 16 + 1 / 16 + 1 / 4))
     keys.landed(["c"])
     assert keys.mix == pytest.approx(3.0)
-    for items, mix in ((some(2000), 1.0), ([one for key in "abcdefgh" for one in some(500, pk=key)], 8.0)):
+    for items, mix in ((some(2000), 1.0), ([one for key in "abcdefgh" for one in some(125, pk=key)], 8.0)):
         load = a_load(workers=2)
         drive(load, items, Service())
         assert load.report.keys_in_flight == pytest.approx(mix, rel=0.02)

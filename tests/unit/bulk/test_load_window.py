@@ -45,9 +45,9 @@ def test_a_write_that_is_put_back_is_the_next_of_its_key_unless_a_newer_one_wait
     window.add(first)
     window.add(other)
     assert window.take(1, 0.0) == [first]
-    assert window.put_back(first)
+    assert window.put_back([first]) == []
     assert not first.sent
     assert window.take(1, 0.0) == [first]
     window.add(second)
-    assert not window.put_back(first)
+    assert window.put_back([first]) == [first]
     assert window.take(5, 0.0) == [other, second]

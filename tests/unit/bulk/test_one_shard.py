@@ -9,6 +9,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Strategy
 from shardkit.bulk.one_shard import MOST_KEYS, OneShard
+from shardkit.bulk.writes import Write
 from shardkit.sharding.layout import Sharding
 from tests.support.fakes import Service, a_load, drive, sharding, some
 
@@ -72,7 +73,8 @@ def watched(items: Iterable[tuple[str | bytes, int]], separator: str = ".") -> I
     one = OneShard(Sharding.described("T", CalculatedSuffix("by", 20, separator=separator), KEYS))
     for key, shard in items:
         suffix = f"{separator}{shard}"
-        one.add(key + suffix if isinstance(key, str) else key + suffix.encode(), shard)
+        identity = (key + suffix if isinstance(key, str) else key + suffix.encode(), "1")
+        one.add([Write(b"", 0, shard, identity, identity, 1)])
         assert len(one) <= 2 * MOST_KEYS
     return one.advice()
 

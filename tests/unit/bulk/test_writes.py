@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
 from shardkit.bulk.report import BulkResult
-from shardkit.bulk.writes import Writes
+from shardkit.bulk.writes import EncodedRequests, Writes
 from shardkit.capacity import item_size
 from shardkit.core.machine import Done, Send, Step
 from shardkit.dynamodb.sizes import ITEM_BYTES
@@ -85,3 +85,15 @@ def test_results_can_be_looked_at_more_than_once() -> None:
 def _results(step: Step[Sequence[BulkResult]]) -> Sequence[BulkResult]:
     assert isinstance(step, Done)
     return step.value
+
+
+def test_some_of_a_batch_s_requests() -> None:
+    """They are dicts to a reader; a load finds its own writes without decoding them."""
+    made = [WRITES.put({"pk": "U1", "sk": f"{number}"}, number) for number in range(4)]
+    requests = EncodedRequests([write.body for write in made], made)
+    left = requests.at([3, 1])
+    assert left == [requests[3], requests[1]]
+    from_other_process = EncodedRequests([write.body for write in made]).at([3, 1])
+    assert from_other_process == left
+    for unprocessed in (left, from_other_process, list(left)):
+        assert WRITES.parted(made, {"UnprocessedItems": {"Messages": unprocessed}}) == (made[::2], made[1::2])

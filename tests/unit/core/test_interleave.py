@@ -59,8 +59,8 @@ def test_an_item_is_put_back() -> None:
     """It is the first of its key again, at the key's turn."""
     order = guide({"U1": 2, "U2": 1})
     assert order.take(2) == [("U1", 1), ("U2", 1)]
-    order.put_back("U2", ("U2", 1))
-    order.put_back("U1", ("U1", 1))
+    order.add("U2", ("U2", 1), first=True)
+    order.add("U1", ("U1", 1), first=True)
     assert order.drain() == [("U1", 1), ("U2", 1), ("U1", 2)]
 
 
@@ -102,7 +102,7 @@ def test_one_item_twice() -> None:
     order: Interleave[str] = Interleave()
     for key in ("U1", "U1", "U2"):
         order.add(key, "again")
-    order.put_back("U1", "again")
+    order.add("U1", "again", first=True)
     assert len(order) == 4
     order.remove("U1", "again")
     assert order.drain() == ["again"] * 3

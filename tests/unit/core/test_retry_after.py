@@ -99,7 +99,7 @@ def test_a_throttled_shard(limit: tuple[str, ...]) -> None:
     service = Timed(answer)
     plan = Plan.of(many(3), {"KeyConditionExpression": Key("pk").eq("k")})
     page = service.run(page_machine(plan, concurrency=2))
-    assert len(page.items) == 9
+    assert len(page.rows) == 9
     times = [(at, name) for (at, _), (name, _) in zip(service.sent, asked, strict=True)]
     assert [at for at, name in times if name == "k.1"] == [0.0, pytest.approx(0.71)]
     (third,) = [at for at, name in times if name == "k.3"]

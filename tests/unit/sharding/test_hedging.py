@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Done, Response, Send, Wait
+from shardkit.core.merge import Rows
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.batch_get import BatchGet
@@ -46,8 +47,8 @@ def stream(service: FaultyShards, fan_out: FanOut, **params: Any) -> Any:
     return fan_out.hedged(StreamOfShards(plan, sizes=ItemSizes(), fan_out=fan_out))
 
 
-def sort_keys(entries: Any) -> list[int]:
-    return [int(item["sk"]) for _, _, item in entries]
+def sort_keys(rows: Rows) -> list[int]:
+    return [int(item["sk"]) for item in rows.items]
 
 
 def hedges(service: Timed) -> list[Send]:
@@ -69,7 +70,7 @@ class TestWhen:
     def test_a_slow_shard_is_asked_again_and_the_first_answer_counts(self) -> None:
         service = FaultyShards(4, slow_first(2))
         result = page(service, hedging())
-        assert sort_keys(result.items) == list(range(40))
+        assert sort_keys(result.rows) == list(range(40))
         assert service.times(2) == [0.0, 0.02]
         assert service.requests == {1: 1, 2: 2, 3: 1, 4: 1}
         assert service.now == pytest.approx(0.03)
@@ -105,8 +106,8 @@ class TestWhen:
         fan_out = hedging()
         machine = stream(service, fan_out, Limit=8)
         found: list[int] = []
-        while entries := service.run(machine):
-            found += sort_keys(entries)
+        while rows := service.run(machine):
+            found += sort_keys(rows)
             service.now += 10.0
         assert found == list(range(40))
         assert hedges(service) == []
@@ -115,8 +116,8 @@ class TestWhen:
         service = FaultyShards(4, lambda shard, nth: LATE if (shard, nth) == (3, 2) else None)
         machine = stream(service, hedging(), Limit=8)
         found: list[int] = []
-        while entries := service.run(machine):
-            found += sort_keys(entries)
+        while rows := service.run(machine):
+            found += sort_keys(rows)
         assert found == list(range(40))
         assert [shard_of(send) for send in hedges(service)] == [3]
         assert service.now < 1.0
@@ -272,13 +273,13 @@ class TestHowMany:
             if streaming:
                 machine = stream(service, fan_out, Limit=8)
                 found: list[int] = []
-                while entries := service.run(machine):
-                    found += sort_keys(entries)
+                while rows := service.run(machine):
+                    found += sort_keys(rows)
                 assert found == list(range(40))
             else:
                 plain = page(FaultyShards(shards, lambda *_: None), a_fan_out(), Limit=15)
                 result = page(service, fan_out, Limit=15)
-                assert sort_keys(result.items) == sort_keys(plain.items)
+                assert sort_keys(result.rows) == sort_keys(plain.rows)
                 assert result.last_evaluated_key == plain.last_evaluated_key
             again += len(hedges(service))
             first += len(service.sent) - len(hedges(service))

@@ -429,8 +429,9 @@ def test_any_forged_cursor(name: str, forward: bool, data: st.DataObject) -> Non
         if send := started.request(number, None, None, lambda _: None):
             assert encode(send.params)
     items = [dict(started.start.key)]
-    for entry in started.entries(started.shards.index(started.start.shard), items):
-        again = plan(sharding, started.behind(entry), **more)
+    number = started.shards.index(started.start.shard)
+    for item in started.run(number, items).items:
+        again = plan(sharding, started.behind(number, item), **more)
         assert again.start_place == started.start_place
 
 

@@ -52,7 +52,7 @@ def page_of(
 
 
 def sort_keys(page: PageOfShards) -> list[int]:
-    return [int(entry[2]["sk"]) for entry in page.items]
+    return [int(item["sk"]) for item in page.rows.items]
 
 
 class TestPages:
@@ -93,12 +93,12 @@ class TestPages:
         start = None
         while len(seen) < len(digits):
             page = page_of(table, start, Limit=2, ScanIndexForward=forward, **shown)
-            seen += page.items
+            seen += page.rows.items
             start = page.last_evaluated_key
         asked = plan(table, **shown)
-        assert [entry[0] for entry in seen] == sorted(map(Decimal, digits), reverse=not forward)
+        assert [Decimal(item["sk"]["N"]) for item in seen] == sorted(map(Decimal, digits), reverse=not forward)
         if "ProjectionExpression" in shown:
-            assert [asked.shown(entry)["b"] for entry in seen] == list("012345")[:: 1 if forward else -1]
+            assert [asked.shown(item)["b"] for item in seen] == list("012345")[:: 1 if forward else -1]
 
     @pytest.mark.parametrize("eager", [True, False])
     def test_the_last_page_is_full(self, eager: bool) -> None:
@@ -136,7 +136,7 @@ class TestPages:
             "Limit": 4,
         }
         page = page_of(table, **params)
-        assert page.items == []
+        assert not page.rows
         assert page.last_evaluated_key
         assert len(table.asked) == 2
         assert page.scanned == table.evaluated
@@ -155,7 +155,7 @@ class TestPages:
         start, pages = None, 0
         while True:
             page = Shuffled(table).run(page_machine(plan(table, start, **params), sizes=page_sizes))
-            assert len(page.items) <= 4
+            assert len(page.rows) <= 4
             pages += 1
             start = page.last_evaluated_key
             if start is None:
@@ -197,7 +197,7 @@ class TestPages:
         start = None
         for _ in range(30):
             page = page_of(table, start, **params)
-            assert {int(entry[2]["a"]) for entry in page.items} <= {inside}
+            assert {int(item["a"]) for item in page.rows.items} <= {inside}
             found += sort_keys(page)
             start = page.last_evaluated_key
             if start is None:
@@ -215,7 +215,7 @@ class TestPages:
             bare.put({"pk": "k", "n": shard}, shard)
         first = Shuffled(bare).run(page_machine(plan(bare, Limit=1)))
         second = Shuffled(bare).run(page_machine(plan(bare, first.last_evaluated_key, Limit=1)))
-        assert [entry[1] + 1 for entry in (*first.items, *second.items)] == [1, 2]
+        assert [number + 1 for number in (*first.rows.numbers, *second.rows.numbers)] == [1, 2]
         assert len(bare.asked) == 3
 
     @pytest.mark.parametrize("sort_key", [True, False])
@@ -224,7 +224,7 @@ class TestPages:
         sharding = many() if sort_key else described(RandomSuffix(3), {"pk": "S"}, ["pk"])
         table = filled(sharding, items=3)
         page = page_of(table, Select="COUNT")
-        assert len(page.items) == 3
+        assert len(page.rows) == 3
         assert {frozenset(params["ExpressionAttributeNames"].values()) for params in table.asked} == {
             frozenset({"pk", "sk"} if sort_key else {"pk"})
         }
@@ -267,7 +267,7 @@ class TestPages:
         start, pages = None, 0
         while pages == 0 or start is not None:
             page = page_of(table, start, KeyConditionExpression=condition, **params)
-            found += [(int(item["a"]), item["b"]) for _, _, item in page.items]
+            found += [(int(item["a"]), item["b"]) for item in page.rows.items]
             seen += sort_keys(page)
             start = page.last_evaluated_key
             pages += 1
@@ -281,9 +281,9 @@ class TestPages:
         table = filled()
         asked = plan(table, ProjectionExpression="keep", Limit=2)
         page = Shuffled(table).run(page_machine(asked))
-        assert [asked.shown(entry) for entry in page.items] == [{"keep": True}, {"keep": False}]
+        assert [asked.shown(item) for item in page.rows.items] == [{"keep": True}, {"keep": False}]
         rest = page_of(table, page.last_evaluated_key, ProjectionExpression="keep", Limit=1)
-        assert [entry[0] for entry in rest.items] == [2]
+        assert [item["sk"] for item in rest.rows.items] == [{"N": "2"}]
 
     def test_hidden_attributes_of_an_index_that_is_not_fanned_out(self) -> None:
         """The partition key, which is read with them, is shown without its suffix, or not at all."""
@@ -292,7 +292,7 @@ class TestPages:
             params: dict[str, Any] = {"IndexName": "city", "KeyConditionExpression": Key("city").eq("r")}
             asked = plan(table, ProjectionExpression=projection, Limit=1, **params)
             page = Shuffled(table).run(page_machine(asked))
-            assert [asked.shown(entry) for entry in page.items] == [shown]
+            assert [asked.shown(item) for item in page.rows.items] == [shown]
 
     def test_consumed_capacity_is_summed(self) -> None:
         """The capacity of every request counts; metadata is the first answer's."""
@@ -365,11 +365,11 @@ class TestStreams:
         stream = stream_machine(plan(table))
         runner = Shuffled(table, random.Random(1))
         found: list[int] = []
-        while entries := runner.run(stream):
-            found += [int(entry[2]["sk"]) for entry in entries]
+        while rows := runner.run(stream):
+            found += [int(item["sk"]) for item in rows.items]
         assert found == list(range(1100))
         assert table.evaluated == 1100
-        assert runner.run(stream) == []
+        assert not runner.run(stream)
         # 64 items a shard while their size is not known, then whole blocks of more and more of them.
         assert [params["Limit"] for params in table.asked[:4]] == [64, 64, 64, 64]
         assert table.asked[4]["Limit"] * item_size(table.items[0]) > 220 * 1024
@@ -382,8 +382,8 @@ class TestStreams:
         stream = stream_machine(plan(table, Limit=40))
         runner = Shuffled(table, random.Random(1))
         held, found = [], 0
-        while entries := runner.run(stream):
-            found += len(entries)
+        while rows := runner.run(stream):
+            found += len(rows)
             held.append(len(stream.merge.held))
         assert found == 800
         assert 40 / 2 <= max(held) <= 4 * 40

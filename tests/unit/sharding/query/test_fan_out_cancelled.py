@@ -58,8 +58,8 @@ def test_a_read_that_is_cancelled(
         return request.answer(answered)  # type: ignore[no-any-return]
 
     async def read(driver: AsyncDriver[Any]) -> None:
-        while entries := await driver.run():
-            found.extend(int(item["sk"]) for _, _, item in entries)
+        while rows := await driver.run():
+            found.extend(int(item["sk"]) for item in rows.items)
 
     async def run() -> None:
         driver = AsyncDriver(stream_machine(plan, concurrency=concurrency, max_items=max_items), send)

@@ -125,11 +125,11 @@ def test_a_merged_read_ends(
     try:
         if streamed:
             machine = stream_machine(plan, max_items=max_items, **options)
-            while entries := service.run(machine):
-                found += [int(item["sk"]) for _, _, item in entries]
+            while rows := service.run(machine):
+                found += [int(item["sk"]) for item in rows.items]
         else:
             machine = page_machine(plan, **options)
-            found += [int(item["sk"]) for _, _, item in service.run(machine).items]
+            found += [int(item["sk"]) for item in service.run(machine).rows.items]
     except (ShardQueryError, ClientError) as error:
         failed = error
         assert kinds or timeout is not None

@@ -10,6 +10,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.merge import Rows
 from shardkit.errors import ConfigurationError, ShardQueryError
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import StreamOfShards
@@ -26,14 +27,14 @@ def plan(**params: Any) -> Plan:
     return Plan.of(many(SHARDS), {"KeyConditionExpression": K, **params})
 
 
-def sort_keys(entries: Any) -> list[int]:
-    return [int(item["sk"]) for _, _, item in entries]
+def sort_keys(rows: Rows) -> list[int]:
+    return [int(item["sk"]) for item in rows.items]
 
 
 def drain(service: FaultyShards, stream: StreamOfShards, found: list[int]) -> None:
     """Read a stream to its end."""
-    while entries := service.run(stream):
-        found += sort_keys(entries)
+    while rows := service.run(stream):
+        found += sort_keys(rows)
 
 
 class TestThrottles:
@@ -42,7 +43,7 @@ class TestThrottles:
         """From its first throttle on the shard waits longer each time; the others have long answered."""
         service = FaultyShards(SHARDS, lambda shard, nth: (0.01, error) if shard == 2 and nth <= 3 else None)
         page = service.run(page_machine(plan()))
-        assert sort_keys(page.items) == list(range(40))
+        assert sort_keys(page.rows) == list(range(40))
         assert not page.errors
         assert service.requests == {1: 1, 2: 4, 3: 1, 4: 1}
         assert [service.times(shard) for shard in (1, 3, 4)] == [[0.0]] * 3
@@ -55,7 +56,7 @@ class TestThrottles:
         """What has not been asked yet waits with the shard that was throttled."""
         service = FaultyShards(SHARDS, lambda shard, nth: (0.01, throttled(limit)) if (shard, nth) == (1, 1) else None)
         page = service.run(page_machine(plan(), concurrency=2))
-        assert sort_keys(page.items) == list(range(40))
+        assert sort_keys(page.rows) == list(range(40))
         assert all(at > 0.04 for at in (*service.times(1)[1:], *service.times(3), *service.times(4)))
 
     def test_the_accounts_limit_is_not_waited_for(self) -> None:
@@ -119,8 +120,8 @@ class TestDeadline:
         service = FaultyShards(SHARDS, lambda *_: None)
         stream = stream_machine(plan(Limit=4), timeout=0.5)
         found: list[int] = []
-        while entries := service.run(stream):
-            found += sort_keys(entries)
+        while rows := service.run(stream):
+            found += sort_keys(rows)
             service.now += 10.0
         assert found == list(range(40))
 
@@ -149,12 +150,12 @@ class TestLate:
         service.table = hot
         page = service.run(page_machine(plan(Limit=50), timeout=0.5, on_shard_error="partial"))
         assert page.errors == {}
-        assert sort_keys(page.items) == list(range(len(page.items)))
-        assert 0 < len(page.items) < 40
+        assert sort_keys(page.rows) == list(range(len(page.rows)))
+        assert 0 < len(page.rows) < 40
         rest = FaultyShards(SHARDS, lambda *_: None)
         rest.table = hot
         start = Plan.of(many(SHARDS), {"KeyConditionExpression": K, "ExclusiveStartKey": page.last_evaluated_key})
-        assert sort_keys(page.items) + sort_keys(rest.run(page_machine(start)).items) == list(range(60))
+        assert sort_keys(page.rows) + sort_keys(rest.run(page_machine(start)).rows) == list(range(60))
 
     @pytest.mark.parametrize("budget", [1000, 64 * 2**20])
     def test_a_small_buffer_does_not_keep_the_others_from_being_asked(self, budget: int) -> None:
@@ -180,7 +181,7 @@ class TestPartial:
         """A shard that fails counts as ended: pages go on without it, and say what is missing."""
         service = FaultyShards(SHARDS, lambda shard, _: (0.01, client_error()) if shard == 2 else None)
         page = service.run(page_machine(plan(Limit=25), on_shard_error="partial"))
-        assert sort_keys(page.items) == [n for n in range(40) if n % SHARDS != 1][:25]
+        assert sort_keys(page.rows) == [n for n in range(40) if n % SHARDS != 1][:25]
         assert page.last_evaluated_key
         assert page.errors.keys() == {2}
 

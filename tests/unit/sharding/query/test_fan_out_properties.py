@@ -161,8 +161,8 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
             params["ExclusiveStartKey"] = json.loads(json.dumps(start))
         plan = Plan.of(table.sharding, params)
         one = Shuffled(table, rng).run(page_machine(plan, concurrency=concurrency))
-        assert query.limit is None or len(one.items) <= query.limit
-        found += [plan.shown(entry) for entry in one.items]
+        assert query.limit is None or len(one.rows) <= query.limit
+        found += [plan.shown(item) for item in one.rows.items]
         start = one.last_evaluated_key
         if start is None:
             break
@@ -171,8 +171,8 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     plan = Plan.of(table.sharding, query.params())
     stream, runner = stream_machine(plan, concurrency=concurrency), Shuffled(table, rng)
     streamed: list[dict[str, Any]] = []
-    while entries := runner.run(stream):
-        streamed += [plan.shown(entry) for entry in entries]
+    while more := runner.run(stream):
+        streamed += [plan.shown(item) for item in more.items]
     assert table.evaluated <= len(rows)
     assert streamed == found
     if query.index == "city":

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Done, Send
-from shardkit.core.merge import Merge
+from shardkit.core.merge import Merge, Run
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
@@ -61,18 +61,16 @@ def test_whole_blocks(items: float, size: int, spread: int) -> None:
 def test_what_the_shards_must_bring_before_more_can_be_handed_out() -> None:
     """Each its part of what is missing, by what it brought, less what is expected of those that hold nothing back."""
     merge = Merge(3)
-    merge.add(0, [(place, 0, {}) for place in range(10)], (9, 0))
-    merge.add(1, [(place, 1, {}) for place in range(0, 40, 2)], (38, 1))
-    merge.add(2, [(place, 2, {}) for place in range(0, 60, 6)], (54, 2))
-    handed_out = [0, 0, 0]
-    for _, number, _ in merge.release():
-        handed_out[number] += 1
-    assert handed_out == [10, 5, 2]
+    merge.add(0, Run([*range(10)], [{}] * 10), (9, 0))
+    merge.add(1, Run([*range(0, 40, 2)], [{}] * 20), (38, 1))
+    merge.add(2, Run([*range(0, 60, 6)], [{}] * 10), (54, 2))
+    merge.release()
+    assert merge.released == [10, 5, 2]
     # The first one has been read to the bound. To the second one's end there are 15 + 5 more, and the 10 of 17 that the
     # first one will bring beside them: 20 / (1 - 10 / 17).
-    assert refills(merge, 30, handed_out) == {0: pytest.approx(30 * 10 / 17)}
+    assert refills(merge, 30) == {0: pytest.approx(30 * 10 / 17)}
     expected = 20 / (1 - 10 / 17)
-    assert refills(merge, 49, handed_out) == {
+    assert refills(merge, 49) == {
         0: pytest.approx(49 * 10 / 17),
         1: pytest.approx((49 - expected) * 20 / (17 + expected)),
     }
@@ -165,7 +163,7 @@ def test_what_a_page_costs(shards: int, limit: int, *, hot: bool) -> None:
         table = Table(shards, 4000, hot=hot, seed=seed)
         sizes = learnt(ITEM_BYTES)
         page, rounds = table.page(limit, sizes)
-        assert len(page.items) == limit
+        assert len(page.rows) == limit
         assert table.units <= (1.6 if hot else 1.2) * table.floor(limit)
         assert rounds <= (4 if hot else 3)
         obvious = sum(
@@ -186,7 +184,7 @@ def test_what_a_day_in_pages_costs(shards: int, *, hot: bool) -> None:
         floor = table.floor(100, read)
         assert table.units - before <= (1.6 if hot else 1.2) * floor
         floors += floor
-        read += len(page.items)
+        read += len(page.rows)
         start = page.last_evaluated_key
         if start is None:
             break

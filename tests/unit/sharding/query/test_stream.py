@@ -162,8 +162,8 @@ def test_a_throttled_shard_is_left_alone_until_its_wait_is_over(max_items: int |
     service.answers = answer
     stream = service.stream(max_items=max_items)
     found: list[int] = []
-    while entries := service.run(stream):
-        found += [int(item["sk"]) for _, _, item in entries]
+    while rows := service.run(stream):
+        found += [int(item["sk"]) for item in rows.items]
     assert found == list(range(6000))[:max_items]
     assert [refused for _, refused in asked[:8]] == [False, *[True] * refusals, False]
     waits = [later - at - 0.01 for (at, refused), (later, _) in pairwise(asked) if refused]
@@ -178,8 +178,8 @@ def test_a_shard_that_runs_dry_while_it_waits_to_be_read_ahead_is_asked_once() -
     service.stored = {f"k.{shard}": numbered(shard, keys) for shard, keys in enumerate(held, 1)}
     stream = service.stream(concurrency=2)
     found: list[int] = []
-    while entries := service.run(stream):
-        found += [int(item["sk"]) for _, _, item in entries]
+    while rows := service.run(stream):
+        found += [int(item["sk"]) for item in rows.items]
     assert found == sorted(key for keys in held for key in keys)
     asked = [(shard_of(send), str(send.params.get("ExclusiveStartKey"))) for _, send in service.sent]
     assert len(set(asked)) == len(asked)
@@ -221,10 +221,10 @@ def test_what_is_held_stays_below_the_budget(
     sizes = {_sort_key(item): item_size(item) for run in service.stored.values() for item in run}
     found: list[int] = []
     with_caller = 0
-    while entries := service.run(stream):
-        found += [int(item["sk"]) for _, _, item in entries]
+    while rows := service.run(stream):
+        found += [int(item["sk"]) for item in rows.items]
         service.unread_bytes -= with_caller
-        with_caller = sum(3 * sizes[int(item["sk"])] for _, _, item in entries)
+        with_caller = sum(3 * sizes[int(item["sk"])] for item in rows.items)
         if max_items is None:
             unknown = first_pages if len(found) < 64 * shards else 0
             assert service.unread_bytes <= max(budget, unknown) + 2 * shards * size
@@ -276,8 +276,8 @@ def test_max_items_reads_its_share() -> None:
     service = Shards(10, 20_000, hot=True)
     stream = service.stream(max_items=100)
     count = 0
-    while entries := service.run(stream):
-        count += len(entries)
+    while rows := service.run(stream):
+        count += len(rows)
     assert count == 100
     assert service.units <= 12.0
 
@@ -308,8 +308,8 @@ def test_max_items_with_a_filter_reads_pages_not_items() -> None:
     stream = stream_machine(Plan.of(table.sharding, params), max_items=5)
     runner = Shuffled(table)
     found: list[int] = []
-    while entries := runner.run(stream):
-        found += [int(item["sk"]) for _, _, item in entries]
+    while rows := runner.run(stream):
+        found += [int(item["sk"]) for item in rows.items]
     assert found == [1990, 1991, 1992, 1993, 1994]
     assert len(table.asked) <= 4 * 3
 

@@ -1,0 +1,238 @@
+"""docs/iam.md: its policies allow what shardkit sends, as it was recorded, and no action that it does not need.
+
+The evaluator knows what these policies use: actions, resources, and `ForAllValues` over `dynamodb:LeadingKeys`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, Strategy, Unsharded, bulk_load
+from tests.functional.test_docs import DOCS, FENCE
+from tests.support.fakes import timeless
+from tests.support.recorder import answering, recording
+from tests.support.tables import LocalIndex, make_table
+from tests.support.wire import Body
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb import DynamoDBServiceResource
+
+PAGE = (DOCS / "iam.md").read_text(encoding="utf-8")
+POLICIES = {
+    policy["Statement"][0]["Sid"]: policy
+    for policy in (json.loads(block["text"]) for block in FENCE.finditer(PAGE) if block["language"] == "json")
+}
+TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"
+PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
+
+USER = "user-1"
+ORDER = {"User": USER, "OrderId": "A1"}
+STRATEGIES: list[Strategy] = [
+    CalculatedSuffix("OrderId", shards=3, separator="#"),
+    RandomSuffix(3, separator="#"),
+    RandomSuffix(3, separator="#", locate=True),
+    CalculatedSuffix("OrderId", shards={"another": 5}, separator="#"),
+]
+
+
+@dataclass(frozen=True)
+class Access:
+    """What IAM is asked for a request: an action on a resource, with the partition keys that the request names."""
+
+    action: str
+    resource: str = TABLE
+    keys: frozenset[str] = frozenset()
+
+
+def accesses(operation: str, body: Body) -> Iterator[Access]:
+    """Give what a request needs; a transaction needs the action of each of its parts."""
+    match operation:
+        case "BatchGetItem":
+            [(_, asked)] = body["RequestItems"].items()
+            yield Access(operation, keys=frozenset(key["User"]["S"] for key in asked["Keys"]))
+        case "BatchWriteItem":
+            [(_, writes)] = body["RequestItems"].items()
+            items = [write.get("PutRequest", {}).get("Item") or write["DeleteRequest"]["Key"] for write in writes]
+            yield Access(operation, keys=frozenset(item["User"]["S"] for item in items))
+        case "TransactWriteItems" | "TransactGetItems":
+            for entry in body["TransactItems"]:
+                [(kind, part)] = entry.items()
+                item = part.get("Item") or part["Key"]
+                yield Access(PARTS.get(kind, "GetItem"), keys=frozenset([item["User"]["S"]]))
+        case "Query":
+            found = re.search(r"(#\w+) = (:\w+)", body["KeyConditionExpression"])
+            assert found is not None
+            assert body["ExpressionAttributeNames"][found[1]] == "User"
+            resource = f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE
+            yield Access(operation, resource, frozenset([body["ExpressionAttributeValues"][found[2]]["S"]]))
+        case "Scan" | "DescribeTable":
+            yield Access(operation)
+        case _:
+            item = body.get("Item") or body["Key"]
+            yield Access(operation, keys=frozenset([item["User"]["S"]]))
+
+
+def allows(policy: Mapping[str, Any], access: Access, *, tenant: str = USER) -> bool:
+    return any(_grants(statement, access, tenant) for statement in policy["Statement"])
+
+
+def _grants(statement: Mapping[str, Any], access: Access, tenant: str) -> bool:
+    assert statement["Effect"] == "Allow"
+    conditions = statement.get("Condition", {"ForAllValues:StringLike": {}})
+    [(operator, wanted)] = conditions.items()
+    assert operator == "ForAllValues:StringLike"
+    patterns = [
+        pattern.replace("${aws:PrincipalTag/tenant}", tenant) for pattern in wanted.get("dynamodb:LeadingKeys", ["*"])
+    ]
+    return (
+        f"dynamodb:{access.action}" in _listed(statement["Action"])
+        and any(like(access.resource, pattern) for pattern in _listed(statement["Resource"]))
+        # True also if a request names no key.
+        and all(any(like(key, pattern) for pattern in patterns) for key in access.keys)
+    )
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def like(value: str, pattern: str) -> bool:
+    """Match as IAM's StringLike, which knows `*` and `?`, but no brackets."""
+    return fnmatchcase(value, pattern.replace("[", "[[]"))
+
+
+def sharded(resource: DynamoDBServiceResource, strategy: Strategy) -> ShardedTable:
+    make_table(
+        resource, ("User", "S"), ("OrderId", "S"), name="Orders", local_indexes=[LocalIndex("ByTotal", ("Total", "N"))]
+    )
+    orders = ShardedTable(resource.Table("Orders"), strategy)
+    timeless(orders)
+    return orders
+
+
+def shard_of(orders: ShardedTable) -> dict[str, Any]:
+    """The keyword that a call on one item needs, where its shard is not known from its key."""
+    unknown = isinstance(orders.strategy, RandomSuffix) and not orders.strategy.locate
+    return {"Shard": 1} if unknown else {}
+
+
+def read(orders: ShardedTable) -> None:
+    condition = Key("User").eq(USER)
+    orders.get_item(Key=ORDER, **shard_of(orders))
+    orders.query(KeyConditionExpression=condition)
+    orders.query(KeyConditionExpression=condition, IndexName="ByTotal")
+    list(orders.query_items(KeyConditionExpression=condition))
+    list(orders.scan_items())
+    if not shard_of(orders):
+        list(orders.batch_get_items([ORDER]))
+    get: Any = {"Key": ORDER, **shard_of(orders)}
+    orders.transact_get_items(TransactItems=[{"Get": get}])
+
+
+def write(orders: ShardedTable) -> None:
+    known = shard_of(orders)
+    change: dict[str, Any] = {"UpdateExpression": "SET Paid = :yes", "ExpressionAttributeValues": {":yes": True}}
+    check: Any = {"Key": ORDER, "ConditionExpression": Attr("Nothing").not_exists(), **known}
+    orders.put_item(Item=ORDER, **known)
+    orders.update_item(Key=ORDER, **change, **known)
+    orders.transact_write_items(TransactItems=[{"ConditionCheck": check}])
+    orders.delete_item(Key=ORDER, **known)
+    with orders.batch_writer() as batch:
+        batch.put_item(Item=ORDER)
+
+
+def load(orders: ShardedTable) -> None:
+    """One item comes back unprocessed, without a reason."""
+    left = [True]
+
+    def unprocessed(body: Body) -> dict[str, Any] | None:
+        return {"UnprocessedItems": body["RequestItems"]} if left and left.pop() else None
+
+    with answering(orders.meta.client, "BatchWriteItem", unprocessed):
+        bulk_load(orders, [ORDER, {**ORDER, "OrderId": "A2"}])
+
+
+def meter(orders: ShardedTable) -> None:
+    with CapacityMeter().attach(orders.table):
+        pass
+
+
+CALLS = {"Reader": read, "Writer": write, "Loader": load, "Meter": meter}
+
+
+def sent(resource: DynamoDBServiceResource, *roles: str) -> list[Access]:
+    """Give what the roles' calls need, with each of the strategies."""
+    found = []
+    for strategy in STRATEGIES:
+        orders = sharded(resource, strategy)
+        with recording(orders.meta.client) as recorder:
+            for role in roles:
+                CALLS[role](orders)
+        found += [access for operation, body in recorder.requests for access in accesses(operation, body)]
+        orders.delete()
+    return found
+
+
+@pytest.mark.parametrize("role", CALLS)
+def test_a_policy_allows_what_is_sent_and_no_other_action(role: str, resource: DynamoDBServiceResource) -> None:
+    asked = sent(resource, role)
+    assert [access for access in asked if not allows(POLICIES[role], access)] == []
+    [statement] = POLICIES[role]["Statement"]
+    assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+
+
+def test_a_tenant_reaches_its_own_keys_only(resource: DynamoDBServiceResource) -> None:
+    policy = POLICIES["OwnItems"]
+    asked = [access for access in sent(resource, "Reader", "Writer", "Loader") if access.resource == TABLE]
+    assert {access.action for access in asked if not allows(policy, access)} == {"Scan"}
+    actions = {f"dynamodb:{access.action}" for access in asked}
+    assert actions - {"dynamodb:Scan", "dynamodb:DescribeTable"} == set(policy["Statement"][0]["Action"])
+    for other in ("user-10", "user", "user-2"):
+        assert {access.action for access in asked if allows(policy, access, tenant=other)} == {"DescribeTable"}
+    assert not allows(policy, Access("BatchWriteItem", keys=frozenset(["user-1#1", "user-2#1"])))
+
+
+def test_a_scan_would_be_let_in() -> None:
+    """Why the page says never to add it."""
+    first, second = POLICIES["OwnItems"]["Statement"]
+    assert not allows(POLICIES["OwnItems"], Access("Scan"))
+    assert allows({"Statement": [{**first, "Action": [*first["Action"], "dynamodb:Scan"]}, second]}, Access("Scan"))
+
+
+def stored(name: str, separator: str) -> list[str]:
+    return [str(key) for key in CalculatedSuffix("OrderId", shards=20, separator=separator).physical_keys(name)]
+
+
+def test_what_a_pattern_lets_in() -> None:
+    rows = re.search(r"^\| pattern \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert rows is not None
+    tested = set()
+    for line in rows[0].strip().splitlines()[2:]:
+        cell, shards, besides = [part.strip() for part in line.strip("|").split(" | ")]
+        separator = "#" if "separator" in cell else "."
+        own = stored(USER, separator)
+        patterns = re.findall(r"`(user[^`]*)`", cell) or own
+        let_in = [any(like(key, pattern) for pattern in patterns) for key in own]
+        assert (all(let_in), any(let_in)) == {"all shards": (True, True), "nothing": (False, False)}[shards]
+        for other in re.findall(r"`(user[^`]*[^.])`", besides):
+            assert any(like(other, pattern) for pattern in patterns), other
+            tested.add(other)
+        if besides.startswith("nothing"):
+            for name in ("user-10", "user-1.admin", "user-1a", "user"):
+                assert not any(like(key, pattern) for key in stored(name, separator) for pattern in patterns)
+    assert tested == {"user-1", "user-10.7", "user-1a.7", "user-1.admin.7", "user-1.ab", "user-1..7"}
+
+
+def test_the_stored_keys_of_each_strategy() -> None:
+    assert CalculatedSuffix("OrderId", shards=20).physical_keys(USER)[::19] == ("user-1.1", "user-1.20")
+    assert RandomSuffix(20).physical_keys(USER) == CalculatedSuffix("OrderId", shards=20).physical_keys(USER)
+    assert CalculatedSuffix("OrderId", shards={"another": 5}).physical_keys(USER) == ("user-1.1",)
+    assert Unsharded().physical_keys(USER) == (USER,)
