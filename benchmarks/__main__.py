@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import report, simulate
+from benchmarks import history, report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.direct import direct
 from benchmarks.growth import ROOT, Point, draw, growth
@@ -130,7 +130,9 @@ def main(
         bool, typer.Option("--short", help="Fewer runs; ends with 1 where a figure is twice as bad as its target.")
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    write_docs: Annotated[bool, typer.Option("--write-docs", help="Put the tables and plots into docs/.")] = False,
+    write_docs: Annotated[
+        bool, typer.Option("--write-docs", help="Put the tables and plots into docs/, and keep the figures.")
+    ] = False,
 ) -> None:
     """Measure what shardkit costs, beside the best that one can do without it."""
     if short and write_docs:
@@ -156,10 +158,13 @@ def main(
             texts[bench.value] = section.markdown()
     judged = [figure for figure in measured.figures if figure.target is not None and figure.value is not None]
     console.print(f"{sum(figure.met for figure in judged)} of {len(judged)} targets met.")
+    for slide in history.slides(judged, history.HISTORY):
+        console.print(f"[bold]worse than before:[/] {slide}")
     if json is not None:
         report.write_json(json, measured.figures, measured.cases, measured.points)
     if write_docs:
         measured.write_docs(texts)
+        history.keep(judged, report.machine(), history.HISTORY)
     failed = [figure for figure in judged if figure.failed]
     if short and failed:
         for figure in failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -55,22 +55,22 @@ def _of_many_shards(*, short: bool) -> Iterator[Figure]:
     with stub(shards=SHARDS, items=SHARDS * EACH) as endpoint, ExitStack() as stack:
         tried = WORKERS[:1] if short else WORKERS
 
-        def best(make: Callable[[int], Any]) -> tuple[int, ways.Read]:
+        def best(make: Callable[[int], Any], tried: Sequence[int]) -> tuple[int, ways.Read]:
             candidates = {str(workers): stack.enter_context(make(workers)) for workers in tried}
-            timings = {} if short else alternate(candidates, runs=3)
+            timings = alternate(candidates, runs=3) if len(tried) > 1 else {}
             name = min(candidates, key=lambda name: timings[name].median) if timings else str(tried[0])
             return int(name), candidates[name]
 
         chosen, others, absent = {}, {}, {}
         workers: dict[str, int] = {}
-        for name, make in {
-            "query": lambda n: _query(endpoint, n),
-            "query_items": lambda n: _query_items(endpoint, n),
-            "query, direct": lambda n: _query(endpoint, n, "direct"),
-            "query_items, direct": lambda n: _query_items(endpoint, n, "direct"),
-            "boto3": lambda n: ways.plain(endpoint, SHARDS, workers=n),
-        }.items():
-            workers[name], chosen[name] = best(make)
+        for name, make, numbers in (
+            ("query", lambda n: _query(endpoint, n), tried),
+            ("query_items", lambda n: _query_items(endpoint, n), tried),
+            ("query, direct", lambda n: _query(endpoint, n, "direct"), (CONNECTIONS,)),
+            ("query_items, direct", lambda n: _query_items(endpoint, n, "direct"), (CONNECTIONS,)),
+            ("boto3", lambda n: ways.plain(endpoint, SHARDS, workers=n), tried),
+        ):
+            workers[name], chosen[name] = best(make, numbers)
         try:
             others["PynamoDB"] = ways.pynamodb(endpoint, SHARDS)
         except ModuleNotFoundError:

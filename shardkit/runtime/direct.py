@@ -20,6 +20,8 @@ from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from botocore.exceptions import ConnectionClosedError
+
 from shardkit.core.machine import Answer, Done, Machine, Send, Wait
 from shardkit.runtime.connections import TRANSPORT_ERRORS, Connection, Connections, Endpoint
 from shardkit.runtime.drivers import Loop, through_client
@@ -31,6 +33,7 @@ from shardkit.sharding.layout import Sharding
 T = TypeVar("T")
 
 _WAKES = 4096
+_INTERRUPTED = ConnectionClosedError(endpoint_url="DynamoDB", error="interrupted")
 
 _pools: weakref.WeakKeyDictionary[Any, dict[Any, Connections]] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -174,6 +177,8 @@ class DirectDriver(Loop[T]):
     entered for each wait, where an interruption is safe: `run` goes on after it. After one elsewhere, only `close` is.
     """
 
+    _process: int | None = None  # none if the constructor was interrupted
+
     def __init__(
         self,
         machine: Machine[T],
@@ -201,12 +206,12 @@ class DirectDriver(Loop[T]):
         self._open()
 
     def _open(self) -> None:
-        self._process = os.getpid()
         self._running = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._woken, self._waker = socket.socketpair()
         self._woken.setblocking(False)  # noqa: FBT003 - its only form
         self._selector.register(self._woken, selectors.EVENT_READ)
+        self._process = os.getpid()
 
     @property
     def _under_way(self) -> int:
@@ -359,6 +364,8 @@ class DirectDriver(Loop[T]):
         connecting = not connection.connected
         if connecting:
             self._selector.unregister(connection.sock)  # which this step may replace
+        # What the flight has come to if an interruption is next.
+        flight.connection, flight.came = None, _INTERRUPTED
         try:
             raw = connection.proceed(late=late)
         except TRANSPORT_ERRORS as error:
@@ -370,9 +377,10 @@ class DirectDriver(Loop[T]):
         if connecting and not isinstance(raw, Exception):
             self._selector.register(connection.sock, selectors.EVENT_READ, (connection, flight))
         if raw is None:
+            flight.connection, flight.came = connection, None
             self._watch(flight)
             return
-        flight.connection, flight.came = None, raw
+        flight.came = raw
         if isinstance(raw, Exception) or not connection.reusable:
             self._drop(connection)
         else:
@@ -472,6 +480,8 @@ class DirectDriver(Loop[T]):
         self._waker.close()
 
     def __del__(self) -> None:
+        if self._process is None:
+            return
         with suppress(RuntimeError):  # the interpreter ends
             self.close()
         self._shut()

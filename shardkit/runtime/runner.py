@@ -108,7 +108,7 @@ class ClientRunner(_Runner):
         self.send = through_client(client, shardings) if self._direct is None else self._direct.send
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
-        self._locks: dict[int, threading.Lock] = {}
+        self._locks: dict[int, threading.RLock] = {}
 
     def executor(self) -> Executor:
         """Return the pool of threads, made on first use, and again after a fork (which does not copy threads).
@@ -117,7 +117,8 @@ class ClientRunner(_Runner):
         would wait for threads that wait for it.
         """
         process, depth = os.getpid(), _thread.depth
-        with self._locks.setdefault(process, threading.Lock()):
+        # Reentrant, because garbage collected in this block may be a driver that lets its requests end on the pool.
+        with self._locks.setdefault(process, threading.RLock()):
             if process not in self._pools:
                 self._pools.clear()
             pools = self._pools.setdefault(process, {})

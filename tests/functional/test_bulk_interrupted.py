@@ -24,10 +24,10 @@ COUNT = 400
 ITEMS: list[dict[str, Any]] = [{"Date": f"2014-07-{n % 7}", "OrderId": f"A{n:03}", "n": n} for n in range(COUNT)]
 
 
-@pytest.fixture
-def orders(resource: DynamoDBServiceResource) -> ShardedTable:
+@pytest.fixture(params=["client", "direct"])
+def orders(request: pytest.FixtureRequest, resource: DynamoDBServiceResource) -> ShardedTable:
     table = once(resource).Table(make_table(resource, ("Date", "S"), ("OrderId", "S")).name)
-    return ShardedTable(table, RandomSuffix(4))
+    return ShardedTable(table, RandomSuffix(4), transport=request.param)
 
 
 def interrupt() -> None:

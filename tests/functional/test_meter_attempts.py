@@ -8,17 +8,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from shardkit import CapacityMeter
+from shardkit import CapacityBudget, CapacityMeter
 from shardkit.capacity import Usage
 from shardkit.core.machine import Send
+from shardkit.runtime.runner import ClientRunner
+from shardkit.runtime.transports import Transport
 from tests.support.wire import THROTTLE, Body, Service, a_client, error, get, serving, wired
 
 HOT = "TableReadKeyRangeThroughputExceeded"
 REASONS = [{"reason": HOT, "resource": "arn:aws:dynamodb:us-east-1:1:table/T"}]
 CONSUMED = {"ConsumedCapacity": {"TableName": "T", "CapacityUnits": 0.5}}
 Answer = tuple[int, Any] | None
+TRANSPORTS: tuple[Transport, ...] = ("client", "direct")
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +64,49 @@ def test_canary_every_attempt_is_seen(service: Service, mode: str) -> None:
     assert meter.retries == {HOT: 2, THROTTLE: 1, "InternalServerError": 1}
     assert meter.total == Usage(read_units=0.5, requests=1, throttles=3)
     assert meter.by_key == {("T", "k"): Usage(read_units=0.5, requests=1, throttles=3)}
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_past_the_client_the_same_is_counted(service: Service, mode: str) -> None:
+    """Each attempt of a read, with a lost answer, and of an update, which is not sent again after one."""
+    hot, failed = error(THROTTLE, ThrottlingReasons=REASONS), error("InternalServerError")
+    counted = []
+    for transport in TRANSPORTS:
+        client, meter = a_client(service, attempts=4, mode=mode), CapacityMeter()
+        runner, read, update = ClientRunner(client, {}, 1, transport), get(), Send("UpdateItem", get().params)
+        service.answer = lambda *_: (200, {})
+        assert not isinstance(runner.send(read), Exception)
+        assert not isinstance(runner.send(update), Exception)
+        service.requests.clear()
+        with (
+            meter.attach(client, key_schema={"T": "pk"}),
+            CapacityBudget(read_units=1000, write_units=1000).attach(client),
+        ):
+            service.answer = scheduled(hot, failed, None, (200, CONSUMED))
+            assert not isinstance(runner.send(read), Exception)
+            service.answer = scheduled(hot, hot, error("ValidationException"))
+            assert isinstance(runner.send(update), ClientError)
+            service.answer = lambda *_: hot
+            assert isinstance(runner.send(read), ClientError)
+        counted.append((service.operations, meter.total, meter.retries, meter.throttles, meter.by_key))
+        client.close()
+    assert counted[0] == counted[1]
+
+
+def test_past_the_client_an_error_that_ends_an_update_is_counted_as_its_last_attempt(service: Service) -> None:
+    client, meter = a_client(service, attempts=4), CapacityMeter()
+    runner, update = ClientRunner(client, {}, 1, "direct"), Send("UpdateItem", get().params)
+    service.answer = lambda *_: (200, {})
+    runner.send(update)
+    service.requests.clear()
+    with meter.attach(client):
+        for ends in (error("InternalServerError"), None):
+            service.answer = scheduled(error(THROTTLE), ends)
+            assert isinstance(runner.send(update), Exception)
+    client.close()
+    assert len(service.requests) == 4
+    assert meter.retries == meter.throttles == {THROTTLE: 2}
+    assert meter.requests == 2
 
 
 def test_the_last_attempt_counts_too(service: Service) -> None:

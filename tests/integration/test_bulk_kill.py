@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -97,8 +98,8 @@ class Killer:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "again", "cursors"),
-    [(RandomSuffix(10), 0.0, 8), (CalculatedSuffix("OrderId", 10), 0.1, 1)],
+    ("strategy", "again", "cursors", "transport"),
+    [(RandomSuffix(10), 0.0, 8, "direct"), (CalculatedSuffix("OrderId", 10), 0.1, 1, "client")],
     ids=["random", "calculated"],
 )
 def test_kill(
@@ -108,6 +109,7 @@ def test_kill(
     strategy: Strategy,
     again: float,
     cursors: int,
+    transport: Literal["client", "direct"],
 ) -> None:
     """Killed 13 times and resumed: the table equals the source, and what failed is in the dead letters, once.
 
@@ -117,7 +119,7 @@ def test_kill(
     wanted, bad = write_orders(tmp_path / "orders.jsonl", LINES, again=again)
     killer = Killer(LINES)
     with Proxy(endpoint, watch=killer.watch) as proxy:
-        job = Job(proxy.endpoint, make_orders(endpoint), strategy, tmp_path, cursors)
+        job = Job(proxy.endpoint, make_orders(endpoint), strategy, tmp_path, cursors, transport)
         codes = [killer.start(proxy, job, early=0.2) for _ in range(KILLS)]
         assert codes == [-9] * KILLS
         assert killer.start(proxy, job, spared=True) == 0
@@ -130,14 +132,20 @@ def test_kill(
     assert proxy.writes <= LINES - len(bad) + KILLS * WORKERS * 25
 
 
-@pytest.mark.parametrize("again", [0, 1])
-def test_ctrl_c(engine_name: EngineName, engine_endpoint: Endpoint, tmp_path: Path, again: int) -> None:
+@pytest.mark.parametrize(("again", "transport"), [(0, "client"), (1, "direct")])
+def test_ctrl_c(
+    engine_name: EngineName,
+    engine_endpoint: Endpoint,
+    tmp_path: Path,
+    again: int,
+    transport: Literal["client", "direct"],
+) -> None:
     """Interrupted once, a load finishes what is in flight, and nothing is sent again; twice, it ends there and then."""
     endpoint = engine_endpoint(engine_name)
     wanted, bad = write_orders(tmp_path / "orders.jsonl", LINES)
     killer = Killer(again, (signal.SIGINT,) * (1 + again))
     with Proxy(endpoint, watch=killer.watch) as proxy:
-        job = Job(proxy.endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path)
+        job = Job(proxy.endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path, transport=transport)
         codes = [killer.start(proxy, job) for _ in range(INTERRUPTIONS)]
         assert codes == [1] * INTERRUPTIONS, "each ends in a KeyboardInterrupt"
         assert killer.start(proxy, job, spared=True) == 0

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Self
 
-Part = bytes | Literal["close", "reset", "nothing"]
-"""Bytes to send; or: close or reset the connection, or send nothing more."""
+Part = bytes | Literal["close", "reset", "nothing"] | Callable[[], object]
+"""Bytes to send; or: close or reset the connection, or send nothing more; or: call a function first."""
 
 Script = Sequence[Part] | Callable[[bytes, bytes], Sequence[Part]]
 """The answer to a request; or a function that makes it from the request's head and body."""
@@ -100,6 +100,9 @@ class RawServer:
                         connection.close()
                         self.closed.release()
                         return
+                    if callable(part):
+                        part()
+                        continue
                     connection.sendall(part)
         except (OSError, StopIteration, threading.BrokenBarrierError):
             connection.close()

@@ -1,27 +1,37 @@
-"""Journals and dead letters outlive a release: today's code reads and writes those that are kept, byte for byte."""
+"""What is stored outlives a release: today's code reads and writes the files that are kept, byte for byte.
+
+docs/policy.md lists the formats. Those of hashes, suffixes, cursors and strategies are tested beside their code.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
+import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import boto3
 import pytest
 
-from shardkit import BulkResult, RandomSuffix
+from shardkit import BulkResult, RandomSuffix, ShardedTable
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.sources.base import BadRecord, Place
+from shardkit.bulk.sources.files import LocalFile, S3File, StandardInput
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.writes import DeadLetter
 from shardkit.core.machine import Done, Send, Wait
 from tests.support.disks import places_in
 from tests.support.fakes import Clock, Service, client_error, sharding, some
-from tests.support.strategies import VECTORS
+from tests.support.strategies import VECTORS, vectors
 
 HEADER = {
     "table": "Orders",
@@ -153,3 +163,50 @@ def test_dead_letters_are_read_as_ever(tmp_path: Path) -> None:
     letters.close()
     lines = (VECTORS / "dead_letters.jsonl").read_bytes().splitlines(keepends=True)
     assert path.read_bytes().splitlines(keepends=True) == [lines[0], *lines[2:]]
+
+
+@pytest.fixture(scope="module")
+def orders() -> ShardedTable:
+    """A table that is never asked for anything."""
+    keys = {"Date": "HASH", "OrderId": "RANGE"}
+    schema: Any = {
+        "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in keys],
+    }
+    table = boto3.resource("dynamodb", region_name="us-east-1").Table("Orders")
+    return ShardedTable(table, RandomSuffix(3), key_schema=schema)
+
+
+@pytest.mark.parametrize("row", vectors("sources.json"), ids=lambda row: row["name"])
+def test_the_places_of_a_file_are_as_ever(row: dict[str, Any], orders: ShardedTable, tmp_path: Path) -> None:
+    """A journal names records by their places, in a source that it knows again."""
+    parquet = row["name"].endswith(".parquet")
+    if parquet:
+        pytest.importorskip("pyarrow")
+    path = tmp_path / row["name"]
+    path.write_bytes(base64.b64decode(row["content"]) if parquet else row["content"].encode())
+    os.utime(path, ns=(0, 1404864000_123456789))
+    source = open_source(path, table=orders, cursors=3, types="Note:S" if path.suffix == ".csv" else None)
+    identity = source.identity()
+    (file,) = identity["files"]
+    assert file.pop("name") == str(path.resolve())
+    assert {**identity, "files": [{"name": row["name"], **file}]} == row["identity"]
+    records = [(place, record) for place, record in source.read() if isinstance(record, Mapping)]
+    assert [[place.cursor, place.number, record["OrderId"]] for place, record in records] == row["places"]
+
+
+def test_sources_are_known_again_as_ever(tmp_path: Path) -> None:
+    """A large file by its ends, standard input by its start, an object in S3 by its ETag."""
+    content = b"".join(b"%06d\n" % number for number in range(200_000))
+    (tmp_path / "large").write_bytes(content)
+    ends = content[:65536] + content[-65536:]
+    assert LocalFile(str(tmp_path / "large")).identity()["content"] == hashlib.sha256(ends).hexdigest()[:32]
+    assert StandardInput(io.BytesIO(content)).identity() == {
+        "name": "-",
+        "content": hashlib.sha256(content[: 1 << 20]).hexdigest()[:32],
+    }
+    assert S3File(None, "orders", "2014/orders.csv", 9, '"5a87"').identity() == {
+        "name": "s3://orders/2014/orders.csv",
+        "size": 9,
+        "etag": '"5a87"',
+    }

@@ -50,9 +50,10 @@ class StreamOfShards(Gather):
         self._ahead: deque[int] = deque()
         self._reserved: dict[Send, float] = {}
         self._wire_bytes = self._items = self._evaluated = 0
-        # Each shard may buffer a page and a half, and each connection may have a page in flight.
+        # Each shard may buffer a page, and each connection may have one in flight. A shard may hold half a page more
+        # while others hold less: if they do not, reading ahead waits (``_room``).
         side_by_side = min(shards, self._fan_out.concurrency)
-        self._most_bytes = self._fan_out.max_buffer_bytes / (1.5 * _HELD * shards + _UNDER_WAY * side_by_side)
+        self._most_bytes = self._fan_out.max_buffer_bytes / (_HELD * shards + _UNDER_WAY * side_by_side)
 
     def hedged(self) -> Machine[Rows]:
         return self._fan_out.hedged(self)
