@@ -52,11 +52,14 @@ class DirectTransport:
             return
         if not isinstance(self.verify, str | os.PathLike):
             raise ConfigurationError(
-                f"verify: must be the path of certificate authorities, False or None, got {self.verify!r:.100}; leave "
-                "it out for those that botocore trusts"
+                f"verify: must be the path of a file or folder of certificates, or False, got {self.verify!r:.100}; "
+                "leave it out to trust those that botocore trusts"
             )
         if not Path(self.verify).expanduser().exists():
-            raise ConfigurationError(f"verify: no such file or directory, got {os.fspath(self.verify)!r:.400}")
+            raise ConfigurationError(
+                f"verify: must be a file or folder that exists, got {os.fspath(self.verify)!r:.400}; give the path of "
+                "certificates in PEM format"
+            )
 
 
 Transport = Literal["client", "direct"] | DirectTransport
@@ -79,7 +82,9 @@ def direct_options(transport: Any) -> DirectTransport | None:
             f"{did_you_mean(str(transport), ('client', 'direct'))}"
         )
     if not _installed():
-        raise ConfigurationError("transport: 'direct' needs httptools; run pip install 'shardkit[direct]'")
+        raise ConfigurationError(
+            "transport: httptools is not installed, which 'direct' needs; run pip install 'shardkit[direct]'"
+        )
     return transport
 
 

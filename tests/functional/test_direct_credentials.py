@@ -77,12 +77,9 @@ class Issuer:
         else:
             program = self._folder / "credentials"
             names = "AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration"
-            given = {
-                "Version": 1,
-                **dict(zip(names, ("AKID@", "secret", "token@", "2099-01-01T00:00:00Z"), strict=True)),
-            }
             expiry = datetime.now(UTC) + timedelta(minutes=1)
-            given["Expiration"] = f"{expiry:%FT%TZ}"
+            values = "AKID@", "secret", "token@", f"{expiry:%FT%TZ}"
+            given = {"Version": 1, **dict(zip(names, values, strict=True))}
             # Each run adds a line to `runs`; with a file `stop`, it fails.
             program.write_text(
                 f"#!/bin/sh\ncd {self._folder}\n[ -e stop ] && exit 1\necho >> runs\nn=$(wc -l < runs)\n"

@@ -33,6 +33,8 @@ SCHEMA: dict[str, Any] = {
     "KeySchema": [{"AttributeName": "Id", "KeyType": "HASH"}],
     "AttributeDefinitions": [{"AttributeName": "Id", "AttributeType": "S"}],
 }
+# One for all: it reads botocore's data files once.
+SESSION = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
 TRACED = DirectTransport(spans=True)
 KEY = {"Id": "secret"}
 FOUND = http(b'{"Item":{"Id":{"S":"secret"}},"ConsumedCapacity":{"TableName":"T","CapacityUnits":0.5}}')
@@ -80,9 +82,8 @@ def parents(spans: InMemorySpanExporter) -> list[int | None]:
 def over(*scripts: Sequence[Part], attempts: int = 1, transport: Any = TRACED) -> Iterator[tuple[str, ShardedTable]]:
     """Give an address and a table whose first GetItem, through the client, has been answered."""
     settings = Config(retries={"total_max_attempts": attempts, "mode": "standard"})
-    session = boto3.session.Session("AKID", "secret", region_name="eu-west-1")
     with RawServer([[FOUND], *scripts]) as server:
-        resource = session.resource("dynamodb", endpoint_url=server.url, config=settings)
+        resource = SESSION.resource("dynamodb", endpoint_url=server.url, config=settings)
         table = ShardedTable(resource.Table("T"), Unsharded(), key_schema=SCHEMA, transport=transport)
         table.get_item(Key=KEY)
         yield server.url, table
