@@ -73,13 +73,13 @@ class DirectSender:
         found = self._exchanges.of(send)
         return None if found is None else (_connections(self._client, found[0], self._options), found[1])
 
-    def send(self, send: Send) -> Answer:
+    def send(self, request: Send) -> Answer:
         """Send a request and return its answer."""
-        found = self.exchange(send)
+        found = self.exchange(request)
         if found is not None:
             with suppress(UnusualClientError):
-                return _ended(*found, None)
-        return self.through_client(send)
+                return _run_exchange(*found, None)
+        return self.through_client(request)
 
 
 def _advanced(exchange: Exchange, given: Any) -> bytes | Pause:
@@ -100,7 +100,7 @@ def _advanced(exchange: Exchange, given: Any) -> bytes | Pause:
 
 
 def _begin(connections: Connections, content: bytes) -> Connection:
-    """Start a request on a connection; a connection that the server had closed before is replaced."""
+    """Start a request on an open connection, or on a new one."""
     connection = connections.take()
     try:
         connection.start(content)
@@ -110,7 +110,7 @@ def _begin(connections: Connections, content: bytes) -> Connection:
     return connection
 
 
-def _ended(connections: Connections, exchange: Exchange, given: Any) -> Answer:
+def _run_exchange(connections: Connections, exchange: Exchange, given: Any) -> Answer:
     """Run an exchange to its end and return its answer.
 
     Raises:
@@ -167,7 +167,7 @@ class _Flight:
             return
         given = self.came if self.connection is None else _received(self.connections, self.connection)
         with suppress(UnusualClientError):
-            self.context.run(_ended, self.connections, self.exchange, given)
+            self.context.run(_run_exchange, self.connections, self.exchange, given)
 
 
 class DirectDriver(Loop[T]):
@@ -272,7 +272,7 @@ class DirectDriver(Loop[T]):
                     heapq.heappush(self._pauses, (time.monotonic() + step.seconds, id(flight), flight))
                     return False
                 try:
-                    flight.connection = self._begun(flight.connections, step)
+                    flight.connection = self._begin(flight.connections, step)
                 except TRANSPORT_ERRORS as error:
                     flight.came = error
                     continue
@@ -292,7 +292,7 @@ class DirectDriver(Loop[T]):
         self._flights.discard(flight)
         self._unsent.appendleft(flight.send)
 
-    def _begun(self, connections: Connections, content: bytes) -> Connection:
+    def _begin(self, connections: Connections, content: bytes) -> Connection:
         idle = self._idle.setdefault(connections, [])
         while idle:
             connection = idle.pop()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import weakref
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any
 
@@ -29,19 +30,17 @@ class AsyncDirectSender:
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)
 
-    async def send(self, send: Send) -> Answer:
+    async def send(self, request: Send) -> Answer:
         """Send a request and return its answer."""
-        found = self._exchanges.of(send)
+        found = self._exchanges.of(request)
         if found is not None:
             url, exchange = found
-            try:
-                return await _ended(await _connections(self._client, url, self._options), exchange)
-            except UnusualClientError:
-                pass
-        return await self._through_client(send)
+            with suppress(UnusualClientError):
+                return await _run_exchange(await _connections(self._client, url, self._options), exchange)
+        return await self._through_client(request)
 
 
-async def _ended(connections: _AsyncConnections, exchange: Exchange) -> Answer:
+async def _run_exchange(connections: _AsyncConnections, exchange: Exchange) -> Answer:
     """Run an exchange to its end and return its answer.
 
     Raises:
