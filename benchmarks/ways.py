@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -57,9 +58,13 @@ def client(endpoint: str) -> Iterator[Any]:
 def connected(endpoint: str, connections: int, **config: Any) -> Any:
     """Make that resource, here or in a process of a load."""
     whole = Config(max_pool_connections=connections, retries={"mode": "standard"}, **config)
-    return boto3.session.Session(**FAKE, region_name="us-east-1").resource(
-        "dynamodb", endpoint_url=endpoint, config=whole
-    )
+    return _session().resource("dynamodb", endpoint_url=endpoint, config=whole)
+
+
+@cache
+def _session() -> boto3.session.Session:
+    """Return one session for all clients, because each reads botocore's data files."""
+    return boto3.session.Session(**FAKE, region_name="us-east-1")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +137,16 @@ def test_the_stub_forgets_what_is_put_and_says_its_units() -> None:
         assert resource.Table(TABLE).query(KeyConditionExpression=Key("Date").eq("put"))["Items"] == []
 
 
-@pytest.mark.parametrize("way", writes.WAYS)
+EVERY_WAY: writes.Ways = {**writes.WAYS, **writes.CORES}
+
+
+@pytest.mark.parametrize("way", EVERY_WAY)
 def test_every_way_writes_the_same(way: str) -> None:
     written = writes.Orders(60)
     with stub() as url:
         assert not writes.written(url, written)
         try:
-            with writes.WAYS[way](url, written) as write:
+            with EVERY_WAY[way](url, written) as write:
                 write()
         except ModuleNotFoundError as error:
             pytest.skip(f"{error.name} is not installed")
@@ -156,7 +159,9 @@ def a_bulk(monkeypatch: pytest.MonkeyPatch, beside: writes.Ways, *, short: bool 
     monkeypatch.setattr(writes, "SHARDS", SHARDS)
     monkeypatch.setattr(bulk, "Orders", lambda _: writes.Orders(50))
     monkeypatch.setattr(bulk, "memory", lambda *, short: iter(()))
-    return {figure.name: figure for figure in bulk.bulk(short=short)}
+    with stub() as url:  # one for all ways, which write the same
+        monkeypatch.setattr(bulk, "stub", lambda **_: nullcontext(url))
+        return {figure.name: figure for figure in bulk.bulk(short=short)}
 
 
 def some(ways: writes.Ways, *names: str) -> writes.Ways:
@@ -182,7 +187,8 @@ def test_a_way_is_compared_with_those_after_it_and_what_is_missing_is_said(monke
 
 
 def test_a_long_run_measures_wall_time_and_many_orders_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "CORES", some(writes.CORES, writes.BY_PROCESSES, writes.OURS))
+    in_process = writes.CORES[writes.OURS]  # processes take a second to start, for each run
+    monkeypatch.setattr(bulk, "CORES", {writes.BY_PROCESSES: in_process, writes.OURS: in_process})
     monkeypatch.setattr(bulk, "MORE_CONNECTIONS", some(writes.MORE_CONNECTIONS, writes.DIRECT_MORE))
     measured = a_bulk(monkeypatch, some(writes.WAYS, writes.DIRECT, writes.BOTO3), short=False)
     assert measured["direct bulk_load: wall time of 50 items at 5 ms, of boto3's batch_writer"].target == 1 / 10
