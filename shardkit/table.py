@@ -129,7 +129,8 @@ class ShardedTable:
         )
 
     def __repr__(self) -> str:
-        return f"ShardedTable({self._table!r}, {self.strategy!r})"
+        given = "" if self._runner.transport == "client" else f", transport={self._runner.transport!r}"
+        return f"ShardedTable({self._table!r}, {self.strategy!r}{given})"
 
     @property
     def strategy(self) -> Strategy:

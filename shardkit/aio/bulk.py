@@ -77,8 +77,8 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
 def _check(table: Any, items: Items, options: LoadOptions) -> None:
     if not isinstance(table, ShardedTable):
         raise ConfigurationError(
-            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for a table of boto3, use "
-            "shardkit.bulk_load"
+            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for an unsharded one, give "
+            "ShardedTable(client, Unsharded(), table_name='…'); for a table of boto3, use shardkit.bulk_load"
         )
     check_options(options, unsupported=("processes", "connect"))
     check_items(items)

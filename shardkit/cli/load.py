@@ -372,7 +372,8 @@ def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
 def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
-    say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}")
+    past = "" if table.runner.transport == "client" else ", past boto3's client"
+    say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}{past}")
     if source.types:
         say(console, "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()))
 

@@ -52,6 +52,11 @@ _Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 class UntrustedServerError(SSLError):
     """The certificate is not for this name, not valid now, or not from a known authority; or none is known."""
 
+    fmt = (
+        "SSL validation failed for {endpoint_url} {error}; the direct transport does not see the client's verify=: if "
+        "the server has a certificate of your own authority, give transport=DirectTransport(verify=…) or AWS_CA_BUNDLE"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -461,8 +466,8 @@ def _loaded(trusted: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=file, capath=folder)
     except OSError as error:
-        text = f"verify: must be a file or folder of certificates in PEM format, got {str(path)!r}: {error}"
-        raise ssl.SSLCertVerificationError(text) from error
+        text = f"no certificates of authorities can be read from {str(path)!r} ({error})"
+        raise ssl.SSLCertVerificationError(error.errno, text) from error
     context.minimum_version = max(context.minimum_version, ssl.TLSVersion.TLSv1_2)
     # Python 3.13 checks the form of certificates more strictly; the client does not. Both must trust the same servers.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT

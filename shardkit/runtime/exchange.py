@@ -25,6 +25,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from botocore import UNSIGNED
 from botocore.auth import AUTH_TYPE_MAPS
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse, HeadersDict
 from botocore.exceptions import ChecksumError, NoCredentialsError
@@ -113,12 +114,12 @@ def _learned_from(request: Any, signing: Mapping[str, Any], config: Any) -> _Lea
     if config.client_cert:
         raise UnusualClientError("it has a client certificate")
     if place.scheme not in {"http", "https"} or place.path not in {"", "/"} or place.query or place.username:
-        raise UnusualClientError(f"its endpoint is {place.scheme}://{place.hostname}{place.path}")
+        raise UnusualClientError("its endpoint is more than a host and a port")
     if headers.get("Content-Type") != _JSON:
         raise UnusualClientError(f"it sends {headers.get('Content-Type')}")
     version = signing["signature_version"]
     if version != "v4":
-        raise UnusualClientError(f"its signature version is {version}")
+        raise UnusualClientError(f"its signature version is {'none' if version is UNSIGNED else version}")
     if AUTH_TYPE_MAPS[version].__module__ not in _SIGNERS:
         raise UnusualClientError(f"its requests are signed with {AUTH_TYPE_MAPS[version].__name__}")
     return _Learned(
@@ -167,8 +168,9 @@ class _Prepared(AWSPreparedRequest):
 
     @cached_property
     def headers(self) -> HeadersDict:  # type: ignore[override]
-        head = self._lines[: self._lines.index(b"\r\n\r\n")].decode("latin-1").split("\r\n")[1:]
-        return HeadersDict(line.split(": ", 1) for line in head)
+        head = self._lines[: self._lines.index(b"\r\n\r\n")].split(b"\r\n")[1:]
+        # Values are bytes, as botocore's are.
+        return HeadersDict((name.decode(), value) for name, value in (line.split(b": ", 1) for line in head))
 
 
 class _Response(AWSResponse):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import ssl
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +16,9 @@ from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError
 
 __all__ = ["DirectTransport", "Transport", "default_transport", "direct_options"]
+
+
+_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +34,15 @@ class DirectTransport:
     what is lost.
 
     Args:
-        verify: Which authorities may sign the service's certificate: the path of a file or folder in PEM format, or
-            False to check nothing. Give what ``boto3.client(verify=…)`` was given: a client does not show it. By
-            default, those of ``AWS_CA_BUNDLE``, else of ``REQUESTS_CA_BUNDLE``, else those that botocore trusts.
+        verify: Which authorities may sign the service's certificate: the path of a file in PEM format, or of a folder
+            that ``openssl rehash`` prepared; or False to check nothing. Give what ``boto3.client(verify=…)`` was given:
+            a client does not show it. By default, those of ``AWS_CA_BUNDLE``, else of ``REQUESTS_CA_BUNDLE``, else
+            those that botocore trusts.
         spans: Make one OpenTelemetry span per call, because tools that patch botocore do not see these calls. It needs
             ``pip install "shardkit[opentelemetry]"``. Requests that go through the client have no span of shardkit's.
 
     Raises:
-        ConfigurationError: ``verify`` is neither a path nor False, its path does not exist, or ``spans`` is not a bool.
+        ConfigurationError: ``verify`` is neither False nor the path of certificates, or ``spans`` is not a bool.
 
     Cost: the requests and units are the client's. With ``spans``, also the CPU of your tracer provider.
     IAM: none.
@@ -50,16 +56,12 @@ class DirectTransport:
             raise ConfigurationError(f"spans: must be True or False, got {self.spans!r:.100}")
         if self.verify is None or self.verify is False:
             return
-        if not isinstance(self.verify, str | os.PathLike):
+        if not isinstance(self.verify, str | os.PathLike) or not os.fspath(self.verify):
             raise ConfigurationError(
                 f"verify: must be the path of a file or folder of certificates, or False, got {self.verify!r:.100}; "
                 "leave it out to trust those that botocore trusts"
             )
-        if not Path(self.verify).expanduser().exists():
-            raise ConfigurationError(
-                f"verify: must be a file or folder that exists, got {os.fspath(self.verify)!r:.400}; give the path of "
-                "certificates in PEM format"
-            )
+        _check_authorities("verify", self.verify)
 
 
 Transport = Literal["client", "direct"] | DirectTransport
@@ -92,8 +94,28 @@ def default_transport(profile: str | None = None) -> Transport:
     """Return the transport of clients that shardkit makes itself: direct, if its extra is installed."""
     if not _installed():
         return "client"
-    return DirectTransport(verify=botocore.session.Session(profile=profile).get_config_variable("ca_bundle"))
+    bundle = botocore.session.Session(profile=profile).get_config_variable("ca_bundle")
+    if bundle is not None:
+        _check_authorities("AWS_CA_BUNDLE, or the profile's ca_bundle", bundle)
+    return DirectTransport(verify=bundle)
 
 
 def _installed() -> bool:
     return find_spec("httptools") is not None
+
+
+def _check_authorities(name: str, given: str | os.PathLike[str]) -> None:
+    """Check, before anything is sent, that certificates can be read."""
+    path = Path(given).expanduser()
+    try:
+        if not path.is_dir():
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
+            return
+        if any(_HASHED.fullmatch(file.name) for file in path.iterdir()):
+            return
+        problem = "it has no file that is named by its hash; run openssl rehash on it"
+    except OSError as error:
+        problem = f"{error}; give certificates in PEM format"
+    raise ConfigurationError(
+        f"{name}: must be a file or a hashed folder of certificates, got {os.fspath(given)!r:.400}: {problem}"
+    )
