@@ -38,9 +38,9 @@ os.environ.update(
 # examples in every run; ours draws new ones, and prints how to repeat a failure). Tests marked `long_search` draw more
 # than the others: `.ci/run` runs them once more by themselves, under `search`.
 _quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-settings.register_profile("dev", deadline=None, max_examples=50, suppress_health_check=_quiet)
+settings.register_profile("dev", deadline=None, max_examples=30, suppress_health_check=_quiet)
 settings.register_profile(
-    "ci", deadline=None, max_examples=50, derandomize=False, print_blob=True, suppress_health_check=_quiet
+    "ci", deadline=None, max_examples=30, derandomize=False, print_blob=True, suppress_health_check=_quiet
 )
 settings.register_profile("search", deadline=None, max_examples=250, print_blob=True, suppress_health_check=_quiet)
 settings.register_profile("thorough", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=_quiet)

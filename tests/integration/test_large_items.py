@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from boto3.dynamodb.conditions import Key
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from tests.support.queries import SHAPES, Query, queries
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-QUERIES = 80
+QUERIES = settings().max_examples
 MEGABYTE = 1024 * 1024
 LARGEST = 400 * 1024 - 16
 """An item's most bytes, less some for the suffix, and for the numbers that engines count otherwise."""
@@ -57,6 +58,7 @@ def written(pair: Pair, content: Content, mark: str) -> ShardedTable:
     return write(pair, content.strategy, items)
 
 
+@pytest.mark.long_search
 def test_pages_of_a_megabyte(engine_resource: DynamoDBServiceResource) -> None:
     """Whatever is asked, pages put together are the plain table's, both ways, filtered, counted, on indexes."""
     pair = make_pair(engine_resource, SHAPE)

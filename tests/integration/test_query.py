@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CONTENTS = settings().max_examples // len(SHAPES)
 OF_ONE_CONTENT = 10
-"""Queries of one content, each read in three or four ways: 480 on each engine, in the long search 2,480."""
+"""Queries of one content, each read in three or four ways: 280 on each engine, in the long search 2,480."""
 
 
 @pytest.mark.long_search
