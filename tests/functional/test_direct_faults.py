@@ -52,7 +52,7 @@ class Service:
     """A table behind a faulty network.
 
     Attributes:
-        faults: Those of the next requests; beyond them, there are none.
+        faults: One for each of the next requests, in order; later requests have none.
         carried_out: The writes of each Id, but for batches; those with one token count once.
         stored: The items of batches, by stored key.
         heads: The head of each request.
