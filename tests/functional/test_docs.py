@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = [README, *sorted(DOCS.glob("*.md"))]
+PAGES = [README, *sorted(DOCS.rglob("*.md"))]
 ASYNC = DOCS / "async.md"
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
 DEMO_LINE = "python3 -m venv .venv && .venv/bin/pip install -q '.[demo]' && .venv/bin/shardkit demo"
@@ -181,9 +181,12 @@ def test_links(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
-def test_every_page_is_linked_from_the_readme() -> None:
+def test_every_page_is_linked_from_the_readme_and_reference_from_a_page() -> None:
     linked = {link.partition("#")[0] for link in links(README)}
-    assert {name_of(page) for page in ALL_PAGES if page != README} <= linked
+    reference = {page for page in ALL_PAGES if page.parent.name == "reference"}
+    assert {name_of(page) for page in ALL_PAGES if page != README and page not in reference} <= linked
+    on_pages = {(page.parent / link.partition("#")[0]).resolve() for page in ALL_PAGES for link in links(page)}
+    assert reference <= on_pages
     assert {name_of(example) for example in (ROOT / "examples").glob("*.py")} <= linked
 
 
