@@ -93,7 +93,7 @@ def run_snippets(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     namespace: dict[str, Any] = {"__name__": page.stem}
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
         if block["language"] == "toml":
             name, _, _ = block["text"].removeprefix("# ").partition("\n")
             Path(name).write_text(block["text"], encoding="utf-8")
