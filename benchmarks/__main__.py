@@ -32,7 +32,7 @@ from tests.support import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
 
-PAGE = DOCS / "performance.md"
+PAGE = DOCS / "reference" / "figures.md"
 SIMULATED = DOCS / "simulate.md"
 
 
