@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity
+from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.verdict import KeyHeat, Verdict, check_rate, judge
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.cli import options
@@ -407,7 +408,8 @@ def _draw_panel(panel: Any, one: Judged) -> None:
     bars = _bars(one)
     places = range(len(bars))
     values = [value for _, value in bars]
-    panel.barh(places, values, height=0.7, color=[ORANGE if value > heat.limit else BLUE for value in values])
+    most = heat.limit * (1 - HEADROOM)  # as the verdict
+    panel.barh(places, values, height=0.7, color=[ORANGE if value > most else BLUE for value in values])
     panel.set_yticks(places, [label for label, _ in bars])
     panel.set_ylim(max(len(bars), 2) - 0.4, -0.6)
     panel.axvline(heat.limit, color=GREY, linewidth=1.2, linestyle="--")
