@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-GUIDE = sorted(DOCS.glob("*.md"))
-REFERENCE = sorted(DOCS.glob("reference/*.md"))
+GUIDE, REFERENCE = sorted(DOCS.glob("*.md")), sorted((DOCS / "reference").glob("*.md"))
 PAGES = [README, *GUIDE, *REFERENCE]
 ASYNC = DOCS / "async.md"
 ALL_PAGES = [*PAGES, ROOT / "CHANGELOG.md"]
@@ -47,17 +46,21 @@ TEST_LINE = (
     ".venv/bin/python -m pytest -n auto --dist loadfile"
 )
 
-MOST_LINES, MOST_WORDS = 120, 1500
-NO_GUIDE = {"bulk", "capacity", "operations", "simulate"}
-
 OTHER_LIBRARIES = ["aws_lambda_powertools", "awswrangler", "pynamodb"]
 """Those that snippets import; in CI, the step `libraries` has them."""
+
+MOST_LINES, MOST_WORDS = 120, 1500
+NOT_SPLIT_YET = {"bulk", "capacity", "operations", "simulate"}
 
 FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
+
+
+def has_snippets(page: Path) -> bool:
+    return "```python\n" in page.read_text(encoding="utf-8")
 
 
 # -- snippets ----------------------------------------------------------------------------------------------------------
@@ -78,7 +81,9 @@ def prelude(
 
 
 @pytest.mark.usefixtures("prelude")
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in {README, ASYNC}], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [page for page in (*GUIDE, *REFERENCE) if page != ASYNC and has_snippets(page)], ids=name_of
+)
 def test_snippets(page: Path) -> None:
     run_snippets(page)
 
@@ -110,7 +115,7 @@ def run_snippets(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     namespace: dict[str, Any] = {"__name__": page.stem}
-    for block, following in zip(blocks, [*blocks, None][1:], strict=True):
+    for block, following in zip(blocks, [*blocks[1:], None], strict=False):
         if block["language"] == "toml":
             name, _, _ = block["text"].removeprefix("# ").partition("\n")
             Path(name).write_text(block["text"], encoding="utf-8")
@@ -161,6 +166,16 @@ def test_shell_lines() -> None:
         assert re.search(f"^{line}", project, re.MULTILINE), line
 
 
+@pytest.mark.parametrize("page", GUIDE + REFERENCE, ids=name_of)
+def test_a_page_answers_a_question(page: Path) -> None:
+    """In its first paragraph; and a page of the guide is short."""
+    if page.stem in NOT_SPLIT_YET and page in GUIDE:
+        pytest.skip("not split yet")
+    text = page.read_text(encoding="utf-8")
+    assert "?" in text.split("\n\n")[1]
+    assert page in REFERENCE or len(text.split()) <= MOST_WORDS
+
+
 # -- links -------------------------------------------------------------------------------------------------------------
 
 
@@ -190,18 +205,18 @@ def test_links(page: Path) -> None:
             assert anchor in anchors(target), link
 
 
-def test_every_page_is_linked_from_the_readme_and_reference_from_a_page() -> None:
-    linked = {link.partition("#")[0] for link in links(README)}
-    assert {name_of(page) for page in (*GUIDE, ROOT / "CHANGELOG.md")} <= linked
-    on_pages = {(page.parent / link.partition("#")[0]).resolve() for page in ALL_PAGES for link in links(page)}
-    assert set(REFERENCE) <= on_pages
-    assert {name_of(example) for example in (ROOT / "examples").glob("*.py")} <= linked
+def linked(page: Path) -> set[Path]:
+    return {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
 
 
-def test_guide_pages_are_short_and_begin_with_a_question() -> None:
-    texts = {page.stem: page.read_text(encoding="utf-8") for page in GUIDE if page.stem not in NO_GUIDE}
-    assert [name for name, text in texts.items() if len(text.split()) > MOST_WORDS] == []
-    assert [name for name, text in texts.items() if "?" not in text.split("\n\n")[1]] == []
+def test_the_readme_leads_to_every_page() -> None:
+    found: set[Path] = set()
+    waiting = {README}
+    while waiting:
+        found |= waiting
+        waiting = set().union(*map(linked, waiting)).intersection(ALL_PAGES) - found
+    assert [name_of(page) for page in ALL_PAGES if page not in found] == []
+    assert set((ROOT / "examples").glob("*.py")) <= linked(README)
 
 
 def test_the_readme_is_short() -> None:
