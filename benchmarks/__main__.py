@@ -33,7 +33,7 @@ __all__ = ["MEASURES", "Bench", "main"]
 
 PAGE = ROOT / "docs" / "performance.md"
 PICTURE = ROOT / "docs" / "growth.svg"
-SIMULATED = ROOT / "docs" / "simulate.md"
+SIMULATED = ROOT / "docs" / "simulated-loads.md"
 
 
 class Bench(StrEnum):

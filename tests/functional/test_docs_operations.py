@@ -1,4 +1,4 @@
-"""docs/operations.md and docs/how-it-works.md: what their tables say of operations, and of what they cost, is so."""
+"""docs/reference/operations.md, errors.md and docs/how-it-works.md: what their tables say of operations is so."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = ROOT / "docs" / "operations.md"
+OPERATIONS = ROOT / "docs" / "reference" / "operations.md"
 
 
 def section(title: str) -> str:
-    """A section of operations.md, from its heading to the next of the same level or above."""
-    text = OPERATIONS.read_text(encoding="utf-8")
+    """A section of operations.md or errors.md, from its heading to the next of the same level or above."""
+    text = OPERATIONS.read_text(encoding="utf-8") + OPERATIONS.with_name("errors.md").read_text(encoding="utf-8")
     found = re.search(rf"^(#+) {re.escape(title)}$\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, title
     return found[2]
