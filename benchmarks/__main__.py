@@ -31,7 +31,7 @@ from tests.support import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = ROOT / "docs" / "reference" / "figures.md"
 PICTURE = ROOT / "docs" / "growth.svg"
 SIMULATED = ROOT / "docs" / "simulated-loads.md"
 
