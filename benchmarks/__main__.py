@@ -33,7 +33,7 @@ from tests.support import engines
 __all__ = ["MEASURES", "Bench", "main"]
 
 PAGE = DOCS / "reference" / "figures.md"
-SIMULATED = DOCS / "simulate.md"
+SIMULATED = DOCS / "simulated-loads.md"
 
 
 class Bench(StrEnum):
