@@ -1,0 +1,264 @@
+"""``shardkit heat --table`` and ``shardkit size --table``: what they read, say and estimate."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
+from tests.support.recorder import recording
+from tests.support.tables import GlobalIndex, make_table
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
+
+rich_console = pytest.importorskip("rich.console")
+live: Any = importlib.import_module("shardkit.cli.live_table")
+heat_live: Any = importlib.import_module("shardkit.cli.heat_live")
+size: Any = importlib.import_module("shardkit.cli.size")
+
+RATES = {"write_units": 4000.0, "read_units": None}
+FAST = 1e9  # read units a second
+
+
+@pytest.fixture
+def table(resource: DynamoDBServiceResource) -> Table:
+    """A hundred keys of one item, and one of 50."""
+    table = make_table(
+        resource, ("Customer", "S"), ("OrderId", "N"), name="Orders",
+        global_indexes=[GlobalIndex("ByStatus", ("Status", "S"))],
+    )  # fmt: skip
+    with table.batch_writer() as batch:
+        for number in range(150):
+            batch.put_item(
+                Item={
+                    "Customer": "hot" if number < 50 else f"C{number}",
+                    "OrderId": number,
+                    "Status": "new" if number % 3 else "paid",
+                    "Note": "x" * (number % 7),
+                }
+            )
+    return table
+
+
+class Seen:
+    """What was printed to a console."""
+
+    def __init__(self, width: int = 200) -> None:
+        self.file = io.StringIO()
+        self.console = rich_console.Console(file=self.file, width=width, highlight=False)
+
+    @property
+    def text(self) -> str:
+        return self.file.getvalue()
+
+
+def described(table: Table, index: str | None = None, **changed: Any) -> Any:
+    return replace(live.describe(table.meta.client, table.name, index), **changed)
+
+
+def heat(found: Any, strategy: Strategy | None = None, seen: Seen | None = None, **how: Any) -> Any:
+    how = {"most_units": 1000.0, "rate": FAST, "progress": False, "rng": random.Random(1), "top": 3, **RATES, **how}
+    return heat_live.heat_of_sample(found, strategy, None, (seen or Seen()).console, **how)()
+
+
+def shown(found: Any, *args: Any) -> str:
+    seen = Seen()
+    found.show(seen.console, *args)
+    return seen.text
+
+
+def test_a_small_table_is_read_whole(table: Table) -> None:
+    """All figures are exact, and the verdict is that of a file with the same items."""
+    before = Seen()
+    small = described(table, bytes=10_000)
+    with recording(table.meta.client) as recorder:
+        found = heat(small, seen=before)
+    assert before.text == (
+        "Orders: 150 items, 10.0 KB, as DynamoDB counted (about every six hours)\n"
+        "reading all of it: about 1 read units, at most 1,000, in about 0.0 s; eventually consistent, 1,000,000,000 "
+        "units a second\n"
+    )
+    assert {operation for operation, _ in recorder.requests} == {"Scan"}
+    assert [body.get("ConsistentRead") for _, body in recorder.requests] == [None] * len(recorder.requests)
+    text = shown(found, 3)
+    assert text.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert "Customer: bad at 4,000 write units a second" in text
+    assert "  101 distinct values" in text
+    assert "  hot         50    33%" in text
+    data = json.loads(json.dumps(found.to_json(3)))
+    assert data["estimates"]["items"] == {"value": 150.0, "low": 150.0, "high": 150.0}
+    (judged,) = data["keys"]
+    assert (judged["exact"], judged["distinct"], judged["unseen"]) == (True, 101, 0)
+    assert judged["hottest"][0]["key"] == {"Customer": {"S": "hot"}}
+    assert (judged["hottest"][0]["items"], judged["hottest"][0]["at_least"]) == (50, False)
+    assert judged["writes"]["hottest_share"] == pytest.approx(1 / 3)
+
+
+def test_a_sample_of_a_larger_one(table: Table) -> None:
+    """Moto has 150 items; what DescribeTable says of their bytes makes the plan read a third of the segments."""
+    large = described(table, bytes=3 * 872 * 8192)
+    before = Seen()
+    found = heat(large, seen=before)
+    assert " random segments (" in before.text
+    sample = found.found.sample
+    assert 0.25 < sample.share < 0.4
+    text = shown(found, 3)
+    assert "% of the keys of Orders: " in text
+    assert "partition keys" in text
+    assert "with 95% confidence, at most " in text
+    (judged,) = found.to_json(3)["keys"]
+    assert judged["exact"] is False
+    assert judged["unseen"] >= 5
+    assert judged["items"] == 150
+    # A key was read whole, or not at all.
+    items = {"hot": 50}
+    for usage in judged["hottest"]:
+        assert usage["items"] == items.get(usage["key"]["Customer"]["S"], 1)
+
+
+def test_an_index_by_its_own_key(table: Table) -> None:
+    found = heat(described(table, "ByStatus", bytes=10_000))
+    (judged,) = found.to_json(3)["keys"]
+    assert judged["attributes"] == ["Status"]
+    assert {usage["key"]["Status"]["S"]: usage["items"] for usage in judged["hottest"]} == {"new": 100, "paid": 50}
+    with pytest.raises(ConfigurationError, match="--index: table 'Orders' has no index 'X'; its indexes are: ByStatus"):
+        described(table, "X")
+    with pytest.raises(ConfigurationError, match="--strategy: not supported for Orders, index ByStatus"):
+        heat(described(table, "ByStatus"), RandomSuffix(3))
+
+
+def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource) -> None:
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Days")
+    strategy = CalculatedSuffix("OrderId", shards=4)
+    with table.batch_writer() as batch:
+        for number in range(80):
+            item = {"Date": f"2014-07-{number % 2 + 1:02}", "OrderId": f"A{number}"}
+            shard = strategy.shard_of(item["Date"], item)
+            batch.put_item(Item={**item, "Date": strategy.physical_key(item["Date"], shard)})
+    small = described(table, bytes=10_000)
+    plain = shown(heat(small), 3)
+    assert "these keys look like shards of fewer keys: with --strategy they are shown together" in plain
+    found = heat(small, strategy)
+    text = shown(found, 3)
+    assert (
+        "  Date says when an item is written, so one key takes the whole load; its hottest key has 4 shards, which are "
+        "too few\n"
+    ) in text
+    assert "  4 shards (as it has, 190 needed), by RandomSuffix(4) or CalculatedSuffix: " in text
+    assert ["2014-07-01", "4", "of", "4", "40", "40", "exact"] in map(str.split, text.splitlines())
+    data = found.to_json(3)
+    assert data["logical_keys"][0]["items"] == {"value": 40.0, "low": 40.0, "high": 40.0}
+    assert data["keys"][0]["shards_needed"] == 190
+
+
+def test_the_units_a_second_are_kept(table: Table) -> None:
+    """The rate is a quarter of the table's, unless it is given; pages wait for their turn."""
+    before = Seen()
+    heat(described(table, bytes=10_000, provisioned=8.0), rate=None, seen=before)
+    assert "2 units a second" in before.text
+    with pytest.raises(ConfigurationError, match="--max-rate: must be a number > 0"):
+        heat(described(table), rate=0.0)
+    with pytest.raises(ConfigurationError, match="--max-units: must be a number >= 256"):
+        heat(described(table), most_units=100.0)
+
+
+@pytest.fixture
+def interrupting(table: Table) -> Iterator[None]:
+    """Ctrl-C at the 20th Scan."""
+    sent = iter(range(1000))
+
+    def interrupt(**_: Any) -> None:
+        if next(sent) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    table.meta.client.meta.events.register("before-call.dynamodb.Scan", interrupt)
+    yield
+    table.meta.client.meta.events.unregister("before-call.dynamodb.Scan", interrupt)
+
+
+@pytest.mark.usefixtures("interrupting")
+def test_interrupted_it_shows_what_was_read(table: Table) -> None:
+    found = heat(described(table, bytes=3 * 872 * 8192))
+    assert found.found.problem == "interrupted"
+    assert 0 < found.found.sample.segments < 100
+    assert "stopped before its end: interrupted; what follows is from what was read until then" in shown(found, 3)
+
+
+def test_an_error_shows_what_was_read(table: Table) -> None:
+    sent = iter(range(1000))
+
+    def fail(params: Mapping[str, Any], **_: Any) -> None:
+        if next(sent) == 20:
+            raise ConfigurationError("no more")
+
+    table.meta.client.meta.events.register("before-parameter-build.dynamodb.Scan", fail)
+    found = heat(described(table, bytes=3 * 872 * 8192))
+    table.meta.client.meta.events.unregister("before-parameter-build.dynamodb.Scan", fail)
+    assert (found.found.problem, 0 < found.found.sample.segments < 100) == ("no more", True)
+
+
+def test_keys_that_were_not_read_to_their_end(table: Table) -> None:
+    """The units are used up: they have at least what was read."""
+
+    def paged(params: dict[str, Any], **_: Any) -> None:
+        params["Limit"] = 5
+
+    def costly(parsed: dict[str, Any], **_: Any) -> None:
+        parsed["ConsumedCapacity"]["CapacityUnits"] = 128.0
+
+    events = table.meta.client.meta.events
+    events.register("before-parameter-build.dynamodb.Scan", paged)
+    events.register_first("after-call.dynamodb.Scan", costly)
+    found = heat(described(table, bytes=10_000), most_units=600.0)
+    events.unregister("before-parameter-build.dynamodb.Scan", paged)
+    events.unregister("after-call.dynamodb.Scan", costly)
+    assert found.found.units == 512
+    assert len(found.found.unfinished) > 0
+    text = shown(found, 3)
+    assert "keys (marked with +): they have more, and so has the table" in text
+    assert found.to_json(3)["keys"][0]["hottest"][0]["at_least"] is True
+    assert "DynamoDB counted 150 items, more than the sample suggests" in text
+
+
+def test_an_empty_table(resource: DynamoDBServiceResource) -> None:
+    table = make_table(resource, name="Empty")
+    before = Seen()
+    found = heat(described(table), seen=before)
+    assert "DynamoDB has not counted its items yet" in before.text
+    assert shown(found, 3).splitlines()[-1] == "no item was read: there is nothing to judge"
+    assert found.to_json(3)["keys"] == []
+    measured = size.size_of_sample(described(table), Seen().console, most_units=1000.0, rate=FAST, progress=False)()
+    assert shown(measured).splitlines()[-1] == "no item was read: there is nothing to measure"
+    assert measured.to_json()["read"] == {}
+
+
+def test_sizes(table: Table) -> None:
+    how = {"most_units": 1000.0, "rate": FAST, "progress": False, "rng": random.Random(1)}
+    whole = size.size_of_sample(described(table, bytes=10_000), Seen().console, **how)()
+    data = json.loads(json.dumps(whole.to_json()))
+    assert data["read"]["items"] == 150
+    assert data["estimates"]["bytes"]["value"] == data["read"]["bytes"]
+    assert data["estimates"]["storage_bytes"]["value"] == data["read"]["storage_bytes"]
+    assert sum(one["share"]["value"] for one in data["attribute_shares"]) == pytest.approx(1.0)
+    text = shown(whole)
+    assert text.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert "of those that were read: 150 items" in text
+    part = size.size_of_sample(described(table, bytes=3 * 872 * 8192), Seen().console, **how)()
+    found = part.to_json()
+    for name in ("items", "bytes", "write_units", "keys"):
+        estimate = found["estimates"][name]
+        assert estimate["low"] < estimate["value"] < estimate["high"]
+    text = shown(part)
+    assert "bytes of storage" in text
+    assert "95% interval" in text
