@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import typer
+import click
 from boto3.dynamodb.conditions import Key
 from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from click.exceptions import BadParameter, Exit
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as Grid
@@ -29,6 +30,7 @@ from rich.table import Table as Grid
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load
 from shardkit.cli import install_hint
 from shardkit.cli.flights import TOTAL_FLIGHTS, flights_zip, fresh_table, read_flights
+from shardkit.cli.options import COUNT, Command, option
 from shardkit.cli.screen import bar
 from shardkit.errors import ShardkitError
 
@@ -233,22 +235,17 @@ def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: 
     return streamed.ok and got.ok
 
 
-def demo(
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="The DynamoDB to use; if not given, moto in this process.", show_default=False)
-    ] = None,
-    shards: Annotated[int, typer.Option(min=1, max=1000, help="The shards of a day.")] = 10,
-    rows: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"How many flights; {TWO_WEEKS:,} in moto, all at an endpoint.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help=f"All {TOTAL_FLIGHTS:,} flights.")] = False,
-) -> None:
+@click.command(cls=Command)
+@option("--endpoint-url", help="The DynamoDB to use; if not given, moto in this process.")
+@option("--shards", type=click.IntRange(min=1, max=1000), default=10, help="The shards of a day.")
+@option("--rows", type=COUNT, help=f"How many flights; {TWO_WEEKS:,} in moto, all at an endpoint.")
+@option("--all", "everything", is_flag=True, help=f"All {TOTAL_FLIGHTS:,} flights.")
+def demo(endpoint_url: str | None, shards: int, rows: int | None, everything: bool) -> None:
     """Load real flights into a sharded and a plain table, compare their hottest keys, read back and check."""
     if rows is not None and everything:
-        raise typer.BadParameter("--rows: given with --all; give one of them")
+        raise BadParameter("--rows: given with --all; give one of them")
     if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
-        raise typer.BadParameter(f"--endpoint-url: must be a URL such as http://localhost:8000, got {endpoint_url!r}")
+        raise BadParameter(f"--endpoint-url: must be a URL such as http://localhost:8000, got {endpoint_url!r}")
     default = TWO_WEEKS if endpoint_url is None and not everything else TOTAL_FLIGHTS
     rows = min(rows or default, TOTAL_FLIGHTS)
     console = Console(highlight=False)
@@ -268,14 +265,14 @@ def demo(
         if (error.name or "").startswith("shardkit"):
             raise
         sys.stderr.write(install_hint(error.name, "demo"))
-        raise typer.Exit(2) from None
+        raise Exit(2) from None
     except (BotoCoreError, ClientError, ShardkitError) as error:
         sys.stderr.write(f"The demo stopped: {error}\n")
-        raise typer.Exit(2) from None
+        raise Exit(2) from None
     console.print(f"Total: {time.perf_counter() - began:.1f} seconds.")
     if not same:
         console.print("[bold red]What was read is not what was written.[/] Please report this as a bug of shardkit.")
-        raise typer.Exit(1)
+        raise Exit(1)
     server = "--endpoint-url http://localhost:8000"
     then = f"{server} (all flights, on a server of yours)" if endpoint_url is None else "--shards 50 (a wider spread)"
     console.print(f"\nNext: [bold]shardkit demo {then}[/]")

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 
 from shardkit.analysis.keys import Candidate
@@ -16,11 +17,13 @@ from shardkit.analysis.verdict import check_rate, judge
 from shardkit.cli import options
 from shardkit.cli.judged import Judged, Spread, draw_judged, show, to_json
 from shardkit.cli.options import (
+    COUNT,
     FAILED,
     OUTPUT,
     WRONG_USE,
     calculated_suffix,
     check_attributes,
+    option,
     out,
     read_all,
     refusing,
@@ -35,55 +38,54 @@ from shardkit.errors import ConfigurationError
 LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 
 
+@click.command(cls=options.Command)
+@click.argument("source")
+@option(
+    "--key", multiple=True, required=True, help="A candidate: an attribute, or several as A,B. Repeat it to compare."
+)
+@option("--write-units", group=LOAD, type=float, help="Write units a second of the whole load.")
+@option(
+    "--read-units",
+    group=LOAD,
+    type=float,
+    help="Read units a second of the whole load; both 40,000 if neither is given.",
+)
+@option(
+    "--time",
+    "times",
+    group=LOAD,
+    help="Attributes (A or A,B) that say when an item is written; by their values if not given.",
+)
+@option("--no-time", group=LOAD, is_flag=True, help="Dates in a key are not times of writing (birthdays).")
+@option("--shards", type=COUNT, group=SHARDS, help="Shards to assess; as many as needed if not given.")
+@option(
+    "--by",
+    group=SHARDS,
+    help="Attributes (A or A,B) of a CalculatedSuffix: measure its shards. Reads the source twice.",
+)
+@options.reading
+@option("--top", type=COUNT, group=OUTPUT, default=10, help="How many of the hottest keys.")
+@option("--plot", group=OUTPUT, help="Draw the hottest keys into a file: heat.svg, heat.png.")
+@options.as_json
+@options.progress
 def heat(
-    source: options.SourceArgument,
-    key: Annotated[list[str], typer.Option(help="A candidate: an attribute, or several as A,B. Repeat it to compare.")],
-    write_units: Annotated[
-        float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second of the whole load.")
-    ] = None,
-    read_units: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel=LOAD, help="Read units a second of the whole load; both 40,000 if neither is given."
-        ),
-    ] = None,
-    times: Annotated[
-        str | None,
-        typer.Option(
-            "--time",
-            rich_help_panel=LOAD,
-            help="Attributes (A or A,B) that say when an item is written; by their values if not given.",
-        ),
-    ] = None,
-    no_time: Annotated[
-        bool,
-        typer.Option("--no-time", rich_help_panel=LOAD, help="Dates in a key are not times of writing (birthdays)."),
-    ] = False,
-    shards: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=SHARDS, min=1, help="Shards to assess; as many as needed if not given."),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=SHARDS,
-            help="Attributes (A or A,B) of a CalculatedSuffix: measure its shards. Reads the source twice.",
-        ),
-    ] = None,
-    format: options.FormatOption = None,  # noqa: A002
-    types: options.TypesOption = None,
-    columns: options.ColumnsOption = None,
-    delimiter: options.DelimiterOption = None,
-    absent: options.AbsentOption = None,
-    empty_strings: options.EmptyStringsOption = False,
-    top: Annotated[int, typer.Option(rich_help_panel=OUTPUT, min=1, help="How many of the hottest keys.")] = 10,
-    plot: Annotated[
-        str | None, typer.Option(rich_help_panel=OUTPUT, help="Draw the hottest keys into a file: heat.svg, heat.png.")
-    ] = None,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
+    source: str,
+    key: tuple[str, ...],
+    write_units: float | None,
+    read_units: float | None,
+    times: str | None,
+    no_time: bool,
+    shards: int | None,
+    by: str | None,
+    top: int,
+    plot: str | None,
+    as_json: bool,
+    progress: bool,
+    **reading: Any,
 ) -> None:
     """Judge candidates for a partition key by the items of a data file. Nothing is sent.
+
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     A candidate is good if one partition can serve its hottest key, with 20% of its 1,000 write units and 3,000 read
     units a second left free.
@@ -99,7 +101,7 @@ def heat(
         suffix = None if by is None else calculated_suffix(by, shards or 1)
         if suffix is not None and source == "-":
             raise ConfigurationError("--by: reads the source twice; standard input can be read once; give a file")
-        opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
+        opened = text_source(source, **reading)
         for candidate in candidates:
             check_attributes("--key", candidate.attributes, opened, rare=True)
         if suffix is not None:
@@ -122,7 +124,7 @@ def heat(
         show(out(), items.count, judged)
     with refusing(stderr, WRONG_USE, "no picture"):
         draw(judged)
-    raise typer.Exit(FAILED if bad.count else 0)
+    raise Exit(FAILED if bad.count else 0)
 
 
 def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> list[Candidate]:

@@ -7,9 +7,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
@@ -17,7 +18,17 @@ from rich.text import Text
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli import options
-from shardkit.cli.options import FAILED, OUTPUT, WRONG_USE, BadRecords, check_attributes, out, read_all, refusing
+from shardkit.cli.options import (
+    FAILED,
+    OUTPUT,
+    WRONG_USE,
+    BadRecords,
+    check_attributes,
+    option,
+    out,
+    read_all,
+    refusing,
+)
 from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
@@ -34,16 +45,15 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000
 
 
-def simulate(
-    scenario: Annotated[str, typer.Argument(help="A scenario: a TOML file (docs/simulate.md).")],
-    plot: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png."),
-    ] = None,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
-) -> None:
+@click.command(cls=options.Command)
+@click.argument("scenario")
+@option("--plot", group=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png.")
+@options.as_json
+@options.progress
+def simulate(scenario: str, plot: str | None, as_json: bool, progress: bool) -> None:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
+
+    SCENARIO is a TOML file (docs/simulate.md).
 
     Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
@@ -71,7 +81,7 @@ def simulate(
         show(out(), outcomes)
     with refusing(stderr, WRONG_USE, "no picture"):
         draw(outcomes)
-    raise typer.Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
+    raise Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 
 
 def _parsed(path: str) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.text import Text
 
@@ -43,24 +44,21 @@ _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
 }
 
 
-def measure(
-    source: options.SourceArgument,
-    format: options.FormatOption = None,  # noqa: A002
-    types: options.TypesOption = None,
-    columns: options.ColumnsOption = None,
-    delimiter: options.DelimiterOption = None,
-    absent: options.AbsentOption = None,
-    empty_strings: options.EmptyStringsOption = False,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
-) -> None:
+@click.command("size", cls=options.Command)
+@click.argument("source")
+@options.reading
+@options.as_json
+@options.progress
+def measure(source: str, as_json: bool, progress: bool, **reading: Any) -> None:
     """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
+
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
     stderr = Console(stderr=True, highlight=False)
     with refusing(stderr, WRONG_USE, "not begun"):
-        opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
+        opened = text_source(source, **reading)
     profile = SizeProfile()
     bad = read_all(opened, profile.add, stderr, progress=progress)
     bad.show(stderr)
@@ -70,7 +68,7 @@ def measure(
         print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
     else:
         show(out(), profile)
-    raise typer.Exit(FAILED if bad.count else 0)
+    raise Exit(FAILED if bad.count else 0)
 
 
 def to_json(profile: SizeProfile) -> dict[str, Any]:

