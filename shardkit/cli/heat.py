@@ -15,11 +15,14 @@ from rich.console import Console
 from shardkit.analysis.keys import Candidate
 from shardkit.analysis.verdict import check_rate, judge
 from shardkit.cli import options
+from shardkit.cli.heat_live import heat_of_table
 from shardkit.cli.judged import Judged, Spread, draw_judged, show, to_json
+from shardkit.cli.live_table import LIVE, LiveOptions, check_source, sampling
 from shardkit.cli.options import (
     COUNT,
     FAILED,
     OUTPUT,
+    STOPPED,
     WRONG_USE,
     calculated_suffix,
     check_attributes,
@@ -39,10 +42,8 @@ LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 
 
 @click.command(cls=options.Command)
-@click.argument("source")
-@option(
-    "--key", multiple=True, required=True, help="A candidate: an attribute, or several as A,B. Repeat it to compare."
-)
+@click.argument("source", required=False)
+@option("--key", multiple=True, help="A candidate: an attribute, or several as A,B. Repeat it to compare.")
 @option("--write-units", group=LOAD, type=float, help="Write units a second of the whole load.")
 @option(
     "--read-units",
@@ -64,12 +65,16 @@ LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
     help="Attributes (A or A,B) of a CalculatedSuffix: measure its shards. Reads the source twice.",
 )
 @options.reading
+@sampling
+@option("--strategy", group=LIVE, help='A sharded table\'s strategy: {"type": "RandomSuffix", "shards": 10}.')
+@option("--throttled", group=LIVE, is_flag=True, help="Show the hot keys that Contributor Insights knows; no sample.")
+@option("--last", group=LIVE, default="3h", help="The time that --throttled looks back: 30m, 3h.")
 @option("--top", type=COUNT, group=OUTPUT, default=10, help="How many of the hottest keys.")
 @option("--plot", group=OUTPUT, help="Draw the hottest keys into a file: heat.svg, heat.png.")
 @options.as_json
 @options.progress
 def heat(
-    source: str,
+    source: str | None,
     key: tuple[str, ...],
     write_units: float | None,
     read_units: float | None,
@@ -77,27 +82,59 @@ def heat(
     no_time: bool,
     shards: int | None,
     by: str | None,
+    table: str | None,
+    strategy: str | None,
+    throttled: bool,
+    last: str,
     top: int,
     plot: str | None,
     as_json: bool,
     progress: bool,
     **reading: Any,
 ) -> None:
-    """Judge candidates for a partition key by the items of a data file. Nothing is sent.
+    """Judge candidates for a partition key by the items of a data file, or the partition key of a live table.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
+    random sample of a live table is read, within --max-units.
 
     A candidate is good if one partition can serve its hottest key, with 20% of its 1,000 write units and 3,000 read
     units a second left free.
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    stderr = Console(stderr=True, highlight=False)
+    stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
     with refusing(stderr, WRONG_USE, "not begun"):
-        candidates = _candidates(key, times, no_time=no_time)
+        of_table = {**live.given, "strategy": strategy, "throttled": throttled}
+        check_source(source, table, {**reading, "key": key, "shards": shards, "by": by}, of_table)
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
+        if throttled and plot is not None:
+            raise ConfigurationError("--plot: draws no report of --throttled; omit it")
         draw = drawing(plot, draw_judged)
+        said = _times(times, no_time=no_time)
+    if table is not None:
+        found = heat_of_table(
+            table,
+            live,
+            stderr,
+            strategy=strategy,
+            last=last if throttled else None,
+            times=said,
+            write_units=write_units,
+            read_units=read_units,
+            top=top,
+            progress=progress,
+        )
+        if as_json:
+            print(json.dumps(found.to_json()))
+        else:
+            found.show(out())
+        with refusing(stderr, WRONG_USE, "no picture"):
+            draw([found.judged] if found.judged else [])
+        raise Exit(STOPPED if found.problem else 0)
+    assert source is not None
+    with refusing(stderr, WRONG_USE, "not begun"):
+        candidates = _candidates(key, said)
         suffix = None if by is None else calculated_suffix(by, shards or 1)
         if suffix is not None and source == "-":
             raise ConfigurationError("--by: reads the source twice; standard input can be read once; give a file")
@@ -127,15 +164,20 @@ def heat(
     raise Exit(FAILED if bad.count else 0)
 
 
-def _candidates(keys: Sequence[str], times: str | None, *, no_time: bool) -> list[Candidate]:
+def _times(times: str | None, *, no_time: bool) -> list[str] | None:
     if no_time and times is not None:
         raise ConfigurationError("--time: given with --no-time; give one of them")
-    given = set() if no_time else None if times is None else {name.strip() for name in times.split(",")}
+    return [] if no_time else None if times is None else [name.strip() for name in times.split(",")]
+
+
+def _candidates(keys: Sequence[str], times: Sequence[str] | None) -> list[Candidate]:
+    if not keys:
+        raise ConfigurationError("--key: required with a source; give an attribute, or several as A,B")
     candidates = []
     for key in keys:
         names = [name.strip() for name in key.split(",")]
-        candidates.append(Candidate(names, times=given if given is None else [one for one in names if one in given]))
-    if unknown := (given or set()).difference(*(candidate.attributes for candidate in candidates)):
+        candidates.append(Candidate(names, times=times if times is None else [one for one in names if one in times]))
+    if unknown := set(times or ()).difference(*(candidate.attributes for candidate in candidates)):
         raise ConfigurationError(f"--time: {min(unknown)!r} is not in any --key; add it to one")
     return candidates
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.text import Text
@@ -14,9 +15,11 @@ from shardkit.analysis.sample import SegmentSample, extrapolated
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
+    LiveOptions,
     LiveTable,
     Reading,
     Sampled,
+    describe,
     estimate_to_json,
     interval,
     read_sample,
@@ -24,7 +27,9 @@ from shardkit.cli.live_table import (
     sample_to_json,
     show_sampled,
 )
+from shardkit.cli.options import WRONG_USE, parsed_strategy, refusing, seconds_of
 from shardkit.cli.screen import clipped, columns, say, show_table
+from shardkit.cli.throttled import Throttled, read_throttled
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
@@ -37,7 +42,8 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
 _FIGURES = {"items": "items", "bytes": "bytes", "keys": "partition keys", "write_units": "write units to write all"}
-_is_suffixed = re.compile(r"(.+[^0-9])([0-9]{1,6})", re.DOTALL).fullmatch
+_is_suffixed = re.compile(r"(.+)[.#][0-9]{1,6}", re.DOTALL).fullmatch
+_MANY = 1000
 
 
 @dataclass
@@ -89,6 +95,7 @@ class LiveHeat:
     judged: Judged | None
     counts: KeyCounts
     strategy: Strategy | None
+    top: int
 
     @classmethod
     def of(
@@ -101,7 +108,7 @@ class LiveHeat:
         read_units: float | None,
     ) -> LiveHeat:
         if not counts.candidate.uniformity.items:
-            return cls(found, None, counts, strategy)
+            return cls(found, None, counts, strategy, top)
         whole = extrapolated(counts.candidate.uniformity.result(top), found.sample, found.table.items)
         if strategy is None:
             verdict = judge(whole, write_units=write_units, read_units=read_units)
@@ -112,22 +119,27 @@ class LiveHeat:
             verdict = judge_sharded(whole, shards, counts.times, write_units=write_units, read_units=read_units)
         without, sharded = counts.candidate.without, strategy is not None
         judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished)
-        return cls(found, judged, counts, strategy)
+        return cls(found, judged, counts, strategy, top)
 
-    def show(self, console: Console, top: int) -> None:
+    @property
+    def problem(self) -> str | None:
+        """Why it stopped early; None: it did not."""
+        return self.found.problem
+
+    def show(self, console: Console) -> None:
         show_sampled(console, self.found, _FIGURES)
         if self.judged is None:
             say(console, "no item was read: there is nothing to judge")
             return
         show_judged(console, self.judged.found.items, self.judged)
         if self.strategy is not None:
-            show_table(console, self._logical(console, self.strategy, top))
-        elif _suffixed([key_text(usage.key) for usage in self.judged.found.hottest]):
+            show_table(console, self._logical(console, self.strategy))
+        elif _suffixed(self.counts.candidate):
             say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
 
-    def _logical(self, console: Console, strategy: Strategy, top: int) -> Grid:
-        grid = columns(console, "  logical key", "shards read", "their items", "all its items, about", "95% interval")
-        for key, counts in self._hottest(top):
+    def _logical(self, console: Console, strategy: Strategy) -> Grid:
+        grid = columns(console, "  logical key", "shards read", "items", "all, about", "95% interval")
+        for key, counts in self._hottest():
             shards = len(strategy.shards_for(key))
             total = counts.total(shards).total("items")
             exact = len(counts.items) == shards
@@ -140,10 +152,10 @@ class LiveHeat:
             )
         return grid
 
-    def _hottest(self, top: int) -> list[tuple[Any, LogicalKey]]:
-        return sorted(self.counts.logical.items(), key=lambda one: -sum(one[1].items.values()))[:top]
+    def _hottest(self) -> list[tuple[Any, LogicalKey]]:
+        return sorted(self.counts.logical.items(), key=lambda one: -sum(one[1].items.values()))[: self.top]
 
-    def to_json(self, top: int) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the figures for ``--json``; keys are in wire form."""
         strategy = self.strategy
         logical = [
@@ -154,15 +166,16 @@ class LiveHeat:
                 "items_read": sum(counts.items.values()),
                 "items": estimate_to_json(counts.total(len(strategy.shards_for(key))).total("items")),
             }
-            for key, counts in self._hottest(top)
+            for key, counts in self._hottest()
             if strategy is not None
         ]
         keys = [] if self.judged is None else [to_json(self.judged)]
         return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical}
 
 
-def _suffixed(keys: Sequence[str]) -> bool:
-    """Return whether several of the keys differ only in a number at their end."""
+def _suffixed(candidate: Candidate) -> bool:
+    """Return whether some keys differ only in a number at their end."""
+    keys = [key_text(usage.key) for usage in candidate.uniformity.result(_MANY).hottest]
     stems = [found[1] for key in keys if (found := _is_suffixed(key))]
     return len(stems) > len({*stems})
 
@@ -186,3 +199,39 @@ def heat_of_sample(
     counts = KeyCounts(table, times, strategy)
     read = read_sample(table, counts.take, stderr, **how)
     return lambda: LiveHeat.of(read(), counts, strategy, top, write_units, read_units)
+
+
+def heat_of_table(
+    name: str,
+    live: LiveOptions,
+    stderr: Console,
+    *,
+    strategy: str | None,
+    last: str | None,
+    times: Sequence[str] | None,
+    write_units: float | None,
+    read_units: float | None,
+    top: int,
+    progress: bool,
+) -> LiveHeat | Throttled:
+    """Read a sample of a table, or, with ``last``, the reports of Contributor Insights; exit if that cannot begin."""
+    with live.client(stderr) as client:
+        with refusing(stderr, WRONG_USE, "not begun"):
+            spread = None if strategy is None else parsed_strategy(strategy)
+            if last is not None:
+                back = timedelta(seconds=seconds_of("--last", last))
+                cloudwatch = live.cloudwatch()
+                return read_throttled(
+                    client, cloudwatch, name, live.index, until=datetime.now(UTC), last=back, top=top, strategy=spread
+                )
+            read = heat_of_sample(
+                describe(client, name, live.index),
+                spread,
+                times,
+                stderr,
+                write_units=write_units,
+                read_units=read_units,
+                top=top,
+                **live.reading(progress=progress),
+            )
+        return read()

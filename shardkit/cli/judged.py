@@ -19,7 +19,7 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
-from shardkit.errors import InvalidKeyError, ShardUnknownError
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,21 +162,27 @@ def _units(one: Judged, share: float) -> str:
     return " and ".join(f"{heat.units * share:,.0f} {units}" for units, heat in one.heats)
 
 
+_FIGURES = 58  # columns of a terminal
+
+
 def _hottest(console: Console, one: Judged) -> Any:
     found = one.found
     grid = columns(console, "  hottest", "items", "share", "bytes", "write units", "share", "")
     most = found.hottest[0].write_units
-    for usage in found.hottest:
+    # What a narrow terminal leaves for the keys and the bars, beside the figures.
+    keys = [clipped(key_text(usage.key), min(60, max(12, console.width - _FIGURES - 6))) for usage in found.hottest]
+    room = min(30, console.width - _FIGURES - max(map(len, keys)))
+    for key, usage in zip(keys, found.hottest, strict=True):
         share = usage.write_units / found.write_units
         more = "+" if usage.key in one.at_least else ""
         grid.add_row(
-            Text(f"  {clipped(key_text(usage.key))}"),
+            Text(f"  {key}"),
             f"{usage.items:,}{more}",
             percent(usage.items / found.items),
             "-" if usage.bytes is None else f"{size(usage.bytes)}{more}",
             f"{usage.write_units:,.10g}{more}",
             percent(share),
-            bar(usage.write_units / most, console.encoding),
+            bar(usage.write_units / most, console.encoding, width=room) if room > 0 else "",
         )
     return grid
 
@@ -245,6 +251,8 @@ _LONGEST = 32
 
 def draw_judged(judged: Sequence[Judged], path: str) -> None:
     """Draw a panel for each candidate: units a second of its hottest keys, and what a partition serves."""
+    if not judged:
+        raise ConfigurationError("--plot: there are no keys to draw; omit it")
     heights = [_PANEL + _BAR * len(_bars(one)) for one in judged]
     with picture(path, sum(heights)) as figure:
         panels = figure.subplots(len(judged), squeeze=False, height_ratios=heights)

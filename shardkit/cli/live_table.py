@@ -7,16 +7,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
+from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.analysis.keys import Key
 from shardkit.analysis.sample import Estimate, SamplePlan, SegmentSample, plan_sample
 from shardkit.analysis.sampled_scan import Page, SampledScan
 from shardkit.capacity.budget import CapacityBudget
-from shardkit.cli.options import dynamodb
+from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
 from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
 from shardkit.core.checks import check_number
 from shardkit.core.hashing import binary
@@ -32,8 +33,75 @@ MOST_UNITS = 1000.0
 """Read units that a sample takes at most, unless the user says otherwise."""
 _RATE = 100.0  # read units a second, likewise
 _PART = 0.25  # of a provisioned table's read units that a sample takes at most, likewise
+_ASSUMED = 1024  # bytes of an item, if only the items were counted, as local engines do
 _CONCURRENCY = 8
 _LONGEST_WAIT = 86_400.0  # seconds that a page waits for its turn
+
+
+LIVE = "Live table"  # how --help groups the options
+sampling = several(
+    option("--table", group=LIVE, help="A live table instead of SOURCE: a random sample of it is read."),
+    option("--index", group=LIVE, help="An index of the table to read instead, by its own partition key."),
+    option("--max-units", group=LIVE, type=float, default=MOST_UNITS, help="The most read units that a sample takes."),
+    option(
+        "--max-rate",
+        group=LIVE,
+        type=float,
+        help="The most read units a second; if not given, 100, and at most a quarter of what is provisioned.",
+    ),
+    connection,
+)
+"""The option --table, and those of :class:`LiveOptions`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """How to reach and to read a live table, as it was typed."""
+
+    index: str | None
+    max_units: float
+    max_rate: float | None
+    region: str | None
+    profile: str | None
+    endpoint_url: str | None
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> LiveOptions:
+        """Take them out of a command's options."""
+        return cls(**{one.name: options.pop(one.name) for one in fields(cls)})
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """Those that need --table."""
+        return {"index": self.index, "max_rate": self.max_rate}
+
+    def reading(self, *, progress: bool) -> Reading:
+        return {"most_units": self.max_units, "rate": self.max_rate, "progress": progress}
+
+    @contextmanager
+    def client(self, stderr: Console) -> Iterator[Any]:
+        with refusing(stderr, WRONG_USE, "not begun"):
+            client = dynamodb(self.profile, self.region, self.endpoint_url).meta.client
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def cloudwatch(self) -> Any:
+        return Session(profile_name=self.profile, region_name=self.region).client("cloudwatch")
+
+
+def check_source(
+    source: str | None, table: str | None, of_source: Mapping[str, Any], of_table: Mapping[str, Any]
+) -> None:
+    """Check that there is a source or a table, and no option that only the other one has."""
+    if (source is None) == (table is None):
+        got = "neither" if source is None else "both"
+        raise ConfigurationError(f"SOURCE, --table: must be one of them, got {got}; give a file, or --table Orders")
+    for name, value in (of_table if table is None else of_source).items():
+        if value:
+            how = "needs --table" if table is None else "reads a source, got --table"
+            raise ConfigurationError(f"--{name.replace('_', '-')}: {how}; omit one of them")
 
 
 @dataclass(frozen=True)
@@ -55,15 +123,6 @@ class LiveTable:
     @property
     def title(self) -> str:
         return self.name if self.index is None else f"{self.name}, index {self.index}"
-
-
-@contextmanager
-def live_client(profile: str | None, region: str | None, endpoint_url: str | None) -> Iterator[Any]:
-    client = dynamodb(profile, region, endpoint_url).meta.client
-    try:
-        yield client
-    finally:
-        client.close()
 
 
 def describe(client: Any, name: str, index: str | None) -> LiveTable:
@@ -142,7 +201,7 @@ def read_sample(
 
 def _planned(table: LiveTable, most_units: float) -> SamplePlan:
     try:
-        return plan_sample(table.bytes, most_units)
+        return plan_sample(table.bytes or _ASSUMED * table.items, most_units)
     except ConfigurationError as error:
         raise ConfigurationError(f"--max-units: {str(error).removeprefix('read_units: ')}") from None
 
@@ -152,15 +211,13 @@ def _show_plan(stderr: Console, table: LiveTable, plan: SamplePlan, most_units: 
         say(stderr, f"{table.title}: DynamoDB has not counted its items yet (it does about every six hours)")
         about = f"at most {most_units:,.10g} read units"
     else:
-        say(
-            stderr,
-            f"{table.title}: {table.items:,} items, {size(table.bytes)}, as DynamoDB counted (about every six hours)",
-        )
+        counted = f"{table.items:,} items" + (f", {size(table.bytes)}" if table.bytes else "")
+        say(stderr, f"{table.title}: {counted}, as DynamoDB counted (about every six hours)")
         seconds = duration(plan.read_units / rate)
-        about = f"about {plan.read_units:,.0f} read units, at most {most_units:,.10g}, in about {seconds}"
+        about = f"about {plan.read_units:,.0f} read units (at most {most_units:,.10g}) and {seconds}"
     of = f"{plan.segments:,} of {plan.total_segments:,} random segments ({percent(plan.share)} of the keys)"
-    what = "all of it" if plan.share == 1 else of
-    say(stderr, f"reading {what}: {about}; eventually consistent, {rate:,.10g} units a second")
+    say(stderr, f"reading {'all of it' if plan.share == 1 else of}, eventually consistent:")
+    say(stderr, f"this takes {about}, at {rate:,.10g} units a second")
 
 
 def _read(
@@ -243,10 +300,10 @@ def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> 
         say(console, line, "yellow")
     if sample.share == 1 and not found.unfinished:
         return
-    grid = columns(console, "the whole table, about", "estimate", "95% interval", "")
+    grid = columns(console, "the whole table, about", "estimate", "95% interval")
     for name, label in names.items():
-        estimate = sample.total(name)
-        grid.add_row(label, rounded(estimate.value), interval(estimate))
+        estimate, text = sample.total(name), size if "bytes" in name else rounded
+        grid.add_row(label, text(estimate.value), interval(estimate, text))
     show_table(console, grid)
 
 
@@ -279,10 +336,10 @@ def rounded(figure: float) -> str:
     return f"{float(f'{figure:.3g}'):,.0f}"
 
 
-def interval(estimate: Estimate) -> str:
+def interval(estimate: Estimate, text: Callable[[float], str] = rounded) -> str:
     if estimate.high == float("inf"):
-        return f"at least {rounded(estimate.low)}"
-    return f"{rounded(estimate.low)} to {rounded(estimate.high)}"
+        return f"at least {text(estimate.low)}"
+    return f"{text(estimate.low)} to {text(estimate.high)}"
 
 
 def sample_to_json(found: Sampled, names: Mapping[str, str]) -> dict[str, Any]:

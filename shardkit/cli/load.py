@@ -43,6 +43,7 @@ from shardkit.cli.options import (
     check_attributes,
     dynamodb,
     option,
+    parsed_strategy,
     text_source,
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
@@ -226,11 +227,7 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
             raise ConfigurationError(
                 "--strategy: is not supported together with --shards and --by; give one or the other"
             )
-        try:
-            parsed = json.loads(form)
-        except (RecursionError, ValueError) as error:
-            raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
-        return Strategy.from_dict(parsed)
+        return parsed_strategy(form)
     if (shards is None) != (by is None):
         raise ConfigurationError(
             "--shards, --by: give both or neither; for a random suffix, give "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,13 +25,14 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.strategies import CalculatedSuffix
+from shardkit.strategies import CalculatedSuffix, Strategy
 
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
 SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COLUMNS = {"csv", "tsv", "parquet"}
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -94,6 +97,25 @@ connection = several(
 def text_source(where: str, *, columns: str | None, **options: Any) -> SectionedSource:
     """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`."""
     return open_source(where, columns=columns.split(",") if columns else None, **options)
+
+
+def parsed_strategy(form: str) -> Strategy:
+    """Return the strategy of ``--strategy``."""
+    try:
+        parsed = json.loads(form)
+    except (RecursionError, ValueError) as error:
+        raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
+    return Strategy.from_dict(parsed)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Return the seconds of a duration: 90s, 30m, 3h, 1d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"{option}: {text!r} is not a duration; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:

@@ -14,12 +14,11 @@ import click
 from rich.console import Console
 
 from shardkit.cli import options
-from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, option, refusing, several
+from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, option, refusing, seconds_of, several
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
 LOAD, INDEXES, TABLE = "Load", "Indexes", "Table"  # how --help groups the options
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 item_size = option("--item-size", group=LOAD, type=int, required=True, help="Bytes of an item: see shardkit size.")
 indexes = several(
@@ -51,7 +50,7 @@ def load(
 ) -> None:
     """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
     with _planning():
-        seconds = None if within is None else _seconds(within)
+        seconds = None if within is None else seconds_of("--within", within)
         planned = plan_bulk_load(within=seconds, indexes=_indexes(index, local_index), **figures)
     _show(planned, as_json=as_json)
 
@@ -116,15 +115,6 @@ def _planning() -> AbstractContextManager[None]:
 
 def _show(planned: Any, *, as_json: bool) -> None:
     print(json.dumps(planned.to_dict()) if as_json else str(planned))
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"--within: {text!r} is not a duration; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
-        )
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 def _indexes(given: tuple[str, ...], local: tuple[str, ...]) -> list[IndexWrites]:

@@ -18,15 +18,19 @@ from shardkit.analysis.sample import Estimate, SegmentSample
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.cli import options
 from shardkit.cli.live_table import (
+    LiveOptions,
     LiveTable,
     Reading,
     Sampled,
+    check_source,
+    describe,
     estimate_to_json,
     read_sample,
     sample_to_json,
+    sampling,
     show_sampled,
 )
-from shardkit.cli.options import FAILED, WRONG_USE, out, read_all, refusing, text_source
+from shardkit.cli.options import FAILED, STOPPED, WRONG_USE, out, read_all, refusing, text_source
 from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size
 from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_sizes
 from shardkit.dynamodb.units import read_units, write_units
@@ -40,25 +44,39 @@ _MOST_ATTRIBUTES = 20
 _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
     "write_units": ("write units", write_units),
     "read_units": ("read units", read_units),
-    "consistent_read_units": ("read units, strongly consistent", partial(read_units, consistent=True)),
+    "consistent_read_units": ("read units, consistent", partial(read_units, consistent=True)),
 }
 
 
 @click.command("size", cls=options.Command)
-@click.argument("source")
+@click.argument("source", required=False)
 @options.reading
+@sampling
 @options.as_json
 @options.progress
-def measure(source: str, as_json: bool, progress: bool, **reading: Any) -> None:
-    """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
+def measure(source: str | None, table: str | None, as_json: bool, progress: bool, **reading: Any) -> None:
+    """Measure the items of a data file or of a live table: sizes, read and write units, costliest attributes.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
+    random sample of a live table is read, within --max-units.
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    stderr = Console(stderr=True, highlight=False)
+    stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
     with refusing(stderr, WRONG_USE, "not begun"):
-        opened = text_source(source, **reading)
+        check_source(source, table, reading, live.given)
+        opened = None if source is None else text_source(source, **reading)
+    if opened is None:
+        with live.client(stderr) as client:
+            with refusing(stderr, WRONG_USE, "not begun"):
+                described = describe(client, table or "", live.index)
+                read = size_of_sample(described, stderr, **live.reading(progress=progress))
+            sizes = read()
+        if as_json:
+            print(json.dumps(sizes.to_json()))
+        else:
+            sizes.show(out())
+        raise Exit(STOPPED if sizes.found.problem else 0)
     profile = SizeProfile()
     bad = read_all(opened, profile.add, stderr, progress=progress)
     bad.show(stderr)
@@ -161,7 +179,7 @@ def _attributes(console: Console, profile: SizeProfile, sample: SegmentSample | 
 
 
 def _shares(share: Estimate) -> str:
-    return "unknown" if math.isinf(share.high) else f"{percent(share.low)} to {percent(min(1.0, share.high))}"
+    return "unknown" if math.isinf(share.high) else f"{share.low:.2%} to {min(1.0, share.high):.2%}"
 
 
 # -- a live table
@@ -169,7 +187,7 @@ def _shares(share: Estimate) -> str:
 _FIGURES = {
     "items": "items",
     "bytes": "bytes",
-    "storage_bytes": "bytes of storage",
+    "storage_bytes": "storage",
     "write_units": "write units to write all",
     "read_units": "read units to get each",
     "keys": "partition keys",

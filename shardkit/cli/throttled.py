@@ -33,6 +33,8 @@ class Throttled:
     until: datetime
     reports: dict[Kind, list[Contributor]]
     strategy: Strategy | None
+    judged: None = None
+    problem: None = None
 
     def show(self, console: Console) -> None:
         name = self.table if self.index is None else f"{self.table}, index {self.index}"
@@ -61,8 +63,8 @@ class Throttled:
 
     def _advice(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
         if kind.throttles and found:
-            yield "a request is throttled because its key is too hot, or because the whole table is: each"
-            yield "error says which (docs/troubleshooting.md); more shards help only against the first"
+            yield "throttled because the key is too hot, or because the whole table is: the errors"
+            yield "say which (docs/troubleshooting.md); more shards help only against the first"
         elif kind.code == "PKC":
             for one in found:
                 if one.near:

@@ -10,11 +10,14 @@ import random
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
+from shardkit.cli import build_app
 from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, make_table
 
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
     from types_boto3_dynamodb.service_resource import Table
 
+click_testing = pytest.importorskip("click.testing")
 rich_console = pytest.importorskip("rich.console")
 live: Any = importlib.import_module("shardkit.cli.live_table")
 heat_live: Any = importlib.import_module("shardkit.cli.heat_live")
+throttled: Any = importlib.import_module("shardkit.cli.throttled")
 size: Any = importlib.import_module("shardkit.cli.size")
 
 RATES = {"write_units": 4000.0, "read_units": None}
@@ -86,17 +91,17 @@ def test_a_small_table_is_read_whole(table: Table) -> None:
         found = heat(small, seen=before)
     assert before.text == (
         "Orders: 150 items, 10.0 KB, as DynamoDB counted (about every six hours)\n"
-        "reading all of it: about 1 read units, at most 1,000, in about 0.0 s; eventually consistent, 1,000,000,000 "
-        "units a second\n"
+        "reading all of it, eventually consistent:\n"
+        "this takes about 1 read units (at most 1,000) and 0.0 s, at 1,000,000,000 units a second\n"
     )
     assert {operation for operation, _ in recorder.requests} == {"Scan"}
     assert [body.get("ConsistentRead") for _, body in recorder.requests] == [None] * len(recorder.requests)
-    text = shown(found, 3)
+    text = shown(found)
     assert text.startswith("read all of Orders: 150 items of 101 keys, ")
     assert "Customer: bad at 4,000 write units a second" in text
     assert "  101 distinct values" in text
     assert "  hot         50    33%" in text
-    data = json.loads(json.dumps(found.to_json(3)))
+    data = json.loads(json.dumps(found.to_json()))
     assert data["estimates"]["items"] == {"value": 150.0, "low": 150.0, "high": 150.0}
     (judged,) = data["keys"]
     assert (judged["exact"], judged["distinct"], judged["unseen"]) == (True, 101, 0)
@@ -113,11 +118,11 @@ def test_a_sample_of_a_larger_one(table: Table) -> None:
     assert " random segments (" in before.text
     sample = found.found.sample
     assert 0.25 < sample.share < 0.4
-    text = shown(found, 3)
+    text = shown(found)
     assert "% of the keys of Orders: " in text
     assert "partition keys" in text
     assert "with 95% confidence, at most " in text
-    (judged,) = found.to_json(3)["keys"]
+    (judged,) = found.to_json()["keys"]
     assert judged["exact"] is False
     assert judged["unseen"] >= 5
     assert judged["items"] == 150
@@ -129,7 +134,7 @@ def test_a_sample_of_a_larger_one(table: Table) -> None:
 
 def test_an_index_by_its_own_key(table: Table) -> None:
     found = heat(described(table, "ByStatus", bytes=10_000))
-    (judged,) = found.to_json(3)["keys"]
+    (judged,) = found.to_json()["keys"]
     assert judged["attributes"] == ["Status"]
     assert {usage["key"]["Status"]["S"]: usage["items"] for usage in judged["hottest"]} == {"new": 100, "paid": 50}
     with pytest.raises(ConfigurationError, match="--index: table 'Orders' has no index 'X'; its indexes are: ByStatus"):
@@ -147,17 +152,17 @@ def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource
             shard = strategy.shard_of(item["Date"], item)
             batch.put_item(Item={**item, "Date": strategy.physical_key(item["Date"], shard)})
     small = described(table, bytes=10_000)
-    plain = shown(heat(small), 3)
+    plain = shown(heat(small))
     assert "these keys look like shards of fewer keys: with --strategy they are shown together" in plain
     found = heat(small, strategy)
-    text = shown(found, 3)
+    text = shown(found)
     assert (
         "  Date says when an item is written, so one key takes the whole load; its hottest key has 4 shards, which are "
         "too few\n"
     ) in text
     assert "  4 shards (as it has, 190 needed), by RandomSuffix(4) or CalculatedSuffix: " in text
     assert ["2014-07-01", "4", "of", "4", "40", "40", "exact"] in map(str.split, text.splitlines())
-    data = found.to_json(3)
+    data = found.to_json()
     assert data["logical_keys"][0]["items"] == {"value": 40.0, "low": 40.0, "high": 40.0}
     assert data["keys"][0]["shards_needed"] == 190
 
@@ -192,7 +197,7 @@ def test_interrupted_it_shows_what_was_read(table: Table) -> None:
     found = heat(described(table, bytes=3 * 872 * 8192))
     assert found.found.problem == "interrupted"
     assert 0 < found.found.sample.segments < 100
-    assert "stopped before its end: interrupted; what follows is from what was read until then" in shown(found, 3)
+    assert "stopped before its end: interrupted; what follows is from what was read until then" in shown(found)
 
 
 def test_an_error_shows_what_was_read(table: Table) -> None:
@@ -225,9 +230,9 @@ def test_keys_that_were_not_read_to_their_end(table: Table) -> None:
     events.unregister("after-call.dynamodb.Scan", costly)
     assert found.found.units == 512
     assert len(found.found.unfinished) > 0
-    text = shown(found, 3)
+    text = shown(found)
     assert "keys (marked with +): they have more, and so has the table" in text
-    assert found.to_json(3)["keys"][0]["hottest"][0]["at_least"] is True
+    assert found.to_json()["keys"][0]["hottest"][0]["at_least"] is True
     assert "DynamoDB counted 150 items, more than the sample suggests" in text
 
 
@@ -236,8 +241,8 @@ def test_an_empty_table(resource: DynamoDBServiceResource) -> None:
     before = Seen()
     found = heat(described(table), seen=before)
     assert "DynamoDB has not counted its items yet" in before.text
-    assert shown(found, 3).splitlines()[-1] == "no item was read: there is nothing to judge"
-    assert found.to_json(3)["keys"] == []
+    assert shown(found).splitlines()[-1] == "no item was read: there is nothing to judge"
+    assert found.to_json()["keys"] == []
     measured = size.size_of_sample(described(table), Seen().console, most_units=1000.0, rate=FAST, progress=False)()
     assert shown(measured).splitlines()[-1] == "no item was read: there is nothing to measure"
     assert measured.to_json()["read"] == {}
@@ -260,5 +265,87 @@ def test_sizes(table: Table) -> None:
         estimate = found["estimates"][name]
         assert estimate["low"] < estimate["value"] < estimate["high"]
     text = shown(part)
-    assert "bytes of storage" in text
+    assert "storage" in text
     assert "95% interval" in text
+
+
+# -- the commands
+
+
+def invoke(*args: str) -> Any:
+    return click_testing.CliRunner().invoke(build_app(), [*args, "--max-rate", "1e9"], env={"COLUMNS": "80"})
+
+
+@pytest.mark.usefixtures("table")
+def test_heat_of_a_table() -> None:
+    result = invoke("heat", "--table", "Orders", "--write-units", "4000", "--top", "1")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("Orders: 150 items, as DynamoDB counted (about every six hours)\nreading all of it")
+    assert "Customer: bad at 4,000 write units a second" in result.stdout
+    assert [line for line in result.stdout.splitlines() if line != line.rstrip()] == []
+    result = invoke("heat", "--table", "Orders", "--index", "ByStatus", "--json", "--time", "Status")
+    data = json.loads(result.stdout)
+    assert (data["index"], data["sample"]["stopped"], data["keys"][0]["times"]) == ("ByStatus", None, ["Status"])
+
+
+@pytest.mark.usefixtures("table")
+def test_size_of_a_table() -> None:
+    result = invoke("size", "--table", "Orders")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert json.loads(invoke("size", "--table", "Orders", "--json").stdout)["read"]["items"] == 150
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("size",), "SOURCE, --table: must be one of them, got neither"),
+        (("heat", "orders.jsonl", "--table", "Orders"), "SOURCE, --table: must be one of them, got both"),
+        (("heat", "orders.jsonl", "--key", "A", "--strategy", "{}"), "--strategy: needs --table"),
+        (("size", "orders.jsonl", "--index", "I"), "--index: needs --table"),
+        (("size", "--table", "Orders", "--format", "csv"), "--format: reads a source, got --table"),
+        (("heat", "--table", "Orders", "--key", "Status"), "--key: reads a source, got --table"),
+        (("heat", "--table", "Orders", "--strategy", "x"), "--strategy: 'x' is not valid JSON"),
+        (("heat", "--table", "Orders", "--time", "Status"), "times: 'Status' is not an attribute of the key Customer"),
+        (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
+        (("heat", "--table", "Nothing"), "not begun: An error occurred (ResourceNotFoundException)"),
+        (("heat", "--table", "Orders", "--throttled", "--last", "soon"), "--last: 'soon' is not a duration"),
+        (("heat", "--table", "Orders", "--throttled", "--plot", "h.svg"), "--plot: draws no report of --throttled"),
+        (("heat", "--table", "Orders", "--throttled", "--endpoint-url", "a:b"), "--endpoint-url: 'a:b'"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], says: str) -> None:
+    result = invoke(*args) if "--table" in args else click_testing.CliRunner().invoke(build_app(), args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"not begun: {says.removeprefix('not begun: ')}" in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("table")
+def test_throttled_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command asks the services of the table's region; moto has no Contributor Insights."""
+    asked: dict[str, Any] = {}
+
+    def read(client: Any, cloudwatch: Any, name: str, index: str | None, **how: Any) -> Any:
+        asked.update(how, table=name, service=cloudwatch.meta.service_model.service_name)
+        return throttled.Throttled(name, index, None, how["until"] - how["last"], how["until"], {}, how["strategy"])
+
+    monkeypatch.setattr(heat_live, "read_throttled", read)
+    form = json.dumps(RandomSuffix(3).to_dict())
+    result = click_testing.CliRunner().invoke(
+        build_app(), ["heat", "--table", "Orders", "--throttled", "--last", "30m", "--top", "7", "--strategy", form]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Orders, ")
+    assert (asked["table"], asked["service"], asked["top"], asked["last"]) == (
+        "Orders", "cloudwatch", 7, timedelta(minutes=30),
+    )  # fmt: skip
+    assert asked["strategy"] == RandomSuffix(3)
+
+
+@pytest.mark.usefixtures("table")
+def test_a_picture_of_a_table(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = tmp_path / "heat.svg"
+    assert invoke("heat", "--table", "Orders", "--plot", str(drawn)).exit_code == 0
+    assert "hot" in drawn.read_text(encoding="utf-8")

@@ -59,7 +59,7 @@ def test_estimates_hold_the_truth_and_keys_are_exact(table: Table) -> None:
     by_customer = Counter(order["Customer"] for order in written)
     truth = {"items": len(written), "keys": len(by_customer), "bytes": sum(map(item_size, written))}
     held = 0
-    for seed in range(2):
+    for seed in range(4):
         read = heat_of_sample(
             described(table), None, None, QUIET, write_units=None, read_units=None, top=9, **how(seed)
         )
@@ -71,7 +71,7 @@ def test_estimates_hold_the_truth_and_keys_are_exact(table: Table) -> None:
         for usage in live.judged.found.hottest:
             assert usage.items == by_customer[usage.key[0]]
         held += sum(sample.total(name).low <= figure <= sample.total(name).high for name, figure in truth.items())
-    assert held >= 5
+    assert held >= 9  # of 12
 
 
 def test_all_of_it(table: Table) -> None:
