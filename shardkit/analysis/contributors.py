@@ -24,18 +24,19 @@ _MOST_UNITS = PARTITION_READ_UNITS * PERIOD  # of a key in a period: 1,000 write
 
 
 class Kind(NamedTuple):
-    """What a rule reports: ``code`` is part of its name."""
+    """What a rule reports: ``code`` is part of its name. ``of_keys``: of partition keys, not of items."""
 
     code: str
     title: str
     throttles: bool
+    of_keys: bool
 
 
 KINDS = (
-    Kind("PKT", "most throttled partition keys", throttles=True),
-    Kind("SKT", "most throttled items", throttles=True),
-    Kind("PKC", "most consuming partition keys", throttles=False),
-    Kind("SKC", "most consuming items", throttles=False),
+    Kind("PKT", "most throttled partition keys", throttles=True, of_keys=True),
+    Kind("SKT", "most throttled items", throttles=True, of_keys=False),
+    Kind("PKC", "most consuming partition keys", throttles=False, of_keys=True),
+    Kind("SKC", "most consuming items", throttles=False, of_keys=False),
 )
 _code_of = re.compile(r"DynamoDBContributorInsights-([A-Z]+)-").match
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
-from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table
+from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError
 from shardkit.strategies import Strategy
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
 
-_LONGEST_KEY = 32
+_LONGEST_KEY = 30
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Throttled:
 
     def _logical(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
         """Yield what the stored keys, of which there are several, are of each logical key."""
-        if self.strategy is None:
+        if self.strategy is None or not kind.of_keys:
             return
         values: dict[Any, float] = {}
         shards: dict[Any, set[int | None]] = {}
@@ -62,7 +62,7 @@ class Throttled:
             yield f"{clipped(str(key), _LONGEST_KEY)}: {of}, {value:,.0f} {_unit(kind)} together"
 
     def _advice(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
-        if kind.throttles and found:
+        if kind.code == "PKT" and found:
             yield "throttled because the key is too hot, or because the whole table is: the errors"
             yield "say which (docs/troubleshooting.md); more shards help only against the first"
         elif kind.code == "PKC":
@@ -108,16 +108,14 @@ def _unit(kind: Kind) -> str:
 
 
 def _grid(console: Console, kind: Kind, found: Sequence[Contributor]) -> Grid:
-    grid = columns(console, "  key", _unit(kind), "busiest minute", "at", *([] if kind.throttles else ["share"]), "")
-    most = found[0].value or 1.0
+    grid = columns(console, "  key", _unit(kind), "busiest minute", "at", *([] if kind.throttles else ["share"]))
     for one in found:
         grid.add_row(
             Text(f"  {clipped('#'.join(one.keys), _LONGEST_KEY)}"),
             f"{one.value:,.0f}",
             f"{one.peak:,.0f}",
-            "-" if one.peak_at is None else f"{one.peak_at:%m-%d %H:%M}",
+            "-" if one.peak_at is None else f"{one.peak_at:%d %H:%M}",
             *([] if kind.throttles else [percent(one.peak_share)]),
-            bar(one.value / most, console.encoding, width=10),
         )
     return grid
 
