@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from types import SimpleNamespace
@@ -215,7 +215,7 @@ def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session
     client.meta.events.register("before-call.dynamodb.DescribeContributorInsights", describe_insights)
     with recording(client) as recorder, Stubber(cloudwatch) as stub:
         for index in (None, "ByTotal"):
-            found = live.describe(client, "Orders", index)
+            found = replace(live.describe(client, "Orders", index), bytes=1000)
             heat.heat_of_sample(found, None, None, Console(quiet=True), top=1, progress=False, **rates)()
             stub.add_response("get_insight_rule_report", {}, {**dict.fromkeys(REPORT, ANY), "RuleName": rule})
             throttled.read_throttled(
