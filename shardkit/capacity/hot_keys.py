@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from shardkit.capacity.advice import shards_of
@@ -93,10 +94,9 @@ class HotKeyWatch:
             if partitions_taken(read, write) < self._warn_at:
                 continue
             stored = logical if physical is None else physical
-            if now - self._last.get((table, stored), -_PAUSE) < _PAUSE:
+            if now - self._last.get((table, stored), -inf) < _PAUSE:
                 continue
-            # What is older than the pause says nothing more: so the keys of one minute are held, of which a client can
-            # make only few so hot.
+            # Older entries say nothing more. Those of one minute are few: each took hundreds of units in a second.
             self._last = {key: then for key, then in self._last.items() if now - then < _PAUSE}
             self._last[table, stored] = now
             self._found.append(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.text import Text
 
-from shardkit.analysis.keys import Candidate
-from shardkit.analysis.sample import SegmentSample, extrapolated
+from shardkit.analysis.keys import Candidate, Key
+from shardkit.analysis.sample import Estimate, SegmentSample, extrapolated
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
@@ -46,18 +47,30 @@ _is_suffixed = re.compile(r"(.+)[.#][0-9]{1,6}", re.DOTALL).fullmatch
 _MANY = 1000
 
 
-@dataclass
+@dataclass(frozen=True)
 class LogicalKey:
-    """The shards of a logical key that were read: the items of each."""
+    """A logical key: how many shards it has, and the items of those that were read."""
 
-    items: dict[int | None, int] = field(default_factory=dict)
+    key: Any
+    shards: int
+    items: Sequence[int]
+    at_least: bool
 
-    def total(self, shards: int) -> SegmentSample:
-        """Return its shards as a sample: each has its own hash, so those that were read are a random choice."""
-        sample = SegmentSample(shards)
-        for count in self.items.values():
+    @property
+    def read(self) -> int:
+        return sum(self.items)
+
+    @property
+    def exact(self) -> bool:
+        return len(self.items) == self.shards and not self.at_least
+
+    @property
+    def total(self) -> Estimate:
+        """The items of all its shards: each shard has a hash of its own, so those that were read are a sample."""
+        sample = SegmentSample(self.shards)
+        for count in self.items:
             sample.add({"items": count})
-        return sample
+        return sample.total("items")
 
 
 class KeyCounts:
@@ -65,7 +78,7 @@ class KeyCounts:
 
     def __init__(self, table: LiveTable, times: Sequence[str] | None, strategy: Strategy | None) -> None:
         self.candidate = Candidate(table.keys.partition, times=times)
-        self.logical: dict[Any, LogicalKey] = {}
+        self._logical: dict[Any, Counter[int | None]] = {}
         self._strategy = strategy
         self._name = table.keys.partition_key
         self._whole = Candidate([self._name], times=times)
@@ -77,14 +90,23 @@ class KeyCounts:
         if self._strategy is not None and key is not None:
             logical, shard = self._strategy.split(key[0])
             self._whole.add({self._name: logical}, size, writes, reads)
-            counts = self.logical.setdefault(logical, LogicalKey()).items
-            counts[shard] = counts.get(shard, 0) + 1
+            self._logical.setdefault(logical, Counter())[shard] += 1
         return {"bytes": size, "write_units": writes, "read_units": reads}
 
     @property
     def times(self) -> tuple[str, ...]:
         """The attributes whose logical keys say when an item is written."""
-        return self._whole.uniformity.result(1).times if self.logical else ()
+        return self._whole.uniformity.result(1).times if self._logical else ()
+
+    def logical(self, unfinished: Collection[Key]) -> Iterator[LogicalKey]:
+        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key."""
+        strategy = self._strategy
+        if strategy is None:
+            return
+        more = {strategy.split(key[0])[0] for key in unfinished}
+        for key, counts in self._logical.items():
+            shards = strategy.shards_for(key)
+            yield LogicalKey(key, len(shards), [counts[shard] for shard in shards if counts[shard]], key in more)
 
 
 @dataclass(frozen=True)
@@ -133,41 +155,38 @@ class LiveHeat:
             return
         show_judged(console, self.judged.found.items, self.judged)
         if self.strategy is not None:
-            show_table(console, self._logical(console, self.strategy))
+            show_table(console, self._logical(console))
         elif _suffixed(self.counts.candidate):
             say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
 
-    def _logical(self, console: Console, strategy: Strategy) -> Grid:
+    def _logical(self, console: Console) -> Grid:
         grid = columns(console, "  logical key", "shards read", "items", "all, about", "95% interval")
-        for key, counts in self._hottest():
-            shards = len(strategy.shards_for(key))
-            total = counts.total(shards).total("items")
-            exact = len(counts.items) == shards
+        for one in self._hottest():
+            total = one.total
             grid.add_row(
-                Text(f"  {clipped(key_text((key,)))}"),
-                f"{len(counts.items):,} of {shards:,}",
-                f"{sum(counts.items.values()):,}",
-                f"{total.value:,.0f}" if exact else rounded(total.value),
-                "exact" if exact else interval(total),
+                Text(f"  {clipped(key_text((one.key,)))}"),
+                f"{len(one.items):,} of {one.shards:,}",
+                f"{one.read:,}{'+' if one.at_least else ''}",
+                f"{total.value:,.0f}" if one.exact else rounded(total.value),
+                "exact" if one.exact else interval(total),
             )
         return grid
 
-    def _hottest(self) -> list[tuple[Any, LogicalKey]]:
-        return sorted(self.counts.logical.items(), key=lambda one: -sum(one[1].items.values()))[: self.top]
+    def _hottest(self) -> list[LogicalKey]:
+        return sorted(self.counts.logical(self.found.unfinished), key=lambda one: -one.read)[: self.top]
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for ``--json``; keys are in wire form."""
-        strategy = self.strategy
         logical = [
             {
-                "key": to_wire_item({"key": key})["key"],
-                "shards": len(strategy.shards_for(key)),
-                "shards_read": len(counts.items),
-                "items_read": sum(counts.items.values()),
-                "items": estimate_to_json(counts.total(len(strategy.shards_for(key))).total("items")),
+                "key": to_wire_item({"key": one.key})["key"],
+                "shards": one.shards,
+                "shards_read": len(one.items),
+                "items_read": one.read,
+                "at_least": one.at_least,
+                "items": estimate_to_json(one.total),
             }
-            for key, counts in self._hottest()
-            if strategy is not None
+            for one in self._hottest()
         ]
         keys = [] if self.judged is None else [to_json(self.judged)]
         return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical}

@@ -233,7 +233,7 @@ def _read(
     stopped = threading.Event()
 
     def wait(seconds: float) -> None:
-        if stopped.wait(seconds):  # else a page that waits for its turn would keep the command from ending
+        if stopped.wait(seconds):  # otherwise, pages that wait for their turn would keep the command from ending
             raise ShardkitError("stopped")
 
     budget = CapacityBudget(read_units=rate, timeout=_LONGEST_WAIT, sleep=wait)
@@ -319,6 +319,8 @@ def _cautions(found: Sampled) -> Iterator[str]:
             else f"{len(found.unfinished):,} keys were not read to their end (marked with +): they have more"
         )
     estimate = sample.total("items")
+    if sample.share == 1 and not found.unfinished:
+        return
     if table.items > estimate.high:
         yield (
             f"DynamoDB counted {table.items:,} items, more than the sample suggests ({interval(estimate)}): a few keys "

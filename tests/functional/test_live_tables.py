@@ -31,7 +31,7 @@ heat_live: Any = importlib.import_module("shardkit.cli.heat_live")
 throttled: Any = importlib.import_module("shardkit.cli.throttled")
 size: Any = importlib.import_module("shardkit.cli.size")
 
-LARGE = {"bytes": 3 * 172 * 8192}  # three times what 300 read units read, but for the page in reserve
+LARGE = 3 * 172 * 8192  # bytes: three times what 300 read units read, but for the page in reserve
 RATES = {"write_units": 4000.0, "read_units": None}
 FAST = 1e9  # read units a second
 
@@ -112,7 +112,7 @@ def test_a_small_table_is_read_whole(table: Table) -> None:
 
 def test_a_sample_of_a_larger_one(table: Table) -> None:
     """Moto has 150 items; what DescribeTable says of their bytes makes the plan read a third of the segments."""
-    large = described(table, **LARGE)
+    large = described(table, bytes=LARGE)
     before = Seen()
     found = heat(large, seen=before)
     assert " random segments (" in before.text
@@ -167,6 +167,21 @@ def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource
     assert data["keys"][0]["shards_needed"] == 190
 
 
+def test_items_without_a_suffix_and_shards_that_were_not_read(resource: DynamoDBServiceResource) -> None:
+    """The first are no shard of their key; of the others, those that were read are a sample."""
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Mixed")
+    with table.batch_writer() as batch:
+        for number in range(30):
+            batch.put_item(Item={"Date": f"a.{number % 3 + 1}", "OrderId": str(number)})
+            batch.put_item(Item={"Date": "a", "OrderId": str(number)})
+            batch.put_item(Item={"Date": "b.2", "OrderId": str(number)})
+    found = heat(described(table, bytes=10_000), RandomSuffix(3))
+    a, b = found.to_json()["logical_keys"]
+    assert (a["shards_read"], a["items_read"], a["items"]["value"]) == (3, 30, 30.0)
+    assert (b["shards_read"], b["items_read"], b["items"]) == (1, 30, {"value": 90.0, "low": 30.0, "high": None})
+    assert ["b", "1", "of", "3", "30", "90", "at", "least", "30"] in map(str.split, shown(found).splitlines())
+
+
 def test_the_units_a_second_are_kept(table: Table) -> None:
     """The rate is a quarter of the table's, unless it is given; pages wait for their turn."""
     before = Seen()
@@ -194,7 +209,7 @@ def interrupting(table: Table) -> Iterator[None]:
 
 @pytest.mark.usefixtures("interrupting")
 def test_interrupted_it_shows_what_was_read(table: Table) -> None:
-    found = heat(described(table, **LARGE))
+    found = heat(described(table, bytes=LARGE))
     assert found.found.problem == "interrupted"
     assert 0 < found.found.sample.segments < 50
     assert "stopped before its end: interrupted; what follows is from what was read until then" in shown(found)
@@ -208,7 +223,7 @@ def test_an_error_shows_what_was_read(table: Table) -> None:
             raise ConfigurationError("no more")
 
     table.meta.client.meta.events.register("before-parameter-build.dynamodb.Scan", fail)
-    found = heat(described(table, **LARGE))
+    found = heat(described(table, bytes=LARGE))
     table.meta.client.meta.events.unregister("before-parameter-build.dynamodb.Scan", fail)
     assert (found.found.problem, 0 < found.found.sample.segments < 50) == ("no more", True)
 
@@ -261,7 +276,7 @@ def test_sizes(table: Table) -> None:
     text = shown(whole)
     assert text.startswith("read all of Orders: 150 items of 101 keys, ")
     assert "of those that were read: 150 items" in text
-    part = size.size_of_sample(described(table, **LARGE), Seen().console, **how)()
+    part = size.size_of_sample(described(table, bytes=LARGE), Seen().console, **how)()
     found = part.to_json()
     for name in ("items", "bytes", "write_units", "keys"):
         estimate = found["estimates"][name]
