@@ -34,6 +34,7 @@ from shardkit.cli.options import FAILED, WRONG_USE, Command, option, out, refusi
 from shardkit.cli.screen import bar, columns, duration, percent, say, show_heat, show_table
 from shardkit.partitions.partition import LIMITS, Heat
 from shardkit.testing.clock import VirtualClock
+from shardkit.testing.front import AWS_HOSTS
 from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def show_results(console: Console, sides: Sequence[Side], checks: Sequence[Check
     grid = columns(console, "load", *(one.title for one in sides))
     grid.add_row("time", *(duration(report.seconds) for report in reports))
     grid.add_row("write units a second", *(f"{report.write_units / report.seconds:,.0f}" for report in reports))
-    grid.add_row("busiest partition, of all units", *(percent(one.busiest) for one in sides))
+    grid.add_row("busiest partition took", *(percent(one.busiest) for one in sides))
     grid.add_row("requests", *(f"{report.requests:,}" for report in reports))
     grid.add_row("requests throttled", *(f"{report.throttles:,}" for report in reports))
     grid.add_row("items sent again", *(f"{report.retried:,}" for report in reports))
@@ -303,6 +304,15 @@ def run(console: Console, endpoint_url: str | None, shards: int, rows: int) -> b
     return all(check.ok for check in checks)
 
 
+def _is_engine(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and not (parts.hostname or AWS_HOSTS[0]).endswith(AWS_HOSTS)
+
+
 @click.command(cls=Command)
 @option("--endpoint-url", help="An engine for tests, such as DynamoDB Local; if not given, moto in this process.")
 @option("--shards", type=click.IntRange(min=1, max=1000), default=10, help="The shards of the month.")
@@ -314,8 +324,8 @@ def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
 
     Exit codes: 0 all that was read is what was written, 1 it is not, 2 wrong use, 3 stopped before its end.
     """
-    if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
-        raise BadParameter(f"--endpoint-url: must be a URL such as http://localhost:8000, got {endpoint_url!r}")
+    if endpoint_url is not None and not _is_engine(endpoint_url):
+        raise BadParameter(f"--endpoint-url: must be an engine's, such as http://localhost:8000, got {endpoint_url!r}")
     console = out()
     began = time.perf_counter()
     try:
@@ -332,4 +342,4 @@ def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
     if not same:
         say(console, "What was read is not what was written. Please report this as a bug of shardkit.", "bold red")
         raise Exit(FAILED)
-    say(console, "Next: your own load, in a file: shardkit simulate (docs/simulate.md)")
+    say(console, "Next: how many shards does your key need? shardkit plan shards --help")
