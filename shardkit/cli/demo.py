@@ -251,11 +251,15 @@ def _partition(number: int, rate: float, over: bool, width: int, encoding: str) 
     return Text.assemble(f"{number} ", (f"{drawn:<{longest}}", "red" if over else "green"), f" {rate:>6,.0f}/s")
 
 
+def _rate(report: BulkReport) -> str:
+    return f"{report.write_units / report.seconds:,.0f}" if report.seconds else "-"  # a single batch takes no time
+
+
 def show_results(console: Console, sides: Sequence[Side], checks: Sequence[Check], day: str) -> None:
     reports = [one.report for one in sides]
     grid = columns(console, "load", *(one.title for one in sides))
     grid.add_row("time", *(duration(report.seconds) for report in reports))
-    grid.add_row("write units a second", *(f"{report.write_units / report.seconds:,.0f}" for report in reports))
+    grid.add_row("write units a second", *(_rate(report) for report in reports))
     grid.add_row("busiest partition took", *(percent(one.busiest) for one in sides))
     grid.add_row("requests", *(f"{report.requests:,}" for report in reports))
     grid.add_row("requests throttled", *(f"{report.throttles:,}" for report in reports))
@@ -334,9 +338,10 @@ def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
                 stack.enter_context(mocked_dynamodb())
             same = run(console, endpoint_url, shards, rows)
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("shardkit"):
+        missing = (error.name or "").partition(".")[0]
+        if missing == "shardkit":
             raise
-        sys.stderr.write(install_hint(error.name, "demo"))
+        sys.stderr.write(install_hint(missing, "demo"))
         raise Exit(WRONG_USE) from None
     console.print(f"\n{time.perf_counter() - began:.1f} seconds in all.")
     if not same:

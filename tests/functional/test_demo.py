@@ -141,7 +141,7 @@ def test_options_that_cannot_work_exit_2(args: tuple[str, ...]) -> None:
 
 
 def test_piped_in_plain_ascii() -> None:
-    result = invoke("--rows", "30", "--shards", "2", charset="ascii")
+    result = invoke("--rows", "5", "--shards", "2", charset="ascii")
     assert result.exit_code == 0, result.output
     assert re.search(r"^ +1 [.:=+*%#@-]+$", result.output, re.MULTILINE)
 

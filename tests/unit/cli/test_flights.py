@@ -1,11 +1,10 @@
-"""The demo's data: what an item looks like, and that the keys are unique and in time order over all rows."""
+"""The demo's data: what an item looks like, that the keys are unique, and where more of them are."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections import Counter
 from decimal import Decimal
 from itertools import islice
 from typing import Any
@@ -66,20 +65,16 @@ def test_the_flights_that_come_with_shardkit_are_the_first() -> None:
     assert list(flights.read_flights(flights.FLIGHTS + 1))[:-1] == of_the_year
 
 
-@installed
-def test_all_flights_have_unique_keys_and_valid_items() -> None:
+def test_flights_have_unique_keys_and_valid_items() -> None:
     keys: set[tuple[str, str]] = set()
-    days: Counter[str] = Counter()
-    for item in flights.read_flights():
+    for item in flights.read_flights(flights.FLIGHTS):
         keys.add((item["Date"], item["Flight"]))
-        days[item["Date"]] += 1
         assert int(item["Flight"][:4]) == item["sched_dep_time"]
         assert "NA" not in item.values()
-    assert len(keys) == days.total() == flights.TOTAL_FLIGHTS
-    assert len(days) == 365
+    assert len(keys) == flights.FLIGHTS
+    assert {date for date, _ in keys} == {f"2013-01-{day:02}" for day in range(1, 11)}
 
 
-@installed
 def test_rows_and_date_select() -> None:
     first = list(flights.read_flights(842))
     assert {item["Date"] for item in first} == {"2013-01-01"}
