@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import click
 
 
-def install_hint(missing: str | None, command: str | None) -> str:
+def install_hint(missing: str, command: str | None) -> str:
     needed = f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
     if command in {None, "--help", "--version"}:
         return (
@@ -55,9 +55,10 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         app = build_app()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"click", "rich"}:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in {"click", "rich"}:
             raise
-        sys.stderr.write(install_hint(error.name, next(iter(given), None)))
+        sys.stderr.write(install_hint(missing, next(iter(given), None)))
         raise SystemExit(2) from None
     with _output():
         app(given, prog_name="shardkit")

@@ -29,7 +29,19 @@ from shardkit.cli.options import (
     read_all,
     refusing,
 )
-from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
+from shardkit.cli.screen import (
+    HEAT_COLUMNS,
+    CommandProgress,
+    clipped,
+    columns,
+    drawing,
+    duration,
+    percent,
+    picture,
+    say,
+    show_heat,
+    show_table,
+)
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
@@ -132,9 +144,7 @@ def scales(outcomes: Sequence[WayResult], columns: int) -> dict[tuple[str | None
     return most
 
 
-_ROWS, _COLUMNS = 22, 60
 _LONGEST_NAME, _WIDE = 40, 1000
-_SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
 def show(console: Console, outcomes: Sequence[WayResult]) -> None:
@@ -149,7 +159,7 @@ def show(console: Console, outcomes: Sequence[WayResult]) -> None:
             shown.clear()
         shown.append(name)
     show_table(console, _grid(console, rows, [way, *shown]))
-    most = scales(outcomes, _COLUMNS)
+    most = scales(outcomes, HEAT_COLUMNS)
     for outcome in outcomes:
         _show_one(console, outcome, most)
 
@@ -195,33 +205,8 @@ def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | No
     if outcome.stopped is not None:
         line(f"  stopped before all was written: {outcome.stopped}", "bold red")
     for index, kind in pictures(outcome):
-        for text in _heat(console, outcome, index, kind, most[index, kind]):
-            console.print(text, soft_wrap=True)
-
-
-def _heat(console: Console, outcome: WayResult, index: str | None, kind: Kind, most: float) -> list[Text]:
-    """Return the lines of a heat map, partitions × time; red where a partition throttled."""
-    shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
-    taken = HeatMap.of(outcome.heat[index], kind, _COLUMNS)
-    refused = HeatMap.of(outcome.heat[index], kind, _COLUMNS, throttled=True)
-    count = len(taken.rows)
-    each = -(-count // _ROWS)
-    what = "partitions" if index is None else f"partitions of index {clipped(index)}"
-    steps = len(shades) - 1
-    drawn = [
-        Text(
-            f"  {what}, {kind} units a second: {shades[0]} none, {shades[-1]} {most:,.4g}; "
-            f"a column is {duration(taken.seconds)}"
-        )
-    ]
-    for row, (served, throttled) in enumerate(zip(taken.in_rows(_ROWS).rows, refused.in_rows(_ROWS).rows, strict=True)):
-        first, last = row * each + 1, min(count, row * each + each)
-        text = Text(f"  {first if first == last else f'{first}-{last}':>7} ")
-        for rate, over in zip(served, throttled, strict=True):
-            shade = min(steps, max(1, round(steps * rate / most))) if rate else 0
-            text.append(shades[shade], "red" if over else "")
-        drawn.append(text)
-    return drawn
+        what = "partitions" if index is None else f"partitions of index {clipped(index)}"
+        show_heat(console, outcome.heat[index], kind, most[index, kind], what)
 
 
 _PANEL, _ROW = 1.1, 0.12  # inches

