@@ -196,15 +196,16 @@ def extrapolated(found: Uniformity, sample: SegmentSample, items: int) -> Unifor
     # If a key says when it is written, its share is that of the hottest key of each time, of which the sample has
     # many; otherwise it is the hottest key's of all.
     part = 1.0 if found.times else factor
+    distinct = max(found.distinct, round(sample.total("keys").value))
     return replace(
         found,
         items=round(found.items * factor),
         bytes=round(found.bytes * factor),
         write_units=found.write_units * factor,
         read_units=found.read_units * factor,
-        distinct=round(sample.total("keys").value),
+        distinct=distinct,
         exact=False,
-        entropy=found.entropy + math.log2(factor),
+        entropy=min(found.entropy + math.log2(factor), math.log2(distinct)),
         write_share=found.write_share / part,
         read_share=found.read_share / part,
         unseen=keys_unseen(sample.share),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -171,6 +172,8 @@ def test_a_hot_key_that_was_read_is_not_taken_for_one_of_many() -> None:
     assert (whole.items, whole.bytes, round(whole.write_units, 6)) == (2000, 200_000, 2000)
     assert (whole.write_share, whole.read_share) == pytest.approx((0.45, 0.45))
     assert (whole.distinct, whole.exact, whole.unseen) == (910, False, 28)
+    assert found.entropy < whole.entropy < math.log2(910)
+    assert extrapolated(found, sample, 10**9).effective_keys == pytest.approx(910)
     assert extrapolated(found, sample, 0).write_share == pytest.approx(900 / 9900)
     verdict = judge(whole, write_units=1000)
     assert verdict.writes is not None
