@@ -25,6 +25,7 @@ from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load, i
 
 ENGINES = runpy.run_path(str(Path(__file__).resolve().parents[1] / "tests" / "support" / "engines.py"))
 DAY = Key("Date").eq("2014-07-09")
+COMMANDS = {"demo": "demo", "load": "load", "size": "load", "heat": "load", "plan": "load", "simulate": "load"}
 
 
 def check_package() -> None:
@@ -75,12 +76,14 @@ def check_table(endpoint: str) -> None:
         assert [item["OrderId"] for item in plain.query(KeyConditionExpression=DAY)["Items"]] == ids
 
 
-def check_command() -> None:
-    """Without its extra, the command says which one it needs."""
-    command = shutil.which("shardkit", path=str(Path(sys.executable).parent))
-    assert command is not None
-    ran = subprocess.run([command, "demo"], capture_output=True, text=True, check=False)  # noqa: S603
-    assert (ran.returncode, 'pip install "shardkit[demo]"' in ran.stderr) == (2, True), ran
+def check_commands() -> None:
+    """Without its extra, each command says which one it needs, also when it is asked for help."""
+    script = shutil.which("shardkit", path=str(Path(sys.executable).parent))
+    assert script is not None
+    for command, extra in COMMANDS.items():
+        for arguments in ([command], [command, "--help"]):
+            ran = subprocess.run([script, *arguments], capture_output=True, text=True, check=False)  # noqa: S603
+            assert (ran.returncode, f'pip install "shardkit[{extra}]"' in ran.stderr) == (2, True), ran
 
 
 check_package()
@@ -88,5 +91,5 @@ try:
     check_table(ENGINES["engine_endpoint"]("dynoxide"))
 finally:
     ENGINES["stop_engines"]()
-check_command()
+check_commands()
 print("the wheel works:", shardkit.__version__, "at", shardkit.__file__)

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
+from click.exceptions import BadParameter, Exit
 from rich.console import Console
 
 from benchmarks import history, report, simulate
@@ -122,20 +122,15 @@ class _Measured:
             draw_runs(self.runs)
 
 
-def main(
-    benches: Annotated[list[Bench] | None, typer.Argument(help="Only these; all of them if none is named.")] = None,
-    *,
-    short: Annotated[
-        bool, typer.Option("--short", help="Fewer runs; ends with 1 where a figure is twice as bad as its target.")
-    ] = False,
-    json: Annotated[Path | None, typer.Option(help="Write every figure to this file.")] = None,
-    write_docs: Annotated[
-        bool, typer.Option("--write-docs", help="Put the tables and plots into docs/, and keep the figures.")
-    ] = False,
-) -> None:
-    """Measure what shardkit costs, beside the best that one can do without it."""
+@click.command()
+@click.argument("benches", nargs=-1, type=click.Choice([*Bench]))
+@click.option("--short", is_flag=True, help="Fewer runs; ends with 1 where a figure is twice as bad as its target.")
+@click.option("--json", type=click.Path(path_type=Path), help="Write every figure to this file.")
+@click.option("--write-docs", is_flag=True, help="Put the tables and plots into docs/, and keep the figures.")
+def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_docs: bool) -> None:
+    """Measure what shardkit costs, beside the best that one can do without it. BENCHES: only these; all if none."""
     if short and write_docs:
-        raise typer.BadParameter("--write-docs needs the whole measurement: leave --short out")
+        raise BadParameter("--write-docs needs the whole measurement: leave --short out")
     console = Console()
     if not console.is_terminal:
         console = Console(width=160)
@@ -170,8 +165,8 @@ def main(
             console.print(
                 f"[bold red]twice its target or worse:[/] {figure.name}: {figure.value:.2f}, {figure.target:.2f}"
             )
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main()

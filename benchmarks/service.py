@@ -25,7 +25,7 @@ __all__ = ["Workload", "measure", "service"]
 LATENCY_MS = 5.0
 CONNECTIONS = 64
 """Of each client: far more than one process can keep busy at this latency."""
-MISSING = "not installed: pip install '.[async]' matplotlib rich typer, in an environment of its own"
+MISSING = "not installed: pip install '.[async]' matplotlib rich click, in an environment of its own"
 
 
 @dataclass(frozen=True)

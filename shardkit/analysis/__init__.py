@@ -1,1 +1,1 @@
-"""What a data file says about keys."""
+"""What a data file, or a sample of a table, says about keys."""

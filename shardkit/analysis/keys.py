@@ -65,6 +65,7 @@ class Uniformity:
         write_share: the hottest key's share of the write units. With ``times``, the share of the hottest key of each
             time, on average, because what is written at one time goes only to the keys of that time.
         read_share: the same of the read units.
+        unseen: of a sample, how many keys at most may be hotter than the hottest, with 95% confidence; 0: none.
     """
 
     attributes: tuple[str, ...]
@@ -80,6 +81,7 @@ class Uniformity:
     hottest: tuple[KeyUsage, ...]
     write_share: float
     read_share: float
+    unseen: int = 0
 
     @property
     def effective_keys(self) -> float:

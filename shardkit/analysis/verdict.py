@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardkit.analysis.keys import Uniformity
 from shardkit.analysis.shards import HEADROOM, ShardsNeeded, shards_for
@@ -84,6 +84,33 @@ def judge(found: Uniformity, *, write_units: float | None = None, read_units: fl
     return Verdict(good, _why_good(found) if good else _why_bad(found, worst), writes, reads, needed)
 
 
+def judge_sharded(
+    found: Uniformity,
+    shards: int,
+    times: tuple[str, ...] = (),
+    *,
+    write_units: float | None = None,
+    read_units: float | None = None,
+) -> Verdict:
+    """Return whether the shards of the hottest key are enough: as :func:`judge`, of a table that is sharded.
+
+    ``found`` are the counts of the stored keys, ``shards`` how many the hottest one's logical key has, all as hot as
+    it. With ``times``, logical keys say when an item is written: one of them takes the whole load.
+    """
+    whole = replace(
+        found,
+        write_share=1.0 if times else min(1.0, found.write_share * shards),
+        read_share=1.0 if times else min(1.0, found.read_share * shards),
+    )
+    verdict = judge(whole, write_units=write_units, read_units=read_units)
+    good = verdict.shards is not None and verdict.shards <= shards
+    has = f"its hottest key has {shards:,} shard{'' if shards == 1 else 's'}"
+    says = f"{' and '.join(times)} says when an item is written, so one key takes the whole load; " if times else ""
+    enough = "which are enough" if good else "which are too few"
+    unseen = f"; with 95% confidence, at most {found.unseen:,} stored keys are hotter than the hottest that was read"
+    return replace(verdict, good=good, reason=f"{says}{has}, {enough}{unseen if found.unseen and good else ''}")
+
+
 def _heat(name: str, rate: float | None, share: float, limit: int) -> KeyHeat | None:
     if rate is None:
         return None
@@ -97,6 +124,11 @@ def check_rate(name: str, rate: float | None) -> None:
 
 
 def _why_good(found: Uniformity) -> str:
+    if found.unseen:
+        return (
+            f"it has {_about(found)} different values, and one partition can serve the hottest that was read; "
+            f"with 95% confidence, at most {found.unseen:,} others are hotter"
+        )
     if found.distinct == 1:
         return "it has only one value, but one partition can serve it at this rate"
     return f"it has {_about(found)} different values, and one partition can serve the hottest"

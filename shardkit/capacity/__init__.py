@@ -3,6 +3,7 @@
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.hot_keys import HotKeyWarning
 from shardkit.capacity.meter import CapacityMeter
 from shardkit.capacity.scopes import HotKey, Scope
 from shardkit.capacity.tally import KeyOfTable
@@ -19,6 +20,7 @@ __all__ = [
     "CapacityEstimator",
     "CapacityMeter",
     "HotKey",
+    "HotKeyWarning",
     "ItemChange",
     "KeyOfTable",
     "KeyValue",

@@ -129,7 +129,7 @@ def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
     seen = _by_shard(tally).get((table, key), {})
     if not seen and (usage := tally.keys.usage((table, key))).requests:
         seen = {key: usage}
-    return Skew(table=table, key=key, shards=_shards(tally, table, key), by_physical_key=seen)
+    return Skew(table=table, key=key, shards=shards_of(tally, table, key), by_physical_key=seen)
 
 
 def advice_of(tally: Tally, headroom: float) -> list[Advice]:
@@ -145,7 +145,7 @@ def advice_of(tally: Tally, headroom: float) -> list[Advice]:
         partitions = partitions_taken(read, write)
         if partitions <= 1 - headroom and not throttles:
             continue
-        shards = _shards(tally, table, key)
+        shards = shards_of(tally, table, key)
         # As if each shard were as hot as the hottest. A key that was throttled needs more than was seen.
         needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
         advice.append(
@@ -173,6 +173,7 @@ def _by_shard(tally: Tally) -> dict[KeyOfTable, dict[KeyValue, Usage]]:
     return found
 
 
-def _shards(tally: Tally, table: str, key: KeyValue) -> int:
+def shards_of(tally: Tally, table: str, key: KeyValue) -> int:
+    """Return how many shards a logical key has; 1 if its table is not sharded."""
     sharding = tally.shardings.get(table)
     return 1 if sharding is None else len(sharding.strategy.shards_for(key))  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ from shardkit.capacity.attach import (
     target_of,
 )
 from shardkit.capacity.charge import Charge, charge_of, keys_of, whole_of, wire_key_of
-from shardkit.capacity.recorder import Backlog, Recorder, Whole
+from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
+from shardkit.capacity.recorder import Backlog, Recorder, WatchedBacklog, WatchedRecorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
 from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
@@ -50,10 +51,16 @@ class CapacityMeter(Totals):
             units move to ``other_keys``, and a key's figure may be too low by at most all units divided by
             ``max_keys``.
         window: seconds that ``rates`` looks back, above 0.
+        warn_at: a share of what a partition serves (1,000 write units or 3,000 read units a second), above 0 and at
+            most 1. A stored key that reaches it within one second is logged as a warning, at most once a minute. None:
+            no warnings.
+        on_warning: is called with each :class:`HotKeyWarning`, on the thread (or in the task) that made the call, so it
+            must return quickly. Its errors are logged.
         clock: returns the time in seconds; for tests.
 
     Raises:
-        ConfigurationError: ``max_keys`` is less than 1, or ``window`` is not above 0.
+        ConfigurationError: ``max_keys`` is less than 1, ``window`` is not above 0, ``warn_at`` or ``on_warning`` is
+            invalid, or ``on_warning`` is given without ``warn_at``.
 
     Cost:
         No request. Every call asks for ``ReturnConsumedCapacity`` unless its caller did; a caller who did not ask does
@@ -61,14 +68,33 @@ class CapacityMeter(Totals):
         and in every scope.
 
     Source:
-        DynamoDB API reference, ``ReturnConsumedCapacity``.
+        DynamoDB API reference, ``ReturnConsumedCapacity``; DynamoDB Developer Guide, "Best practices for tables" (what
+        a partition serves).
     """
 
     def __init__(
-        self, *, max_keys: int = 10_000, window: float = 60.0, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        max_keys: int = 10_000,
+        window: float = 60.0,
+        warn_at: float | None = None,
+        on_warning: Callable[[HotKeyWarning], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
-        super().__init__("total", self._recorder(), {})
+        if warn_at is None:
+            if on_warning is not None:
+                raise ConfigurationError(
+                    "on_warning: must be given together with warn_at; give for example warn_at=0.8"
+                )
+            self._recorder = partial(Recorder, Backlog(window=window), max_keys=max_keys, window=window, clock=clock)
+            recorder = self._recorder()
+        else:
+            # Classes of their own, so that a meter that does not warn pays nothing.
+            watch = HotKeyWatch(warn_at, on_warning)
+            backlog = WatchedBacklog(window=window, watch=watch)
+            self._recorder = partial(Recorder, backlog, max_keys=max_keys, window=window, clock=clock)
+            recorder = WatchedRecorder(backlog, watch=watch, max_keys=max_keys, window=window, clock=clock)
+        super().__init__("total", recorder, {})
         self._observers = Observers(partial(_MeterObserver, self))
 
     def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity.charge import Charge, Shares, WireKey, report_of
+from shardkit.capacity.hot_keys import HotKeyWatch
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import part_of
 from shardkit.dynamodb.requests import OPERATIONS
@@ -93,3 +94,40 @@ class Recorder:
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()
+
+
+class WatchedBacklog(Backlog):
+    """A backlog that also adds up at the first call of each second, and reports what the watch found.
+
+    Without this, the calls of a client that makes few, large ones would wait for the 64th.
+    """
+
+    def __init__(self, *, window: float, watch: HotKeyWatch) -> None:
+        super().__init__(window=window)
+        self._watch = watch
+        self._second: int | None = None
+
+    def put(self, call: Whole | Charge, now: float, recorders: tuple[Recorder, ...], tags: Tags) -> None:
+        super().put(call, now, recorders, tags)
+        if int(now) != self._second:
+            self._second = int(now)
+            self.add_up()
+
+    def add_up(self) -> None:
+        super().add_up()
+        self._watch.report()
+
+
+class WatchedRecorder(Recorder):
+    """A recorder whose tally is watched."""
+
+    def __init__(
+        self, backlog: Backlog, *, watch: HotKeyWatch, max_keys: int, window: float, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(backlog, max_keys=max_keys, window=window, clock=clock)
+        self._watch = watch
+
+    def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
+        with self._lock:
+            self._tally.add(charge, now, tags)
+            self._watch.look(self._tally, charge, now)

@@ -61,6 +61,11 @@ class Ledger(Generic[K]):
         reads, writes = self.reads.held.get(key, _NONE), self.writes.held.get(key, _NONE)
         return reads.peak, writes.peak
 
+    def units_in(self, key: K, second: int) -> tuple[float, float]:
+        """Return the read units and the write units of a key in the latest second, estimates included."""
+        reads, writes = self.reads.held.get(key, _NONE), self.writes.held.get(key, _NONE)
+        return reads.units_in(second), writes.units_in(second)
+
     def before(self, key: K) -> tuple[float, float]:
         """Return the read units and the write units that a key may have consumed before it was held."""
         reads, writes = self.reads.held.get(key), self.writes.held.get(key)

@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import typer
+    import click
 
 
-def install_hint(missing: str | None, command: str | None) -> str:
+def install_hint(missing: str, command: str | None) -> str:
+    needed = f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
+    if command in {None, "--help", "--version"}:
+        return (
+            f"{needed}It comes with an extra, demo for the command demo, and load for the others:\n\n"
+            '    pip install "shardkit[demo]"\n'
+            '    pip install "shardkit[load]"\n'
+        )
     extra = "demo" if command == "demo" else "load"
-    return (
-        f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
-        f"It comes with the {extra} extra:\n\n"
-        f'    pip install "shardkit[{extra}]"\n'
-    )
+    return f'{needed}It comes with the {extra} extra:\n\n    pip install "shardkit[{extra}]"\n'
 
 
-def build_app() -> typer.Typer:
-    import typer
+def build_app() -> click.Group:
+    import click
 
     from shardkit.cli.demo import demo
     from shardkit.cli.heat import heat
@@ -37,27 +40,14 @@ def build_app() -> typer.Typer:
     from shardkit.cli.simulate import simulate
     from shardkit.cli.size import measure
 
-    app = typer.Typer(
-        name="shardkit",
-        help="boto3 middleware that makes hot DynamoDB keys a non-problem.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_show_locals=False,
-    )
+    @click.group("shardkit", context_settings={"show_default": True, "max_content_width": 120})
+    @click.version_option(package_name="shardkit", message="shardkit %(version)s", help="Print the version and exit.")
+    def shardkit() -> None:
+        """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    @app.callback()
-    def commands(
-        version: bool = typer.Option(False, "--version", callback=_show_version, help="Print the version and exit."),
-    ) -> None:
-        pass
-
-    app.command()(demo)
-    app.command()(load)
-    app.command("size")(measure)
-    app.command()(heat)
-    app.add_typer(plan, name="plan")
-    app.command()(simulate)
-    return app
+    for command in (demo, load, measure, heat, plan, simulate):
+        shardkit.add_command(command)
+    return shardkit
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -65,22 +55,13 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         app = build_app()
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"rich", "typer"}:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in {"click", "rich"}:
             raise
-        sys.stderr.write(install_hint(error.name, next(iter(given), None)))
+        sys.stderr.write(install_hint(missing, next(iter(given), None)))
         raise SystemExit(2) from None
     with _output():
-        app(args=None if args is None else given)
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        import typer
-
-        import shardkit
-
-        print(f"shardkit {shardkit.__version__}")
-        raise typer.Exit
+        app(given, prog_name="shardkit")
 
 
 @contextmanager

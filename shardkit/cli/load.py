@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
-import typer
+import click
 from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
+from click.exceptions import Exit
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -32,6 +33,7 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli import options
 from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.options import (
+    COUNT,
     FAILED,
     OUTPUT,
     SOURCE,
@@ -40,6 +42,8 @@ from shardkit.cli.options import (
     calculated_suffix,
     check_attributes,
     dynamodb,
+    option,
+    parsed_strategy,
     text_source,
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
@@ -51,73 +55,70 @@ from shardkit.runtime.transports import default_transport, direct_options
 SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 
 
+@click.command(cls=options.Command)
+@click.argument("source")
+@option("--table", required=True, help="Table to load into.")
+@option("--shards", type=COUNT, group=SPREAD, help="Shards of a partition key, with --by.")
+@option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from.")
+@option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
+@options.reading
+@option("--cursors", group=SOURCE, default="auto", help="At how many positions the source is read in turn.")
+@option("--write-units", group=PACE, help="Write units per second, or a share: 500, 80%.")
+@option("--workers", type=COUNT, group=PACE, help="Batches in flight at once; default: 10 (per process).")
+@option("--processes", type=COUNT, group=PACE, help="Processes that send requests, to use all cores.")
+@option(
+    "--transport",
+    group=PACE,
+    type=click.Choice(["client", "direct"]),
+    help="Send through boto3's client or past it; default: past it, if shardkit[direct] is installed.",
+)
+@option("--window", type=COUNT, group=PACE, default=WINDOW, help="Items that wait to be interleaved.")
+@option(
+    "--max-failures",
+    group=SAFETY,
+    type=click.IntRange(min=0),
+    help="Stop when more items fail; 0: at the first.",
+)
+@option(
+    "--duplicates",
+    group=SAFETY,
+    type=click.Choice(["last", "first", "error"]),
+    default="last",
+    help="Which write of one key to keep.",
+)
+@option("--journal", group=SAFETY, help="A file that makes the load resumable.")
+@option("--dead-letters", group=SAFETY, help="A file for the items that fail.")
+@options.connection
+@option("--dry-run", group=OUTPUT, is_flag=True, help="Show what would be written; write nothing.")
+@options.as_json
+@options.progress
 def load(
-    source: options.SourceArgument,
-    table: Annotated[str, typer.Option(help="Table to load into.")],
-    shards: Annotated[
-        int | None, typer.Option(rich_help_panel=SPREAD, min=1, help="Shards of a partition key, with --by.")
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=SPREAD, help="Attributes (A or A,B) to calculate the shard from."),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
-    ] = None,
-    format: options.FormatOption = None,  # noqa: A002
-    types: options.TypesOption = None,
-    columns: options.ColumnsOption = None,
-    delimiter: options.DelimiterOption = None,
-    absent: options.AbsentOption = None,
-    empty_strings: options.EmptyStringsOption = False,
-    cursors: Annotated[
-        str, typer.Option(rich_help_panel=SOURCE, help="At how many positions the source is read in turn.")
-    ] = "auto",
-    write_units: Annotated[
-        str | None, typer.Option(rich_help_panel=PACE, help="Write units per second, or a share: 500, 80%.")
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=PACE, min=1, help="Batches in flight at once; default: 10 (per process)."),
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(rich_help_panel=PACE, min=1, help="Processes that send requests, to use all cores.")
-    ] = None,
-    transport: Annotated[
-        Literal["client", "direct"] | None,
-        typer.Option(
-            rich_help_panel=PACE,
-            help="Send through boto3's client or past it; default: past it, if shardkit\\[direct] is installed.",
-        ),
-    ] = None,
-    window: Annotated[
-        int, typer.Option(rich_help_panel=PACE, min=1, help="Items that wait to be interleaved.")
-    ] = WINDOW,
-    max_failures: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=SAFETY, min=0, help="Stop when more items fail; 0: at the first."),
-    ] = None,
-    duplicates: Annotated[
-        Literal["last", "first", "error"],
-        typer.Option(rich_help_panel=SAFETY, help="Which write of one key to keep."),
-    ] = "last",
-    journal: Annotated[
-        str | None, typer.Option(rich_help_panel=SAFETY, help="A file that makes the load resumable.")
-    ] = None,
-    dead_letters: Annotated[
-        str | None, typer.Option(rich_help_panel=SAFETY, help="A file for the items that fail.")
-    ] = None,
-    region: options.RegionOption = None,
-    profile: options.ProfileOption = None,
-    endpoint_url: options.EndpointOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", rich_help_panel=OUTPUT, help="Show what would be written; write nothing.")
-    ] = False,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
+    source: str,
+    table: str,
+    shards: int | None,
+    by: str | None,
+    strategy: str | None,
+    cursors: str,
+    write_units: str | None,
+    workers: int | None,
+    processes: int | None,
+    transport: Literal["client", "direct"] | None,
+    window: int,
+    max_failures: int | None,
+    duplicates: Literal["last", "first", "error"],
+    journal: str | None,
+    dead_letters: str | None,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+    dry_run: bool,
+    as_json: bool,
+    progress: bool,
+    **reading: Any,
 ) -> None:
     """Load files into a table: every partition busy, no item lost or written twice.
+
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
@@ -136,18 +137,7 @@ def load(
             if source.startswith("s3://"):
                 s3 = Session(profile_name=profile, region_name=region).client("s3")
                 stack.callback(s3.close)
-            opened = text_source(
-                source,
-                format,
-                types,
-                columns,
-                delimiter,
-                absent,
-                table=target,
-                empty_strings=empty_strings,
-                cursors=_cursors(cursors),
-                s3=s3,
-            )
+            opened = text_source(source, table=target, cursors=_cursors(cursors), s3=s3, **reading)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _units(write_units)
             show_plan(stderr, source, opened, target)
@@ -169,16 +159,16 @@ def load(
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             say(stderr, f"not begun: {error}")
-            raise typer.Exit(WRONG_USE) from None
+            raise Exit(WRONG_USE) from None
         except KeyboardInterrupt:
             stderr.print("stopped before the first write")
-            raise typer.Exit(STOPPED) from None
+            raise Exit(STOPPED) from None
     if isinstance(done, Estimate):
         if as_json:
             print(json.dumps(done.to_dict()))
         else:
             show_estimate(Console(highlight=False), done)
-        raise typer.Exit(FAILED if done.failed else 0)
+        raise Exit(FAILED if done.failed else 0)
     code, report, problem = done
     if problem is not None:
         say(stderr, str(problem))
@@ -189,7 +179,7 @@ def load(
     if code == STOPPED:
         again = f"the same command resumes from {journal}" if journal else "with --journal it could be resumed"
         say(stderr, f"stopped before its end: {again}")
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _load(
@@ -237,11 +227,7 @@ def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
             raise ConfigurationError(
                 "--strategy: is not supported together with --shards and --by; give one or the other"
             )
-        try:
-            parsed = json.loads(form)
-        except (RecursionError, ValueError) as error:
-            raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
-        return Strategy.from_dict(parsed)
+        return parsed_strategy(form)
     if (shards is None) != (by is None):
         raise ConfigurationError(
             "--shards, --by: give both or neither; for a random suffix, give "

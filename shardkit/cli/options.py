@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from functools import reduce
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-import typer
+import click
 from boto3.session import Session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from click.exceptions import Exit
 from rich.console import Console
 
 from shardkit.bulk.sources.base import BadRecord, Place, Record
@@ -21,61 +25,97 @@ from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.strategies import CalculatedSuffix
+from shardkit.strategies import CalculatedSuffix, Strategy
 
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
 SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COLUMNS = {"csv", "tsv", "parquet"}
-SourceArgument = Annotated[
-    str, typer.Argument(help="A file, folder, pattern, s3://bucket/prefix, or - (standard input).")
-]
-Format = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
-FormatOption = Annotated[
-    Format | None,
-    typer.Option(rich_help_panel=SOURCE, help="The format of the files; by their names if not given."),
-]
-TypesOption = Annotated[
-    str | None, typer.Option(rich_help_panel=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B.")
-]
-ColumnsOption = Annotated[
-    str | None, typer.Option(rich_help_panel=SOURCE, help="Columns of a CSV file without a header: Date,OrderId.")
-]
-DelimiterOption = Annotated[str | None, typer.Option(rich_help_panel=SOURCE, help="The character between two cells.")]
-AbsentOption = Annotated[
-    list[str] | None, typer.Option(rich_help_panel=SOURCE, help="A cell that means no value, such as NA; repeatable.")
-]
-EmptyStringsOption = Annotated[
-    bool, typer.Option("--empty-strings", rich_help_panel=SOURCE, help="Keep empty cells as empty strings.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", rich_help_panel=OUTPUT, help="Print the report as JSON.")]
-ProgressOption = Annotated[bool, typer.Option(rich_help_panel=OUTPUT, help="Show the progress on standard error.")]
-RegionOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The AWS region.")]
-ProfileOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="The profile of the AWS configuration.")]
-EndpointOption = Annotated[str | None, typer.Option(rich_help_panel=_AWS, help="Another endpoint than the region's.")]
+T = TypeVar("T", bound=Callable[..., Any])
 
 
-def text_source(
-    where: str,
-    format: Format | None = None,  # noqa: A002
-    types: str | None = None,
-    columns: str | None = None,
-    delimiter: str | None = None,
-    absent: Sequence[str] | None = None,
-    **options: Any,
-) -> SectionedSource:
-    """Open a command's source, with its options as they were typed; ``options`` are :func:`open_source`'s others."""
-    return open_source(
-        where,
-        format=format,
-        types=types,
-        columns=columns.split(",") if columns else None,
-        delimiter=delimiter,
-        absent=absent or (),
-        **options,
-    )
+class Option(click.Option):
+    """An option that --help shows under the heading ``group``."""
+
+    def __init__(self, *names: Any, group: str = "Options", **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.group = group
+
+
+class Command(click.Command):
+    """A command whose options are grouped in --help."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for each in self.get_params(ctx):
+            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)):
+                groups.setdefault(getattr(each, "group", "Options"), []).append(record)
+        for group, records in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(records)
+
+
+def option(*names: str, **settings: Any) -> Callable[[T], T]:
+    return click.option(*names, cls=Option, **settings)
+
+
+def several(*options: Callable[[T], T]) -> Callable[[T], T]:
+    """Return a decorator that adds options to a command, in this order."""
+    return lambda command: reduce(lambda made, add: add(made), reversed(options), command)
+
+
+COUNT = click.IntRange(min=1)
+
+
+reading = several(
+    option(
+        "--format",
+        group=SOURCE,
+        type=click.Choice(["csv", "tsv", "jsonl", "dynamodb", "parquet"]),
+        help="The format of the files; by their names if not given.",
+    ),
+    option("--types", group=SOURCE, help="Types of columns: Total:N,Gift:BOOL,Raw:B."),
+    option("--columns", group=SOURCE, help="Columns of a CSV file without a header: Date,OrderId."),
+    option("--delimiter", group=SOURCE, help="The character between two cells."),
+    option("--absent", group=SOURCE, multiple=True, help="A cell that means no value, such as NA; repeatable."),
+    option("--empty-strings", group=SOURCE, is_flag=True, help="Keep empty cells as empty strings."),
+)
+"""The options of a source that is read: those of :func:`text_source`."""
+as_json = option("--json", "as_json", group=OUTPUT, is_flag=True, help="Print the report as JSON.")
+progress = option("--progress/--no-progress", group=OUTPUT, default=True, help="Show the progress on standard error.")
+connection = several(
+    option("--region", group=_AWS, help="The AWS region."),
+    option("--profile", group=_AWS, help="The profile of the AWS configuration."),
+    option("--endpoint-url", group=_AWS, help="Another endpoint than the region's."),
+)
+"""The options of :func:`dynamodb`."""
+
+
+def text_source(where: str, *, columns: str | None, **options: Any) -> SectionedSource:
+    """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`."""
+    return open_source(where, columns=columns.split(",") if columns else None, **options)
+
+
+def parsed_strategy(form: str) -> Strategy:
+    """Return the strategy of ``--strategy``."""
+    try:
+        parsed = json.loads(form)
+    except (RecursionError, ValueError) as error:
+        raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
+    return Strategy.from_dict(parsed)
+
+
+def seconds_of(option: str, text: str) -> float:
+    """Return the seconds of a duration: 90s, 30m, 3h, 1d."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if found is None:
+        raise ConfigurationError(
+            f"{option}: {text!r} is not a duration; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
+        )
+    return float(found[1]) * _SECONDS[found[2]]
 
 
 def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:
@@ -123,12 +163,12 @@ def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         stderr.print("stopped before its end: interrupted")
-        raise typer.Exit(STOPPED) from None
+        raise Exit(STOPPED) from None
     except BrokenPipeError:  # the reader of the output has closed it: end silently
         raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
         say(stderr, f"{what}: {error}")
-        raise typer.Exit(code) from None
+        raise Exit(code) from None
 
 
 @dataclass

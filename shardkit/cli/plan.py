@@ -8,128 +8,99 @@ from __future__ import annotations
 import json
 import re
 from contextlib import AbstractContextManager
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Console
 
 from shardkit.cli import options
-from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, refusing
+from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, option, refusing, seconds_of, several
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
 LOAD, INDEXES, TABLE = "Load", "Indexes", "Table"  # how --help groups the options
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
-plan = typer.Typer(
-    help="Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table.",
-    no_args_is_help=True,
-)
-
-ItemSizeOption = Annotated[int, typer.Option(rich_help_panel=LOAD, help="Bytes of an item: see shardkit size.")]
-IndexOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        rich_help_panel=INDEXES,
+item_size = option("--item-size", group=LOAD, type=int, required=True, help="Bytes of an item: see shardkit size.")
+indexes = several(
+    option(
+        "--index",
+        group=INDEXES,
+        multiple=True,
         help="A global index, repeatable: NAME:BYTES of an entry; :SHARE of its hottest key if it has its own.",
     ),
-]
-LocalIndexOption = Annotated[
-    list[str] | None, typer.Option(rich_help_panel=INDEXES, help="A local index, repeatable: NAME:BYTES of an entry.")
-]
+    option("--local-index", group=INDEXES, multiple=True, help="A local index, repeatable: NAME:BYTES of an entry."),
+)
 
 
-@plan.command("load")
+@click.group()
+def plan() -> None:
+    """Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table."""
+
+
+@plan.command("load", cls=options.Command)
+@option("--items", group=LOAD, type=int, required=True, help="How many items.")
+@item_size
+@option("--within", group=LOAD, help="The time that the load may take: 90s, 30m, 3h.")
+@option("--write-units", group=LOAD, type=float, help="Write units a second, instead of --within.")
+@option("--steady-write-units", group=LOAD, type=float, help="Write units a second that the table has afterwards.")
+@indexes
+@options.as_json
 def load(
-    items: Annotated[int, typer.Option(rich_help_panel=LOAD, help="How many items.")],
-    item_size: ItemSizeOption,
-    within: Annotated[
-        str | None, typer.Option(rich_help_panel=LOAD, help="The time that the load may take: 90s, 30m, 3h.")
-    ] = None,
-    write_units: Annotated[
-        float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second, instead of --within.")
-    ] = None,
-    steady_write_units: Annotated[
-        float | None, typer.Option(rich_help_panel=LOAD, help="Write units a second that the table has afterwards.")
-    ] = None,
-    index: IndexOption = None,
-    local_index: LocalIndexOption = None,
-    as_json: options.JsonOption = False,
+    within: str | None, index: tuple[str, ...], local_index: tuple[str, ...], as_json: bool, **figures: Any
 ) -> None:
     """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
     with _planning():
-        planned = plan_bulk_load(
-            items,
-            item_size,
-            within=None if within is None else _seconds(within),
-            write_units=write_units,
-            steady_write_units=steady_write_units,
-            indexes=_indexes(index, local_index),
-        )
+        seconds = None if within is None else seconds_of("--within", within)
+        planned = plan_bulk_load(within=seconds, indexes=_indexes(index, local_index), **figures)
     _show(planned, as_json=as_json)
 
 
-@plan.command("shards")
-def shards(
-    item_size: ItemSizeOption,
-    writes_per_second: Annotated[
-        float, typer.Option(rich_help_panel=LOAD, help="Items of the hottest key written a second, at its peak.")
-    ],
-    reads_per_second: Annotated[
-        float, typer.Option(rich_help_panel=LOAD, help="Items of the key read a second, one by one.")
-    ] = 0.0,
-    queries_per_second: Annotated[
-        float, typer.Option(rich_help_panel=LOAD, help="Queries of the whole key a second.")
-    ] = 0.0,
-    items_per_query: Annotated[int, typer.Option(rich_help_panel=LOAD, help="Items that each query evaluates.")] = 0,
-    consistent: Annotated[
-        bool, typer.Option("--consistent", rich_help_panel=LOAD, help="Reads are strongly consistent.")
-    ] = False,
-    index: IndexOption = None,
-    local_index: LocalIndexOption = None,
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel=TABLE,
-            help="Partitions of the table (shardkit plan table); if not given, as many as twice the load takes.",
-        ),
-    ] = None,
-    headroom: Annotated[
-        float, typer.Option(rich_help_panel=OUTPUT, help="The part of a partition's throughput to leave free.")
-    ] = 0.2,
-    probability: Annotated[
-        float, typer.Option(rich_help_panel=OUTPUT, help="The probability that no partition gets more than it serves.")
-    ] = 0.99,
-    as_json: options.JsonOption = False,
-) -> None:
+@plan.command("shards", cls=options.Command)
+@item_size
+@option(
+    "--writes-per-second",
+    group=LOAD,
+    type=float,
+    required=True,
+    help="Items of the hottest key written a second, at its peak.",
+)
+@option("--reads-per-second", group=LOAD, default=0.0, help="Items of the key read a second, one by one.")
+@option("--queries-per-second", group=LOAD, default=0.0, help="Queries of the whole key a second.")
+@option("--items-per-query", group=LOAD, default=0, help="Items that each query evaluates.")
+@option("--consistent", group=LOAD, is_flag=True, help="Reads are strongly consistent.")
+@indexes
+@option(
+    "--partitions",
+    group=TABLE,
+    type=int,
+    help="Partitions of the table (shardkit plan table); if not given, as many as twice the load takes.",
+)
+@option("--headroom", group=OUTPUT, default=0.2, help="The part of a partition's throughput to leave free.")
+@option(
+    "--probability",
+    group=OUTPUT,
+    default=0.99,
+    help="The probability that no partition gets more than it serves.",
+)
+@options.as_json
+def shards(index: tuple[str, ...], local_index: tuple[str, ...], as_json: bool, **figures: Any) -> None:
     """Plan the shards of a hot key: how many, what a Query then costs, and whether it is worth it."""
     with _planning():
-        planned = plan_shards(
-            item_size,
-            writes_per_second,
-            reads_per_second,
-            queries_per_second=queries_per_second,
-            items_per_query=items_per_query,
-            consistent=consistent,
-            indexes=_indexes(index, local_index),
-            partitions=partitions,
-            headroom=headroom,
-            probability=probability,
-        )
+        planned = plan_shards(indexes=_indexes(index, local_index), **figures)
     _show(planned, as_json=as_json)
 
 
-@plan.command("table")
-def table(
-    name: Annotated[str, typer.Argument(help="The table.")],
-    region: options.RegionOption = None,
-    profile: options.ProfileOption = None,
-    endpoint_url: options.EndpointOption = None,
-    as_json: options.JsonOption = False,
-) -> None:
-    """Estimate the partitions of a table and its global indexes. One DescribeTable is sent."""
+@plan.command("table", cls=options.Command)
+@click.argument("name")
+@options.connection
+@options.as_json
+def table(name: str, as_json: bool, **connection: Any) -> None:
+    """Estimate the partitions of a table and its global indexes. One DescribeTable is sent.
+
+    NAME is the table's.
+    """
     with _planning():
-        client = dynamodb(profile, region, endpoint_url).meta.client
+        client = dynamodb(**connection).meta.client
         try:
             description = client.describe_table(TableName=name)["Table"]
         finally:
@@ -146,19 +117,10 @@ def _show(planned: Any, *, as_json: bool) -> None:
     print(json.dumps(planned.to_dict()) if as_json else str(planned))
 
 
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if found is None:
-        raise ConfigurationError(
-            f"--within: {text!r} is not a duration; give seconds, minutes, hours or days: 90s, 30m, 3h, 1d"
-        )
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _indexes(given: list[str] | None, local: list[str] | None) -> list[IndexWrites]:
+def _indexes(given: tuple[str, ...], local: tuple[str, ...]) -> list[IndexWrites]:
     return [
-        *(_index(text, "--index", shares=True) for text in given or ()),
-        *(_index(text, "--local-index", shares=False) for text in local or ()),
+        *(_index(text, "--index", shares=True) for text in given),
+        *(_index(text, "--local-index", shares=False) for text in local),
     ]
 
 

@@ -13,6 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from shardkit.dynamodb.service_errors import Kind
+from shardkit.partitions.partition import Heat
+from shardkit.partitions.scenarios.way_result import HeatMap
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -77,6 +81,34 @@ def show_table(console: Console, table: Table) -> None:
         console.print(table)
     for line in captured.get().splitlines():
         say(console, line.rstrip())
+
+
+HEAT_COLUMNS = 60
+_HEAT_ROWS = 22
+_SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
+
+
+def show_heat(console: Console, heat: Heat, kind: Kind, most: float, what: str = "partitions") -> None:
+    """Print a heat map, partitions × time; red where a partition throttled. ``most``: of the darkest shade."""
+    shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
+    taken = HeatMap.of(heat, kind, HEAT_COLUMNS)
+    refused = HeatMap.of(heat, kind, HEAT_COLUMNS, throttled=True)
+    count = len(taken.rows)
+    each = -(-count // _HEAT_ROWS)
+    steps = len(shades) - 1
+    say(
+        console,
+        f"  {what}, {kind} units a second: {shades[0]} none, {shades[-1]} {most:,.4g}; "
+        f"a column is {duration(taken.seconds)}",
+    )
+    rows = zip(taken.in_rows(_HEAT_ROWS).rows, refused.in_rows(_HEAT_ROWS).rows, strict=True)
+    for row, (served, throttled) in enumerate(rows):
+        first, last = row * each + 1, min(count, row * each + each)
+        text = Text(f"  {first if first == last else f'{first}-{last}':>7} ")
+        for rate, over in zip(served, throttled, strict=True):
+            shade = min(steps, max(1, round(steps * rate / most))) if rate else 0
+            text.append(shades[shade], "red" if over else "")
+        console.print(text, soft_wrap=True)
 
 
 LINE_SECONDS, LIVE_SECONDS = 10.0, 0.25

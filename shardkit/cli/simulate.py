@@ -7,9 +7,10 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
@@ -17,9 +18,29 @@ from rich.text import Text
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli import options
-from shardkit.cli.options import FAILED, OUTPUT, WRONG_USE, BadRecords, check_attributes, out, read_all, refusing
+from shardkit.cli.options import (
+    FAILED,
+    OUTPUT,
+    WRONG_USE,
+    BadRecords,
+    check_attributes,
+    option,
+    out,
+    read_all,
+    refusing,
+)
 from shardkit.cli.pictures import drawing, picture
-from shardkit.cli.screen import CommandProgress, clipped, columns, duration, percent, say, show_table
+from shardkit.cli.screen import (
+    HEAT_COLUMNS,
+    CommandProgress,
+    clipped,
+    columns,
+    duration,
+    percent,
+    say,
+    show_heat,
+    show_table,
+)
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
@@ -35,16 +56,15 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1_000_000
 
 
-def simulate(
-    scenario: Annotated[str, typer.Argument(help="A scenario: a TOML file (docs/simulate.md).")],
-    plot: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png."),
-    ] = None,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
-) -> None:
+@click.command(cls=options.Command)
+@click.argument("scenario")
+@option("--plot", group=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png.")
+@options.as_json
+@options.progress
+def simulate(scenario: str, plot: str | None, as_json: bool, progress: bool) -> None:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
+
+    SCENARIO is a TOML file (docs/simulate.md).
 
     Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
@@ -72,7 +92,7 @@ def simulate(
         show(out(), outcomes)
     with refusing(stderr, WRONG_USE, "no picture"):
         draw_plot(outcomes)
-    raise typer.Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
+    raise Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 
 
 def _parsed(path: str) -> dict[str, Any]:
@@ -123,9 +143,7 @@ def scales(outcomes: Sequence[WayResult], columns: int) -> dict[tuple[str | None
     return most
 
 
-_ROWS, _COLUMNS = 22, 60
 _LONGEST_NAME, _WIDE = 40, 1000
-_SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 
 def show(console: Console, outcomes: Sequence[WayResult]) -> None:
@@ -140,7 +158,7 @@ def show(console: Console, outcomes: Sequence[WayResult]) -> None:
             shown.clear()
         shown.append(name)
     show_table(console, _grid(console, rows, [way, *shown]))
-    most = scales(outcomes, _COLUMNS)
+    most = scales(outcomes, HEAT_COLUMNS)
     for outcome in outcomes:
         _show_one(console, outcome, most)
 
@@ -186,33 +204,8 @@ def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | No
     if outcome.stopped is not None:
         line(f"  stopped before all was written: {outcome.stopped}", "bold red")
     for index, kind in pictures(outcome):
-        for text in _heat(console, outcome, index, kind, most[index, kind]):
-            console.print(text, soft_wrap=True)
-
-
-def _heat(console: Console, outcome: WayResult, index: str | None, kind: Kind, most: float) -> list[Text]:
-    """Return the lines of a heat map, partitions × time; red where a partition throttled."""
-    shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
-    taken = HeatMap.of(outcome.heat[index], kind, _COLUMNS)
-    refused = HeatMap.of(outcome.heat[index], kind, _COLUMNS, throttled=True)
-    count = len(taken.rows)
-    each = -(-count // _ROWS)
-    what = "partitions" if index is None else f"partitions of index {clipped(index)}"
-    steps = len(shades) - 1
-    drawn = [
-        Text(
-            f"  {what}, {kind} units a second: {shades[0]} none, {shades[-1]} {most:,.4g}; "
-            f"a column is {duration(taken.seconds)}"
-        )
-    ]
-    for row, (served, throttled) in enumerate(zip(taken.in_rows(_ROWS).rows, refused.in_rows(_ROWS).rows, strict=True)):
-        first, last = row * each + 1, min(count, row * each + each)
-        text = Text(f"  {first if first == last else f'{first}-{last}':>7} ")
-        for rate, over in zip(served, throttled, strict=True):
-            shade = min(steps, max(1, round(steps * rate / most))) if rate else 0
-            text.append(shades[shade], "red" if over else "")
-        drawn.append(text)
-    return drawn
+        what = "partitions" if index is None else f"partitions of index {clipped(index)}"
+        show_heat(console, outcome.heat[index], kind, most[index, kind], what)
 
 
 _PANEL, _ROW = 0.75, 0.12  # inches

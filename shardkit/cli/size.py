@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-import typer
+import click
+from click.exceptions import Exit
 from rich.console import Console
 from rich.text import Text
 
+from shardkit.analysis.sample import Estimate, SegmentSample
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.cli import options
-from shardkit.cli.options import FAILED, WRONG_USE, out, read_all, refusing, text_source
-from shardkit.cli.screen import bar, clipped, columns, percent, show_table, size
-from shardkit.dynamodb.sizes import ITEM_BYTES
+from shardkit.cli.live_table import (
+    LiveOptions,
+    LiveTable,
+    Reading,
+    Sampled,
+    check_source,
+    describe,
+    estimate_to_json,
+    read_sample,
+    sample_to_json,
+    sampling,
+    show_sampled,
+)
+from shardkit.cli.options import FAILED, STOPPED, WRONG_USE, out, read_all, refusing, text_source
+from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size
+from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_sizes
 from shardkit.dynamodb.units import read_units, write_units
 
 if TYPE_CHECKING:
@@ -27,28 +44,39 @@ _MOST_ATTRIBUTES = 20
 _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
     "write_units": ("write units", write_units),
     "read_units": ("read units", read_units),
-    "consistent_read_units": ("read units, strongly consistent", partial(read_units, consistent=True)),
+    "consistent_read_units": ("read units, consistent", partial(read_units, consistent=True)),
 }
 
 
-def measure(
-    source: options.SourceArgument,
-    format: options.FormatOption = None,  # noqa: A002
-    types: options.TypesOption = None,
-    columns: options.ColumnsOption = None,
-    delimiter: options.DelimiterOption = None,
-    absent: options.AbsentOption = None,
-    empty_strings: options.EmptyStringsOption = False,
-    as_json: options.JsonOption = False,
-    progress: options.ProgressOption = True,
-) -> None:
-    """Measure the items of a data file: sizes, read and write units, costliest attributes. Nothing is sent.
+@click.command("size", cls=options.Command)
+@click.argument("source", required=False)
+@options.reading
+@sampling
+@options.as_json
+@options.progress
+def measure(source: str | None, table: str | None, as_json: bool, progress: bool, **reading: Any) -> None:
+    """Measure the items of a data file or of a live table: sizes, read and write units, costliest attributes.
+
+    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
+    random sample of a live table is read, within --max-units.
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    stderr = Console(stderr=True, highlight=False)
+    stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
     with refusing(stderr, WRONG_USE, "not begun"):
-        opened = text_source(source, format, types, columns, delimiter, absent, empty_strings=empty_strings)
+        check_source(source, table, reading, live.given)
+        opened = None if source is None else text_source(source, **reading)
+    if opened is None:
+        with live.client(stderr) as client:
+            with refusing(stderr, WRONG_USE, "not begun"):
+                described = describe(client, table or "", live.index)
+                read = size_of_sample(described, stderr, **live.reading(progress=progress))
+            sizes = read()
+        if as_json:
+            print(json.dumps(sizes.to_json()))
+        else:
+            sizes.show(out())
+        raise Exit(STOPPED if sizes.found.problem else 0)
     profile = SizeProfile()
     bad = read_all(opened, profile.add, stderr, progress=progress)
     bad.show(stderr)
@@ -58,7 +86,7 @@ def measure(
         print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
     else:
         show(out(), profile)
-    raise typer.Exit(FAILED if bad.count else 0)
+    raise Exit(FAILED if bad.count else 0)
 
 
 def to_json(profile: SizeProfile) -> dict[str, Any]:
@@ -84,11 +112,12 @@ def _figures(found: Distribution) -> dict[str, float]:
     return {"min": found.least, **percentiles, "max": found.most, "mean": found.mean, "total": found.total}
 
 
-def show(console: Console, profile: SizeProfile) -> None:
+def show(console: Console, profile: SizeProfile, sample: SegmentSample | None = None) -> None:
+    """Print the figures of all items, or of those of a sample."""
     sizes = profile.sizes()
     console.print(
-        f"{profile.items:,} items, {size(profile.bytes)}; {size(profile.storage_bytes)} of storage, "
-        "which adds 100 bytes an item"
+        f"{'' if sample is None else 'of those that were read: '}{profile.items:,} items, {size(profile.bytes)}; "
+        f"{size(profile.storage_bytes)} of storage, which adds 100 bytes an item"
     )
     grid = columns(console, "an item", "min", "50%", "90%", "99%", "max", "mean", "all items")
     for label, found in [("bytes", sizes), *((text, profile.units(of)) for text, of in _UNITS.values())]:
@@ -104,7 +133,7 @@ def show(console: Console, profile: SizeProfile) -> None:
         + ", which DynamoDB refuses"
     )
     show_table(console, _histogram(console, profile))
-    show_table(console, _attributes(console, profile))
+    show_table(console, _attributes(console, profile, sample))
     saved = profile.bytes_saved_by_short_names
     console.print()
     console.print(
@@ -128,14 +157,17 @@ def _histogram(console: Console, profile: SizeProfile) -> Table:
     return grid
 
 
-def _attributes(console: Console, profile: SizeProfile) -> Table:
-    grid = columns(console, "attribute", "bytes", "share", "its name", "items", "mean")
+def _attributes(console: Console, profile: SizeProfile, sample: SegmentSample | None) -> Table:
+    error = [] if sample is None else ["95% interval"]
+    grid = columns(console, "attribute", "bytes", "share", *error, "its name", "items", "mean")
     attributes = profile.attributes()
     for one in attributes[:_MOST_ATTRIBUTES]:
+        between = [] if sample is None else [_shares(sample.ratio(_figure_of(one.name), "bytes"))]
         grid.add_row(
             Text(clipped(one.name)),
             f"{one.bytes:,}",
             percent(one.bytes / (profile.bytes or 1)),
+            *between,
             f"{one.name_bytes:,}",
             f"{one.items:,}",
             f"{one.bytes / one.items:,.1f}",
@@ -144,3 +176,66 @@ def _attributes(console: Console, profile: SizeProfile) -> Table:
     if others:
         grid.add_row("all others", f"{others:,}", percent(others / profile.bytes))
     return grid
+
+
+def _shares(share: Estimate) -> str:
+    return "unknown" if math.isinf(share.high) else f"{share.low:.2%} to {min(1.0, share.high):.2%}"
+
+
+# -- a live table
+
+_FIGURES = {
+    "items": "items",
+    "bytes": "bytes",
+    "storage_bytes": "storage",
+    "write_units": "write units to write all",
+    "read_units": "read units to get each",
+    "keys": "partition keys",
+}
+
+
+def _figure_of(attribute: str) -> str:
+    return f"attribute {attribute}"
+
+
+def size_of_sample(table: LiveTable, stderr: Console, **how: Unpack[Reading]) -> Callable[[], LiveSizes]:
+    """Plan a sample and say what it will take; return the function that reads and measures it."""
+    profile = SizeProfile()
+
+    def take(item: Mapping[str, Any]) -> Mapping[str, float]:
+        bytes_ = profile.add(item)
+        return {
+            "bytes": bytes_,
+            "storage_bytes": bytes_ + STORAGE_OVERHEAD,
+            "write_units": write_units(bytes_),
+            "read_units": read_units(bytes_),
+            **{_figure_of(name): part for name, part in attribute_sizes(item).items()},
+        }
+
+    read = read_sample(table, take, stderr, **how)
+    return lambda: LiveSizes(read(), profile)
+
+
+@dataclass(frozen=True)
+class LiveSizes:
+    """A sample, and the sizes of its items."""
+
+    found: Sampled
+    profile: SizeProfile
+
+    def show(self, console: Console) -> None:
+        show_sampled(console, self.found, _FIGURES)
+        if self.profile.items:
+            console.print()
+            show(console, self.profile, self.found.sample)
+        else:
+            say(console, "no item was read: there is nothing to measure")
+
+    def to_json(self) -> dict[str, Any]:
+        measured = to_json(self.profile) if self.profile.items else {}
+        sample = self.found.sample
+        shares = [
+            {"name": one.name, "share": estimate_to_json(sample.ratio(_figure_of(one.name), "bytes"))}
+            for one in self.profile.attributes()
+        ]
+        return {**sample_to_json(self.found, _FIGURES), "read": measured, "attribute_shares": shares}

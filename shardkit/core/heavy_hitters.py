@@ -53,6 +53,10 @@ class Held:
     def peak(self) -> float:
         return max(self._peak, self._in_second)
 
+    def units_in(self, second: int) -> float:
+        """Return the units of the latest second; 0 for any other."""
+        return self._in_second if second == self._second else 0.0
+
 
 class HeavyHitters(Generic[K]):
     """The keys that consumed most, out of any number of keys.

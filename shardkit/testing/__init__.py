@@ -1,13 +1,8 @@
 """Help for your own tests: simulated partitions, and pytest fixtures that work as soon as shardkit is installed."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardkit.core.lazy import lazy_names
-
-try:
-    import pytest  # noqa: F401 - checks that it is installed
-except ImportError as error:
-    raise ImportError("shardkit.testing: pytest is not installed; run pip install 'shardkit[testing]'") from error
 
 if TYPE_CHECKING:
     from shardkit.testing.capacity_fixture import CapacityBlock, CapacityBudgetFixture
@@ -34,7 +29,7 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = lazy_names(
+    _named, __dir__ = lazy_names(
         __name__,
         {
             "shardkit.testing.capacity_fixture": ("CapacityBlock", "CapacityBudgetFixture"),
@@ -50,3 +45,11 @@ if not TYPE_CHECKING:
             "shardkit.testing.simulation": ("SimulatedPartitions", "simulate_partitions"),
         },
     )
+
+    def __getattr__(name: str) -> Any:
+        try:
+            return _named(name)
+        except ModuleNotFoundError as error:
+            if error.name != "pytest":
+                raise
+            raise ImportError(f"{name}: pytest is not installed; run pip install 'shardkit[testing]'") from error

@@ -40,7 +40,7 @@ _EVENT = "before-send.*.*"
 _UNIQUE_ID = "shardkit-partitions"
 _NOWHERE = "http://localhost/"
 _REQUEST_ID_BYTES = 32  # as base32, 52 letters, as in the service's ids
-_AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
+AWS_HOSTS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _TARGET = "X-Amz-Target"
 # As in botocore: without it, a small request waits for an acknowledgement (40 ms).
 _SOCKET_OPTIONS: Any = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
@@ -179,7 +179,7 @@ def _first(answers: list[tuple[Any, Any]]) -> Any:
 
 def _outside_of_aws(request: AWSPreparedRequest) -> AWSPreparedRequest:
     host = urlsplit(request.url).hostname or ""
-    if host.endswith(_AWS):
+    if host.endswith(AWS_HOSTS):
         raise ConfigurationError(
             f"client: a simulation does not go to AWS, but this client does ({host}); use moto (inside mock_aws), or "
             "the endpoint_url= of an engine for tests"

@@ -13,7 +13,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityBudget, CapacityBudgetError, CapacityMeter, ConfigurationError
-from shardkit.capacity import Usage
+from shardkit.capacity import HotKeyWarning, Usage
 from shardkit.capacity.exporters.emf import EmbeddedMetrics
 from tests.support.wire import Body, Service, serving
 
@@ -82,6 +82,26 @@ async def refused(attached: AbstractContextManager[Any], call: Callable[[], Awai
         await call()
         with pytest.raises(CapacityBudgetError):
             await call()
+
+
+def test_a_meter_warns_in_the_task_that_called() -> None:
+    seen: list[tuple[Any, Any, Any]] = []
+
+    def warned(warning: HotKeyWarning) -> None:
+        seen.append((warning.key, warning.physical_key, asyncio.current_task()))
+
+    async def use(client: Any) -> None:
+        orders = ShardedTable(client, STRATEGY, table_name="Orders", key_schema=SCHEMA)
+        with CapacityMeter(warn_at=0.002, on_warning=warned).attach(orders):
+            await orders.put_item(Item=ITEM)
+        ((key, stored, task),) = seen
+        assert (key, stored) == (
+            ITEM["Date"],
+            STRATEGY.physical_key(ITEM["Date"], STRATEGY.shard_of(ITEM["Date"], ITEM)),
+        )
+        assert task is asyncio.current_task()
+
+    with_client(use)
 
 
 def test_a_meter_on_a_sharded_table_counts_that_table() -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("rich")
-pytest.importorskip("typer")
+pytest.importorskip("click")
 
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from benchmarks import history
 from benchmarks.__main__ import MEASURES, Bench, main
@@ -48,11 +47,9 @@ def test_a_written_measurement_is_kept_and_compared(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
     monkeypatch.setitem(MEASURES, Bench.single, lambda *, short: iter([cpu(value)]))
     monkeypatch.setattr("benchmarks.report.write_docs", lambda *_: None)
-    app = typer.Typer()
-    app.command()(main)
-    assert "worse than before" not in CliRunner().invoke(app, ["single", "--write-docs"]).stdout
+    assert "worse than before" not in CliRunner().invoke(main, ["single", "--write-docs"]).stdout
     value = 0.6
-    shown = " ".join(CliRunner().invoke(app, ["single", "--short"]).stdout.split())
+    shown = " ".join(CliRunner().invoke(main, ["single", "--short"]).stdout.split())
     assert "worse than before: single: put: CPU, of boto3's: 0.60, before 0.40" in shown
     (line,) = (tmp_path / "history.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["figures"] == {"single: put: CPU, of boto3's": 0.4}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import Table
 
 pytest.importorskip("rich")
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 
 # Words that stand for what would not fit into a test's name.
 MEANT = {
@@ -71,7 +71,7 @@ def meant(text: str) -> str:
 
 def refused(*arguments: str) -> str:
     """What a command that cannot work says."""
-    result = typer_testing.CliRunner().invoke(build_app(), [*map(meant, arguments)], env={"COLUMNS": "400"})
+    result = click_testing.CliRunner().invoke(build_app(), [*map(meant, arguments)], env={"COLUMNS": "400"})
     assert isinstance(result.exception, SystemExit), result.exception
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "Traceback" not in result.stderr
@@ -253,7 +253,7 @@ def test_scenarios(text: str, says: str, folder: Path) -> None:
 def test_a_year_of_few_puts_is_simulated(folder: Path) -> None:
     """The bounds let through what can be done."""
     (folder / "scenario.toml").write_text(scenario("load", **{**PUTS, "per_second": 1e-6}), encoding="utf-8")
-    result = typer_testing.CliRunner().invoke(build_app(), ["simulate", "scenario.toml", "--json"])
+    result = click_testing.CliRunner().invoke(build_app(), ["simulate", "scenario.toml", "--json"])
     assert result.exit_code == 0, result.output
 
 
@@ -284,7 +284,7 @@ def test_a_record_that_no_item_can_hold_is_a_bad_record(command: tuple[str, ...]
     if deep == "LISTS" and command[0] != "load":
         pytest.skip("Python may have room for as many lists: their size can be told")
     (folder / "orders.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    result = typer_testing.CliRunner().invoke(build_app(), [*command, "--no-progress"])
+    result = click_testing.CliRunner().invoke(build_app(), [*command, "--no-progress"])
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == 1, result.output
     assert "orders.jsonl, line 2: " in result.output

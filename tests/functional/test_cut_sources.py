@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import Table
 
 pytest.importorskip("smart_open")
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 zstd: Any = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 COUNT = 700
@@ -106,7 +106,7 @@ def test_streaming_bulk(cut: Path, table: Table, orders: ShardedTable) -> None:
 
 
 def invoke(*arguments: str) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), [*arguments, "--format", "jsonl"], env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), [*arguments, "--format", "jsonl"], env={"COLUMNS": "80"})
 
 
 def test_the_load_command(cut: Path, table: Table) -> None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
+from botocore.stub import ANY, Stubber
+from rich.console import Console
 
 from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, Strategy, Unsharded, bulk_load
 from tests.functional.test_docs import DOCS, FENCE
@@ -23,6 +27,7 @@ from tests.support.tables import LocalIndex, make_table
 from tests.support.wire import Body
 
 if TYPE_CHECKING:
+    import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 PAGE = (DOCS / "iam.md").read_text(encoding="utf-8")
@@ -50,6 +55,7 @@ class Access:
     action: str
     resource: str = TABLE
     keys: frozenset[str] = frozenset()
+    service: str = "dynamodb"
 
 
 def accesses(operation: str, body: Body) -> Iterator[Access]:
@@ -73,8 +79,8 @@ def accesses(operation: str, body: Body) -> Iterator[Access]:
             assert body["ExpressionAttributeNames"][found[1]] == "User"
             resource = f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE
             yield Access(operation, resource, frozenset([body["ExpressionAttributeValues"][found[2]]["S"]]))
-        case "Scan" | "DescribeTable":
-            yield Access(operation)
+        case "Scan" | "DescribeContributorInsights" | "DescribeTable":
+            yield Access(operation, f"{TABLE}/index/{body['IndexName']}" if "IndexName" in body else TABLE)
         case _:
             item = body.get("Item") or body["Key"]
             yield Access(operation, keys=frozenset([item["User"]["S"]]))
@@ -93,7 +99,7 @@ def _grants(statement: Mapping[str, Any], access: Access, tenant: str) -> bool:
         pattern.replace("${aws:PrincipalTag/tenant}", tenant) for pattern in wanted.get("dynamodb:LeadingKeys", ["*"])
     ]
     return (
-        f"dynamodb:{access.action}" in _listed(statement["Action"])
+        f"{access.service}:{access.action}" in _listed(statement["Action"])
         and any(like(access.resource, pattern) for pattern in _listed(statement["Resource"]))
         # True also if a request names no key.
         and all(any(like(key, pattern) for pattern in patterns) for key in access.keys)
@@ -165,6 +171,7 @@ def meter(orders: ShardedTable) -> None:
         pass
 
 
+REPORT = ("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy")
 CALLS = {"Reader": read, "Writer": write, "Loader": load, "Meter": meter}
 
 
@@ -187,6 +194,39 @@ def test_a_policy_allows_what_is_sent_and_no_other_action(role: str, resource: D
     assert [access for access in asked if not allows(POLICIES[role], access)] == []
     [statement] = POLICIES[role]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+
+
+def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session: boto3.Session) -> None:
+    """Of the table and of an index: a sample, and the reports of Contributor Insights."""
+    live: Any = pytest.importorskip("shardkit.cli.live_table")
+    heat: Any = pytest.importorskip("shardkit.cli.heat_live")
+    throttled: Any = pytest.importorskip("shardkit.cli.throttled")
+    client: Any = sharded(resource, STRATEGIES[0]).meta.client
+    cloudwatch = boto3_session.client("cloudwatch")
+    rule = "DynamoDBContributorInsights-PKT-Orders-1576629651520"
+    enabled = {"ContributorInsightsStatus": "ENABLED", "ContributorInsightsRuleList": [rule]}
+    rates = {"write_units": None, "read_units": None, "most_units": 1000.0, "rate": 1e9}
+    asked: list[Access] = []
+
+    def describe_insights(params: dict[str, Any], **_: Any) -> tuple[Any, dict[str, Any]]:  # which moto does not know
+        asked.extend(accesses("DescribeContributorInsights", json.loads(params["body"])))
+        return SimpleNamespace(status_code=200), enabled
+
+    client.meta.events.register("before-call.dynamodb.DescribeContributorInsights", describe_insights)
+    with recording(client) as recorder, Stubber(cloudwatch) as stub:
+        for index in (None, "ByTotal"):
+            found = replace(live.describe(client, "Orders", index), bytes=1000)
+            heat.heat_of_sample(found, None, None, Console(quiet=True), top=1, progress=False, **rates)()
+            stub.add_response("get_insight_rule_report", {}, {**dict.fromkeys(REPORT, ANY), "RuleName": rule})
+            throttled.read_throttled(
+                client, cloudwatch, "Orders", index, until=datetime.now(UTC), last=timedelta(hours=1), top=1
+            )
+            arn = f"arn:aws:cloudwatch:us-east-1:123456789012:insight-rule/{rule}"
+            asked.append(Access("GetInsightRuleReport", arn, service="cloudwatch"))
+    asked += [access for operation, body in recorder.requests for access in accesses(operation, body)]
+    assert [access for access in asked if not allows(POLICIES["Looker"], access)] == []
+    actions = {action for statement in POLICIES["Looker"]["Statement"] for action in _listed(statement["Action"])}
+    assert {f"{access.service}:{access.action}" for access in asked} == actions
 
 
 def test_a_tenant_reaches_its_own_keys_only(resource: DynamoDBServiceResource) -> None:

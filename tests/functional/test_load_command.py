@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
     from types_boto3_dynamodb.service_resource import Table
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 show: Any = importlib.import_module("shardkit.cli.load")
 
 SHARDED = ("--table", "Orders", "--shards", "4", "--by", "OrderId")
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["load", *args], env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["load", *args], env={"COLUMNS": "80"})
 
 
 def orders_csv(folder: Path, count: int, *more: str) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def test_a_typo_in_by_is_wrong_use(
     (folder / "orders.jsonl.gz").write_bytes(gzip.compress(text))
     wire = {"Item": {"Date": {"S": "2014-07-09"}, "OrderId": {"S": "A1"}}}
     (folder / "wire.json").write_text(json.dumps(wire), encoding="utf-8")
-    result = typer_testing.CliRunner().invoke(
+    result = click_testing.CliRunner().invoke(
         build_app(), ["load", source, "--table", "Orders", "--shards", "4", *arguments, *more], input=text
     )
     assert (result.exit_code, result.stdout) == (2, ""), result.output

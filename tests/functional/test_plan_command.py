@@ -13,14 +13,14 @@ import pytest
 from shardkit.cli import build_app
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 
 LOAD = ("load", "--items", "20000000", "--item-size", "1000")
 SHARDS = ("shards", "--item-size", "350", "--writes-per-second", "4000")
 
 
 def invoke(*args: str) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["plan", *args], env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["plan", *args], env={"COLUMNS": "80"})
 
 
 def planned(*args: str) -> Any:

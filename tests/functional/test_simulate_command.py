@@ -15,7 +15,7 @@ pytest.importorskip("rich")
 from shardkit.cli import build_app
 from shardkit.cli.screen import percent
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 
 EXAMPLES, DOCS = (Path(__file__).resolve().parents[2] / name for name in ("examples", "docs"))
 SMALL = """
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["simulate", *args], env={"COLUMNS": "200"})
+    return click_testing.CliRunner().invoke(build_app(), ["simulate", *args], env={"COLUMNS": "200"})
 
 
 def simulated(*args: str, code: int = 0) -> Any:

@@ -16,7 +16,7 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
 
 rich_console = pytest.importorskip("rich.console")
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 reading: Any = importlib.import_module("shardkit.cli.options")
 size: Any = importlib.import_module("shardkit.cli.size")
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*args: str, text: str | None = None) -> Any:
-    return typer_testing.CliRunner().invoke(build_app(), ["size", *args], input=text, env={"COLUMNS": "80"})
+    return click_testing.CliRunner().invoke(build_app(), ["size", *args], input=text, env={"COLUMNS": "80"})
 
 
 def notes_jsonl(folder: Path, *lengths: int, more: str = "") -> None:

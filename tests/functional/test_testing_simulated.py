@@ -166,10 +166,11 @@ class Hidden(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError("No module named 'pytest'", name="pytest")
 
 sys.meta_path.insert(0, Hidden())
+from shardkit.testing import VirtualClock, simulate_partitions
 try:
-    import shardkit.testing
+    from shardkit.testing import capacity_budget
 except ImportError as error:
-    assert "shardkit[testing]" in str(error), error
+    assert "capacity_budget: pytest is not installed; run pip install 'shardkit[testing]'" in str(error), error
 else:
     raise SystemExit("imported")
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from shardkit.bulk.sources.opening import open_source

@@ -166,7 +166,7 @@ def test_a_client_like_the_tables_own(given: dict[str, Any]) -> None:
 
 def test_the_command(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("rich")
-    testing = pytest.importorskip("typer.testing")
+    testing = pytest.importorskip("click.testing")
     wanted, _ = write_orders(job.folder / "orders.jsonl", 200, bad=0)
     monkeypatch.chdir(job.folder)
     spread = ["--strategy", '{"type": "RandomSuffix", "shards": 10}']

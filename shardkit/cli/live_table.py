@@ -1,0 +1,369 @@
+"""What ``shardkit heat --table`` and ``shardkit size --table`` share: they read random segments of a live table."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
+
+from boto3.session import Session
+from botocore.exceptions import BotoCoreError, ClientError
+
+from shardkit.analysis.keys import Key
+from shardkit.analysis.sample import Estimate, SamplePlan, SegmentSample, plan_sample
+from shardkit.analysis.sampled_scan import Page, SampledScan
+from shardkit.capacity.budget import CapacityBudget
+from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
+from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
+from shardkit.core.checks import check_number
+from shardkit.core.hashing import binary
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.schema import KeySchema, throughput_of
+from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.runtime.runner import ClientRunner
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MOST_UNITS = 1000.0
+"""Read units that a sample takes at most, unless the user says otherwise."""
+_RATE = 100.0  # read units a second, likewise
+_PART = 0.25  # of a provisioned table's read units that a sample takes at most, likewise
+_ASSUMED = 1024  # bytes of an item, if only the items were counted, as local engines do
+_CONCURRENCY = 8
+_LONGEST_WAIT = 86_400.0  # seconds that a page waits for its turn
+
+
+LIVE = "Live table"  # how --help groups the options
+sampling = several(
+    option("--table", group=LIVE, help="A live table instead of SOURCE: a random sample of it is read."),
+    option("--index", group=LIVE, help="An index of the table to read instead, by its own partition key."),
+    option("--max-units", group=LIVE, type=float, default=MOST_UNITS, help="The most read units that a sample takes."),
+    option(
+        "--max-rate",
+        group=LIVE,
+        type=float,
+        help="The most read units a second; if not given, 100, and at most a quarter of what is provisioned.",
+    ),
+    connection,
+)
+"""The option --table, and those of :class:`LiveOptions`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """How to reach and to read a live table, as it was typed."""
+
+    index: str | None
+    max_units: float
+    max_rate: float | None
+    region: str | None
+    profile: str | None
+    endpoint_url: str | None
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> LiveOptions:
+        """Take them out of a command's options."""
+        return cls(**{one.name: options.pop(one.name) for one in fields(cls)})
+
+    @property
+    def given(self) -> Mapping[str, Any]:
+        """Those that need --table."""
+        return {"index": self.index, "max_rate": self.max_rate}
+
+    def reading(self, *, progress: bool) -> Reading:
+        return {"most_units": self.max_units, "rate": self.max_rate, "progress": progress}
+
+    @contextmanager
+    def client(self, stderr: Console) -> Iterator[Any]:
+        with refusing(stderr, WRONG_USE, "not begun"):
+            client = dynamodb(self.profile, self.region, self.endpoint_url).meta.client
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def cloudwatch(self) -> Any:
+        return Session(profile_name=self.profile, region_name=self.region).client("cloudwatch")
+
+
+def check_source(
+    source: str | None, table: str | None, of_source: Mapping[str, Any], of_table: Mapping[str, Any]
+) -> None:
+    """Check that there is a source or a table, and no option that only the other one has."""
+    if (source is None) == (table is None):
+        got = "neither" if source is None else "both"
+        raise ConfigurationError(f"SOURCE, --table: must be one of them, got {got}; give a file, or --table Orders")
+    for name, value in (of_table if table is None else of_source).items():
+        if value:
+            how = "needs --table" if table is None else "reads a source, got --table"
+            raise ConfigurationError(f"--{name.replace('_', '-')}: {how}; omit one of them")
+
+
+@dataclass(frozen=True)
+class LiveTable:
+    """A table, or one of its indexes, as DescribeTable describes it; ``items`` and ``bytes`` are 0 if unknown.
+
+    ``own_key`` is the table's partition key, ``keys`` are those of the index.
+    """
+
+    client: Any
+    name: str
+    index: str | None
+    own_key: str
+    keys: KeySchema
+    items: int
+    bytes: int
+    provisioned: float | None
+
+    @property
+    def title(self) -> str:
+        return self.name if self.index is None else f"{self.name}, index {self.index}"
+
+
+def describe(client: Any, name: str, index: str | None) -> LiveTable:
+    """Send one DescribeTable, and return what it says of the table or of the index."""
+    table = client.describe_table(TableName=name)["Table"]
+    described, count, of = table, "TableSizeBytes", f"table {name!r}"
+    if index is not None:
+        indexes = {
+            one["IndexName"]: one
+            for kind in ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
+            for one in table.get(kind) or ()
+        }
+        if index not in indexes:
+            known = ", ".join(sorted(indexes)) or "none"
+            raise ConfigurationError(f"--index: table {name!r} has no index {index!r}; its indexes are: {known}")
+        described, count, of = indexes[index], "IndexSizeBytes", f"index {index!r}"
+    return LiveTable(
+        client=client,
+        name=name,
+        index=index,
+        own_key=KeySchema.of(table["KeySchema"], f"table {name!r}").partition_key,
+        keys=KeySchema.of(described["KeySchema"], of),
+        items=int(described.get("ItemCount") or 0),
+        bytes=int(described.get(count) or 0),
+        provisioned=throughput_of(described).provisioned.read,
+    )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What was read of a table.
+
+    ``unfinished`` are the keys of segments that were not read to their end: they have at least what was read.
+    ``problem`` is why it stopped early; None: it did not.
+    """
+
+    table: LiveTable
+    sample: SegmentSample
+    units: float
+    unfinished: frozenset[Key]
+    problem: str | None
+
+
+class Reading(TypedDict):
+    """How to read a sample: its most read units, those a second (None: chosen), and whether to show the progress."""
+
+    most_units: float
+    rate: float | None
+    progress: bool
+    rng: NotRequired[random.Random]
+
+
+def read_sample(
+    table: LiveTable, take: Callable[[Mapping[str, Any]], Mapping[str, float]], stderr: Console, **how: Unpack[Reading]
+) -> Callable[[], Sampled]:
+    """Plan a sample and say what it will take; return the function that reads it.
+
+    ``take`` gets each item, and returns its figures, which are added up by segment; ``items`` and ``keys`` are added.
+    """
+    most_units, rate = how["most_units"], how["rate"]
+    plan = _planned(table, most_units)
+    per_second = _RATE if rate is None else check_number("--max-rate", rate, "read units a second", above=True)
+    if rate is None and table.provisioned is not None:
+        per_second = min(per_second, max(1.0, _PART * table.provisioned))
+    _show_plan(stderr, table, plan, most_units, per_second)
+    rng = how.get("rng") or random.Random()  # noqa: S311 - samples, keeps no secret
+    machine = SampledScan(
+        {"TableName": table.name, **({} if table.index is None else {"IndexName": table.index})},
+        rng.sample(range(plan.total_segments), plan.segments),
+        plan.total_segments,
+        most_units=most_units,
+        concurrency=_CONCURRENCY,
+    )
+    return lambda: _read(table, plan, machine, take, per_second, stderr if how["progress"] else None)
+
+
+def _planned(table: LiveTable, most_units: float) -> SamplePlan:
+    try:
+        return plan_sample(table.bytes or _ASSUMED * table.items, most_units)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--max-units: {str(error).removeprefix('read_units: ')}") from None
+
+
+def _show_plan(stderr: Console, table: LiveTable, plan: SamplePlan, most_units: float, rate: float) -> None:
+    if plan.read_units is None:
+        say(stderr, f"{table.title}: DynamoDB has not counted its items yet (it does about every six hours)")
+        about = f"at most {most_units:,.10g} read units"
+    else:
+        counted = f"{table.items:,} items" + (f", {size(table.bytes)}" if table.bytes else "")
+        say(stderr, f"{table.title}: {counted}, as DynamoDB counted (about every six hours)")
+        seconds = duration(plan.read_units / rate)
+        about = f"about {plan.read_units:,.0f} read units (at most {most_units:,.10g}) and {seconds}"
+    of = f"{plan.segments:,} of {plan.total_segments:,} random segments ({percent(plan.share)} of the keys)"
+    say(stderr, f"reading {'all of it' if plan.share == 1 else of}, eventually consistent:")
+    say(stderr, f"this takes {about}, at {rate:,.10g} units a second")
+
+
+def _read(
+    table: LiveTable,
+    plan: SamplePlan,
+    machine: SampledScan,
+    take: Callable[[Mapping[str, Any]], Mapping[str, float]],
+    rate: float,
+    console: Console | None,
+) -> Sampled:
+    segments = _Segments(table.keys.partition, plan.total_segments, take)
+    problem = None
+    stopped = threading.Event()
+
+    def wait(seconds: float) -> None:
+        if stopped.wait(seconds):  # otherwise, pages that wait for their turn would keep the command from ending
+            raise ShardkitError("stopped")
+
+    budget = CapacityBudget(read_units=rate, timeout=_LONGEST_WAIT, sleep=wait)
+    driver = ClientRunner(table.client, {}, _CONCURRENCY).driver(machine)
+    try:
+        with budget.attach(table.client), CommandProgress(console, plan.segments) as shown:
+            while (page := driver.run()) is not None:
+                segments.add(page)
+                if shown.due:
+                    done = f"{segments.sample.segments:,} of {plan.segments:,} segments"
+                    shown.show(segments.sample.segments, f"{done}, {machine.units:,.10g} read units")
+    except KeyboardInterrupt:
+        problem = "interrupted"
+    except (BotoCoreError, ClientError, ShardkitError) as error:
+        problem = str(error)
+    finally:
+        stopped.set()
+        driver.close()
+    unfinished = segments.end()
+    return Sampled(table, segments.sample, machine.units, unfinished, problem)
+
+
+class _Segments:
+    """Adds up the items of each segment, of which several are read at once."""
+
+    def __init__(
+        self, attributes: tuple[str, ...], total: int, take: Callable[[Mapping[str, Any]], Mapping[str, float]]
+    ) -> None:
+        self.sample = SegmentSample(total)
+        self._attributes = attributes
+        self._take = take
+        self._begun: dict[int, tuple[Counter[str], set[Key]]] = {}
+
+    def add(self, page: Page) -> None:
+        figures, keys = self._begun.setdefault(page.segment, (Counter(), set()))
+        for wire in page.items:
+            item = from_wire_item(wire)
+            figures.update({"items": 1})
+            figures.update(self._take(item))
+            keys.add(tuple([binary(item[name]) for name in self._attributes]))
+        if page.last:
+            self._end(page.segment)
+
+    def _end(self, segment: int) -> set[Key]:
+        figures, keys = self._begun.pop(segment)
+        self.sample.add({**figures, "keys": len(keys)})
+        return keys
+
+    def end(self) -> frozenset[Key]:
+        """Add the segments that were not read to their end; return their keys."""
+        return frozenset().union(*[self._end(segment) for segment in list(self._begun)])
+
+
+def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> None:
+    """Print what was read, and the estimates of the figures that are named."""
+    sample, table = found.sample, found.table
+    part = "all of" if sample.share == 1 and not found.unfinished else f"{percent(sample.share)} of the keys of"
+    say(
+        console,
+        f"read {part} {table.title}: {sample.read('items'):,.0f} items of {sample.read('keys'):,.0f} keys, "
+        f"{found.units:,.10g} read units",
+    )
+    for line in _cautions(found):
+        say(console, line, "yellow")
+    if sample.share == 1 and not found.unfinished:
+        return
+    grid = columns(console, "the whole table, about", "estimate", "95% interval")
+    for name, label in names.items():
+        estimate, text = sample.total(name), size if "bytes" in name else rounded
+        grid.add_row(label, text(estimate.value), interval(estimate, text))
+    show_table(console, grid)
+
+
+def _cautions(found: Sampled) -> Iterator[str]:
+    sample, table = found.sample, found.table
+    if found.problem is not None:
+        yield f"stopped before its end: {found.problem}; what follows is from what was read until then"
+    if found.unfinished:
+        yield (
+            f"the read units were used up in the middle of {len(found.unfinished):,} keys (marked with +): they have "
+            "more, and so has the table"
+            if found.problem is None
+            else f"{len(found.unfinished):,} keys were not read to their end (marked with +): they have more"
+        )
+    estimate = sample.total("items")
+    if sample.share == 1 and not found.unfinished:
+        return
+    if table.items > estimate.high:
+        yield (
+            f"DynamoDB counted {table.items:,} items, more than the sample suggests ({interval(estimate)}): a few keys "
+            "that were not read have most of them"
+        )
+    elif 0 < table.items < estimate.low:
+        yield (
+            f"DynamoDB counted {table.items:,} items, fewer than the sample suggests ({interval(estimate)}): the table "
+            "has grown since, or one of few very hot keys was read"
+        )
+
+
+def rounded(figure: float) -> str:
+    """Return a figure with three digits: an estimate has no more."""
+    return f"{float(f'{figure:.3g}'):,.0f}"
+
+
+def interval(estimate: Estimate, text: Callable[[float], str] = rounded) -> str:
+    if estimate.high == float("inf"):
+        return f"at least {text(estimate.low)}"
+    return f"{text(estimate.low)} to {text(estimate.high)}"
+
+
+def sample_to_json(found: Sampled, names: Mapping[str, str]) -> dict[str, Any]:
+    sample, table = found.sample, found.table
+    return {
+        "table": table.name,
+        "index": table.index,
+        "counted": {"items": table.items, "bytes": table.bytes},
+        "sample": {
+            "segments": sample.segments,
+            "total_segments": sample.total_segments,
+            "share": sample.share,
+            "items": int(sample.read("items")),
+            "keys": int(sample.read("keys")),
+            "read_units": found.units,
+            "keys_unfinished": len(found.unfinished),
+            "stopped": found.problem,
+        },
+        "estimates": {name: estimate_to_json(sample.total(name)) for name in names},
+    }
+
+
+def estimate_to_json(estimate: Estimate) -> dict[str, float | None]:
+    high = None if estimate.high == float("inf") else estimate.high
+    return {"value": estimate.value, "low": estimate.low, "high": high}

@@ -1,0 +1,163 @@
+"""``shardkit heat --table T --throttled``: the hot keys that CloudWatch Contributor Insights knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
+from shardkit.cli.screen import clipped, columns, percent, say, show_table
+from shardkit.core.checks import check_count
+from shardkit.errors import ConfigurationError
+from shardkit.strategies import Strategy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+_LONGEST_KEY = 30
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """What Contributor Insights reports of a table or an index, by what it measures."""
+
+    table: str
+    index: str | None
+    mode: str | None
+    since: datetime
+    until: datetime
+    reports: dict[Kind, list[Contributor]]
+    strategy: Strategy | None
+    judged: None = None
+    problem: None = None
+
+    def show(self, console: Console) -> None:
+        name = self.table if self.index is None else f"{self.table}, index {self.index}"
+        say(console, f"{name}, {self.since:%Y-%m-%d %H:%M} to {self.until:%Y-%m-%d %H:%M} UTC")
+        for kind, found in self.reports.items():
+            console.print()
+            say(console, f"{kind.title}{':' if found else ': none'}", "bold")
+            if found:
+                show_table(console, _grid(console, kind, found))
+            for line in (*self._logical(kind, found), *self._advice(kind, found)):
+                say(console, f"  {line}")
+
+    def _logical(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
+        """Yield what the stored keys, of which there are several, are of each logical key."""
+        if self.strategy is None or not kind.of_keys:
+            return
+        values: dict[Any, float] = {}
+        shards: dict[Any, set[int | None]] = {}
+        for one in found:
+            key, shard = self.strategy.split(one.keys[0])
+            values[key] = values.get(key, 0.0) + one.value
+            shards.setdefault(key, set()).add(shard)
+        for key, value in sorted(values.items(), key=lambda one: -one[1]):
+            of = f"{len(shards[key]):,} of its {len(self.strategy.shards_for(key)):,} shards"
+            yield f"{clipped(str(key), _LONGEST_KEY)}: {of}, {value:,.0f} {_unit(kind)} together"
+
+    def _advice(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
+        if kind.code == "PKT" and found:
+            yield "throttled because the key is too hot, or because the whole table is: the errors"
+            yield "say which (docs/troubleshooting.md); more shards help only against the first"
+        elif kind.code == "PKC":
+            for one in found:
+                if one.near:
+                    shards = self._shards(one)
+                    needed = one.shards_needed(shards)
+                    what = "no number of shards is enough" if needed is None else f"{needed:,} shards instead of"
+                    yield f"advice: {clipped(one.keys[0], _LONGEST_KEY)}: {what} {shards:,}, for its busiest minute"
+
+    def _shards(self, one: Contributor) -> int:
+        return 1 if self.strategy is None else len(self.strategy.shards_for(self.strategy.split(one.keys[0])[0]))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "table": self.table,
+            "index": self.index,
+            "mode": self.mode,
+            "since": self.since.isoformat(),
+            "until": self.until.isoformat(),
+            "reports": [
+                {
+                    "kind": kind.code,
+                    "title": kind.title,
+                    "keys": [
+                        {
+                            "keys": list(one.keys),
+                            "value": one.value,
+                            "peak": one.peak,
+                            "peak_at": None if one.peak_at is None else one.peak_at.isoformat(),
+                            "peak_share": None if kind.throttles else one.peak_share,
+                        }
+                        for one in found
+                    ],
+                }
+                for kind, found in self.reports.items()
+            ],
+        }
+
+
+def _unit(kind: Kind) -> str:
+    return "throttles" if kind.throttles else "units"
+
+
+def _grid(console: Console, kind: Kind, found: Sequence[Contributor]) -> Grid:
+    grid = columns(console, "  key", _unit(kind), "busiest minute", "at", *([] if kind.throttles else ["share"]))
+    for one in found:
+        grid.add_row(
+            Text(f"  {clipped('#'.join(one.keys), _LONGEST_KEY)}"),
+            f"{one.value:,.0f}",
+            f"{one.peak:,.0f}",
+            "-" if one.peak_at is None else f"{one.peak_at:%d %H:%M}",
+            *([] if kind.throttles else [percent(one.peak_share)]),
+        )
+    return grid
+
+
+def read_throttled(
+    dynamodb: Any,
+    cloudwatch: Any,
+    table: str,
+    index: str | None,
+    *,
+    until: datetime,
+    last: timedelta,
+    top: int,
+    strategy: Strategy | None = None,
+) -> Throttled:
+    """Read the reports of a table's rules: one DescribeContributorInsights, and one GetInsightRuleReport for each."""
+    check_count("--top", top, "keys", most=MOST_CONTRIBUTORS, why="Contributor Insights reports no more")
+    of = {"TableName": table} if index is None else {"TableName": table, "IndexName": index}
+    described = dynamodb.describe_contributor_insights(**of)
+    rules = rules_of(described.get("ContributorInsightsRuleList") or ())
+    if described.get("ContributorInsightsStatus") != "ENABLED" or not rules:
+        raise ConfigurationError(_not_enabled(described, table, index))
+    since = until - last
+    asked = {"StartTime": since, "EndTime": until, "Period": PERIOD, "MaxContributorCount": top, "OrderBy": "Sum"}
+    reports = {
+        kind: contributors_of(cloudwatch.get_insight_rule_report(RuleName=rule, **asked))
+        for kind, rule in rules.items()
+    }
+    return Throttled(table, index, described.get("ContributorInsightsMode"), since, until, reports, strategy)
+
+
+def _not_enabled(described: Any, table: str, index: str | None) -> str:
+    status = described.get("ContributorInsightsStatus", "DISABLED")
+    failure = (described.get("FailureException") or {}).get("ExceptionDescription")
+    of = f"table {table!r}" if index is None else f"index {index!r} of table {table!r}"
+    said = f"--throttled: CloudWatch Contributor Insights is {status} for {of}{f' ({failure})' if failure else ''}"
+    if status == "ENABLING":
+        return f"{said}; try again in a few minutes"
+    name = f"--table-name {table}" + ("" if index is None else f" --index-name {index}")
+    return (
+        f"{said}; enable it with: aws dynamodb update-contributor-insights {name} --contributor-insights-action ENABLE "
+        "--contributor-insights-mode THROTTLED_KEYS. CloudWatch charges for each of its rules (one, or two if there is "
+        "a sort key) by the month, and for each throttled item: https://aws.amazon.com/cloudwatch/pricing/. Keys are "
+        "then shown in plain text in CloudWatch"
+    )

@@ -1,0 +1,363 @@
+"""``shardkit heat --table`` and ``shardkit size --table``: what they read, say and estimate."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
+from shardkit.cli import build_app
+from tests.support.recorder import recording
+from tests.support.tables import GlobalIndex, make_table
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb import DynamoDBServiceResource
+    from types_boto3_dynamodb.service_resource import Table
+
+click_testing = pytest.importorskip("click.testing")
+rich_console = pytest.importorskip("rich.console")
+live: Any = importlib.import_module("shardkit.cli.live_table")
+heat_live: Any = importlib.import_module("shardkit.cli.heat_live")
+throttled: Any = importlib.import_module("shardkit.cli.throttled")
+size: Any = importlib.import_module("shardkit.cli.size")
+
+LARGE = 3 * 172 * 8192  # bytes: three times what 300 read units read, but for the page in reserve
+RATES = {"write_units": 4000.0, "read_units": None}
+FAST = 1e9  # read units a second
+
+
+@pytest.fixture
+def table(resource: DynamoDBServiceResource) -> Table:
+    """A hundred keys of one item, and one of 50."""
+    table = make_table(
+        resource, ("Customer", "S"), ("OrderId", "N"), name="Orders",
+        global_indexes=[GlobalIndex("ByStatus", ("Status", "S"))],
+    )  # fmt: skip
+    with table.batch_writer() as batch:
+        for number in range(150):
+            batch.put_item(
+                Item={
+                    "Customer": "hot" if number < 50 else f"C{number}",
+                    "OrderId": number,
+                    "Status": "new" if number % 3 else "paid",
+                    "Note": "x" * (number % 7),
+                }
+            )
+    return table
+
+
+class Seen:
+    """What was printed to a console."""
+
+    def __init__(self, width: int = 200) -> None:
+        self.file = io.StringIO()
+        self.console = rich_console.Console(file=self.file, width=width, highlight=False)
+
+    @property
+    def text(self) -> str:
+        return self.file.getvalue()
+
+
+def described(table: Table, index: str | None = None, **changed: Any) -> Any:
+    return replace(live.describe(table.meta.client, table.name, index), **changed)
+
+
+def heat(found: Any, strategy: Strategy | None = None, seen: Seen | None = None, **how: Any) -> Any:
+    how = {"most_units": 300.0, "rate": FAST, "progress": False, "rng": random.Random(1), "top": 3, **RATES, **how}
+    return heat_live.heat_of_sample(found, strategy, None, (seen or Seen()).console, **how)()
+
+
+def shown(found: Any, *args: Any) -> str:
+    seen = Seen()
+    found.show(seen.console, *args)
+    return seen.text
+
+
+def test_a_small_table_is_read_whole(table: Table) -> None:
+    """All figures are exact, and the verdict is that of a file with the same items."""
+    before = Seen()
+    small = described(table, bytes=10_000)
+    with recording(table.meta.client) as recorder:
+        found = heat(small, seen=before)
+    assert before.text == (
+        "Orders: 150 items, 10.0 KB, as DynamoDB counted (about every six hours)\n"
+        "reading all of it, eventually consistent:\n"
+        "this takes about 1 read units (at most 300) and 0.0 s, at 1,000,000,000 units a second\n"
+    )
+    assert {operation for operation, _ in recorder.requests} == {"Scan"}
+    assert [body.get("ConsistentRead") for _, body in recorder.requests] == [None] * len(recorder.requests)
+    text = shown(found)
+    assert text.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert "Customer: bad at 4,000 write units a second" in text
+    assert "  101 distinct values" in text
+    assert "  hot         50    33%" in text
+    data = json.loads(json.dumps(found.to_json()))
+    assert data["estimates"]["items"] == {"value": 150.0, "low": 150.0, "high": 150.0}
+    (judged,) = data["keys"]
+    assert (judged["exact"], judged["distinct"], judged["unseen"]) == (True, 101, 0)
+    assert judged["hottest"][0]["key"] == {"Customer": {"S": "hot"}}
+    assert (judged["hottest"][0]["items"], judged["hottest"][0]["at_least"]) == (50, False)
+    assert judged["writes"]["hottest_share"] == pytest.approx(1 / 3)
+
+
+def test_a_sample_of_a_larger_one(table: Table) -> None:
+    """Moto has 150 items; what DescribeTable says of their bytes makes the plan read a third of the segments."""
+    large = described(table, bytes=LARGE)
+    before = Seen()
+    found = heat(large, seen=before)
+    assert " random segments (" in before.text
+    sample = found.found.sample
+    assert 0.25 < sample.share < 0.4
+    text = shown(found)
+    assert "% of the keys of Orders: " in text
+    assert "partition keys" in text
+    assert "with 95% confidence, at most " in text
+    (judged,) = found.to_json()["keys"]
+    assert judged["exact"] is False
+    assert judged["unseen"] >= 5
+    assert judged["items"] == 150
+    # A key was read whole, or not at all.
+    items = {"hot": 50}
+    for usage in judged["hottest"]:
+        assert usage["items"] == items.get(usage["key"]["Customer"]["S"], 1)
+
+
+def test_an_index_by_its_own_key(table: Table) -> None:
+    found = heat(described(table, "ByStatus", bytes=10_000))
+    (judged,) = found.to_json()["keys"]
+    assert judged["attributes"] == ["Status"]
+    assert {usage["key"]["Status"]["S"]: usage["items"] for usage in judged["hottest"]} == {"new": 100, "paid": 50}
+    with pytest.raises(ConfigurationError, match="--index: table 'Orders' has no index 'X'; its indexes are: ByStatus"):
+        described(table, "X")
+    with pytest.raises(ConfigurationError, match="--strategy: not supported for Orders, index ByStatus"):
+        heat(described(table, "ByStatus"), RandomSuffix(3))
+
+
+def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource) -> None:
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Days")
+    strategy = CalculatedSuffix("OrderId", shards=4)
+    with table.batch_writer() as batch:
+        for number in range(80):
+            item = {"Date": f"2014-07-{number % 2 + 1:02}", "OrderId": f"A{number}"}
+            shard = strategy.shard_of(item["Date"], item)
+            batch.put_item(Item={**item, "Date": strategy.physical_key(item["Date"], shard)})
+    small = described(table, bytes=10_000)
+    plain = shown(heat(small))
+    assert "these keys look like shards of fewer keys: with --strategy they are shown together" in plain
+    found = heat(small, strategy)
+    text = shown(found)
+    assert (
+        "  Date says when an item is written, so one key takes the whole load; its hottest key has 4 shards, which are "
+        "too few\n"
+    ) in text
+    assert "  4 shards (as it has, 190 needed), by RandomSuffix(4) or CalculatedSuffix: " in text
+    assert ["2014-07-01", "4", "of", "4", "40", "40", "exact"] in map(str.split, text.splitlines())
+    data = found.to_json()
+    assert data["logical_keys"][0]["items"] == {"value": 40.0, "low": 40.0, "high": 40.0}
+    assert data["keys"][0]["shards_needed"] == 190
+
+
+def test_items_without_a_suffix_and_shards_that_were_not_read(resource: DynamoDBServiceResource) -> None:
+    """The first are no shard of their key; of the others, those that were read are a sample."""
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Mixed")
+    with table.batch_writer() as batch:
+        for number in range(30):
+            batch.put_item(Item={"Date": f"a.{number % 3 + 1}", "OrderId": str(number)})
+            batch.put_item(Item={"Date": "a", "OrderId": str(number)})
+            batch.put_item(Item={"Date": "b.2", "OrderId": str(number)})
+    found = heat(described(table, bytes=10_000), RandomSuffix(3))
+    a, b = found.to_json()["logical_keys"]
+    assert (a["shards_read"], a["items_read"], a["items"]["value"]) == (3, 30, 30.0)
+    assert (b["shards_read"], b["items_read"], b["items"]) == (1, 30, {"value": 90.0, "low": 30.0, "high": None})
+    assert ["b", "1", "of", "3", "30", "90", "at", "least", "30"] in map(str.split, shown(found).splitlines())
+
+
+def test_the_units_a_second_are_kept(table: Table) -> None:
+    """The rate is a quarter of the table's, unless it is given; pages wait for their turn."""
+    before = Seen()
+    heat(described(table, bytes=10_000, provisioned=8.0), rate=None, seen=before)
+    assert "2 units a second" in before.text
+    with pytest.raises(ConfigurationError, match="--max-rate: must be a number > 0"):
+        heat(described(table), rate=0.0)
+    with pytest.raises(ConfigurationError, match="--max-units: must be a number >= 256"):
+        heat(described(table), most_units=100.0)
+
+
+@pytest.fixture
+def interrupting(table: Table) -> Iterator[None]:
+    """Ctrl-C at the 20th Scan."""
+    sent = iter(range(1000))
+
+    def interrupt(**_: Any) -> None:
+        if next(sent) == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    table.meta.client.meta.events.register("before-call.dynamodb.Scan", interrupt)
+    yield
+    table.meta.client.meta.events.unregister("before-call.dynamodb.Scan", interrupt)
+
+
+@pytest.mark.usefixtures("interrupting")
+def test_interrupted_it_shows_what_was_read(table: Table) -> None:
+    found = heat(described(table, bytes=LARGE))
+    assert found.found.problem == "interrupted"
+    assert 0 < found.found.sample.segments < 50
+    assert "stopped before its end: interrupted; what follows is from what was read until then" in shown(found)
+
+
+def test_an_error_shows_what_was_read(table: Table) -> None:
+    sent = iter(range(1000))
+
+    def fail(params: Mapping[str, Any], **_: Any) -> None:
+        if next(sent) == 20:
+            raise ConfigurationError("no more")
+
+    table.meta.client.meta.events.register("before-parameter-build.dynamodb.Scan", fail)
+    found = heat(described(table, bytes=LARGE))
+    table.meta.client.meta.events.unregister("before-parameter-build.dynamodb.Scan", fail)
+    assert (found.found.problem, 0 < found.found.sample.segments < 50) == ("no more", True)
+
+
+def test_keys_that_were_not_read_to_their_end(table: Table) -> None:
+    """The units are used up: they have at least what was read."""
+
+    def paged(params: dict[str, Any], **_: Any) -> None:
+        params["Limit"] = 5
+
+    def costly(parsed: dict[str, Any], **_: Any) -> None:
+        parsed["ConsumedCapacity"]["CapacityUnits"] = 128.0
+
+    events = table.meta.client.meta.events
+    events.register("before-parameter-build.dynamodb.Scan", paged)
+    events.register_first("after-call.dynamodb.Scan", costly)
+    found = heat(described(table, bytes=10_000), most_units=600.0)
+    events.unregister("before-parameter-build.dynamodb.Scan", paged)
+    events.unregister("after-call.dynamodb.Scan", costly)
+    assert found.found.units == 512
+    assert len(found.found.unfinished) > 0
+    text = shown(found)
+    assert "keys (marked with +): they have more, and so has the table" in text
+    assert found.to_json()["keys"][0]["hottest"][0]["at_least"] is True
+    assert "DynamoDB counted 150 items, more than the sample suggests" in text
+
+
+def test_an_empty_table(resource: DynamoDBServiceResource) -> None:
+    table = make_table(resource, name="Empty")
+    before = Seen()
+    found = heat(described(table), seen=before)
+    assert "DynamoDB has not counted its items yet" in before.text
+    assert shown(found).splitlines()[-1] == "no item was read: there is nothing to judge"
+    assert found.to_json()["keys"] == []
+    measured = size.size_of_sample(
+        described(table, bytes=10_000), Seen().console, most_units=300.0, rate=FAST, progress=False
+    )()
+    assert shown(measured).splitlines()[-1] == "no item was read: there is nothing to measure"
+    assert measured.to_json()["read"] == {}
+
+
+def test_sizes(table: Table) -> None:
+    how = {"most_units": 300.0, "rate": FAST, "progress": False, "rng": random.Random(1)}
+    whole = size.size_of_sample(described(table, bytes=10_000), Seen().console, **how)()
+    data = json.loads(json.dumps(whole.to_json()))
+    assert data["read"]["items"] == 150
+    assert data["estimates"]["bytes"]["value"] == data["read"]["bytes"]
+    assert data["estimates"]["storage_bytes"]["value"] == data["read"]["storage_bytes"]
+    assert sum(one["share"]["value"] for one in data["attribute_shares"]) == pytest.approx(1.0)
+    text = shown(whole)
+    assert text.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert "of those that were read: 150 items" in text
+    part = size.size_of_sample(described(table, bytes=LARGE), Seen().console, **how)()
+    found = part.to_json()
+    for name in ("items", "bytes", "write_units", "keys"):
+        estimate = found["estimates"][name]
+        assert estimate["low"] < estimate["value"] < estimate["high"]
+    text = shown(part)
+    assert "storage" in text
+    assert "95% interval" in text
+
+
+# -- the commands
+
+
+def invoke(*args: str) -> Any:
+    return click_testing.CliRunner().invoke(build_app(), [*args, "--max-rate", "1e9"], env={"COLUMNS": "80"})
+
+
+@pytest.mark.usefixtures("table")
+def test_heat_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(importlib.import_module("shardkit.cli.heat"), "drawing", lambda path, draw: drawn.extend)
+    result = invoke("heat", "--table", "Orders", "--write-units", "4000", "--top", "1", "--plot", "heat.svg")
+    assert result.exit_code == 0, result.output
+    assert [one.title for one in drawn] == ["Customer: bad at 4,000 write units a second"]
+    assert result.stderr.startswith("Orders: 150 items, as DynamoDB counted (about every six hours)\nreading all of it")
+    assert "Customer: bad at 4,000 write units a second" in result.stdout
+    assert [line for line in result.stdout.splitlines() if line != line.rstrip()] == []
+    result = invoke("heat", "--table", "Orders", "--index", "ByStatus", "--json", "--time", "Status")
+    data = json.loads(result.stdout)
+    assert (data["index"], data["sample"]["stopped"], data["keys"][0]["times"]) == ("ByStatus", None, ["Status"])
+
+
+@pytest.mark.usefixtures("table")
+def test_size_of_a_table() -> None:
+    result = invoke("size", "--table", "Orders")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("read all of Orders: 150 items of 101 keys, ")
+    assert json.loads(invoke("size", "--table", "Orders", "--json").stdout)["read"]["items"] == 150
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("size",), "SOURCE, --table: must be one of them, got neither"),
+        (("heat", "orders.jsonl", "--table", "Orders"), "SOURCE, --table: must be one of them, got both"),
+        (("heat", "orders.jsonl", "--key", "A", "--strategy", "{}"), "--strategy: needs --table"),
+        (("size", "orders.jsonl", "--index", "I"), "--index: needs --table"),
+        (("size", "--table", "Orders", "--format", "csv"), "--format: reads a source, got --table"),
+        (("heat", "--table", "Orders", "--key", "Status"), "--key: reads a source, got --table"),
+        (("heat", "--table", "Orders", "--strategy", "x"), "--strategy: 'x' is not valid JSON"),
+        (("heat", "--table", "Orders", "--time", "Status"), "times: 'Status' is not an attribute of the key Customer"),
+        (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
+        (("heat", "--table", "Nothing"), "not begun: An error occurred (ResourceNotFoundException)"),
+        (("heat", "--table", "Orders", "--throttled", "--last", "soon"), "--last: 'soon' is not a duration"),
+        (("heat", "--table", "Orders", "--throttled", "--plot", "h.svg"), "--plot: draws no report of --throttled"),
+        (("heat", "--table", "Orders", "--throttled", "--endpoint-url", "a:b"), "--endpoint-url: 'a:b'"),
+    ],
+)
+def test_wrong_use(args: tuple[str, ...], says: str, resource: DynamoDBServiceResource) -> None:
+    make_table(resource, ("Customer", "S"), name="Orders")
+    result = invoke(*args) if "--table" in args else click_testing.CliRunner().invoke(build_app(), args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"not begun: {says.removeprefix('not begun: ')}" in result.stderr.replace("\n", " ")
+
+
+@pytest.mark.usefixtures("table")
+def test_throttled_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command asks the services of the table's region; moto has no Contributor Insights."""
+    asked: dict[str, Any] = {}
+
+    def read(client: Any, cloudwatch: Any, name: str, index: str | None, **how: Any) -> Any:
+        asked.update(how, table=name, service=cloudwatch.meta.service_model.service_name)
+        return throttled.Throttled(name, index, None, how["until"] - how["last"], how["until"], {}, how["strategy"])
+
+    monkeypatch.setattr(heat_live, "read_throttled", read)
+    form = json.dumps(RandomSuffix(3).to_dict())
+    result = click_testing.CliRunner().invoke(
+        build_app(), ["heat", "--table", "Orders", "--throttled", "--last", "30m", "--top", "7", "--strategy", form]
+    )
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("Orders, ")
+    assert (asked["table"], asked["service"], asked["top"], asked["last"]) == (
+        "Orders", "cloudwatch", 7, timedelta(minutes=30),
+    )  # fmt: skip
+    assert asked["strategy"] == RandomSuffix(3)
