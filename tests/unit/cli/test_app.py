@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 import shardkit
@@ -10,6 +13,28 @@ from shardkit.cli import build_app
 click_testing = pytest.importorskip("click.testing")
 
 
+def invoke(*arguments: str) -> Any:
+    return click_testing.CliRunner().invoke(build_app(), arguments)
+
+
 def test_version() -> None:
-    result = click_testing.CliRunner().invoke(build_app(), ["--version"])
+    result = invoke("--version")
     assert (result.exit_code, result.stdout) == (0, f"shardkit {shardkit.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "groups"),
+    [
+        ("demo", []),
+        ("load", ["Spread", "Source", "Pace", "Failures and resuming", "AWS", "Output"]),
+        ("plan load", ["Load", "Indexes", "Output"]),
+        ("plan shards", ["Load", "Indexes", "Table", "Output"]),
+        ("plan table", ["AWS", "Output"]),
+        ("simulate", ["Output"]),
+    ],
+)
+def test_help_groups_the_options(command: str, groups: list[str]) -> None:
+    result = invoke(*command.split(), "--help")
+    assert result.exit_code == 0, result.output
+    assert re.findall(r"^(\w.*):$", result.stdout, re.MULTILINE) == ["Options", *groups]
+    assert len(re.findall(r"^  --", result.stdout, re.MULTILINE)) > len(groups)
