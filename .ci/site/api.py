@@ -31,13 +31,11 @@ _FIELDS = {"Args": "param", "Raises": "raises", "Returns": "returns"}
 _ENTRY = re.compile(r"(\*{0,2}\w[\w., ]*): (.*)$")
 
 
-def public() -> dict[str, str]:
-    """Name the page's anchor of each public name."""
-    homes: dict[str, str] = {}
-    for module in MODULES:
-        for name in names(import_module(module)):
-            homes.setdefault(name, f"{module}.{name}")
-    return homes
+def public() -> list[str]:
+    """Return the place in the reference of each public name: once, also if several modules have it."""
+    modules = {module: import_module(module) for module in MODULES}
+    found = [(name, getattr(module, name)) for module in modules.values() for name in names(module)]
+    return list(dict.fromkeys(f"{_home(name, value)}.{name}" for name, value in found))
 
 
 def names(module: ModuleType) -> list[str]:
@@ -51,7 +49,7 @@ def page(module: str) -> str:
     """Return a module's page, in reStructuredText."""
     found = import_module(module)
     groups: dict[str, list[str]] = {"Classes": [], "Functions": [], "Data": [], "Errors": []}
-    elsewhere: list[str] = []
+    overview, elsewhere = list[str](), list[str]()
     for name in names(found):
         value = getattr(found, name)
         home = _home(name, value)
@@ -73,7 +71,10 @@ def page(module: str) -> str:
         else:
             kind, entry = "Functions", f".. autofunction:: {module}.{name}"
         groups[kind].append(entry)
+        overview.append(f"* :py:obj:`{name} <{home}.{name}>` -- {description(name, value).partition(chr(10))[0]}")
     parts = [f"{module}\n{'=' * len(module)}", f".. automodule:: {module}"]
+    if len(overview) > 1:
+        parts.append("\n".join(overview))
     if elsewhere:
         parts.append(f"Also here: {', '.join(elsewhere)}.")
     for title, entries in groups.items():
@@ -128,7 +129,7 @@ def as_rst(docstring: list[str]) -> list[str]:
         elif name == "Attributes":
             fields.append(f":{name}:")
             for entry, first, *rest in _entries(body):
-                fields += _indented([f"* **{entry}** -- {first}", *_indented(rest)])
+                fields += _indented([f"* **{entry}** -- {first}", *(f"  {line}" for line in rest)])
         else:
             fields += _field(_FIELDS.get(name, name), body)
     return [*text, "", *fields, ""]
@@ -168,5 +169,5 @@ def _linked(line: str) -> str:
 
 def undescribed() -> list[str]:
     """Return the public names without a docstring."""
-    found = [(home, *home.rpartition(".")[::2]) for home in public().values()]
+    found = [(home, *home.rpartition(".")[::2]) for home in public()]
     return [home for home, module, name in found if not description(name, getattr(import_module(module), name))]

@@ -92,7 +92,7 @@ def dead_links(site: Path) -> list[str]:
 def missing_names(site: Path) -> list[str]:
     """Return the public names that the reference does not describe."""
     described: set[str] = set().union(*(Page(path).anchors for path in (site / "api").glob("*.html")))
-    return [f"{home}: is not in the reference" for home in api.public().values() if home not in described] + [
+    return [f"{home}: is not in the reference" for home in api.public() if home not in described] + [
         f"{home}: has no docstring" for home in api.undescribed()
     ]
 

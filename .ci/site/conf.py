@@ -99,7 +99,9 @@ def add_dark_pictures(app: Any, doctree: nodes.document) -> None:
 def link_names(app: Any, doctree: nodes.document) -> None:
     """Link public names in code font to the reference; `write_units` may be an argument, `write_units()` is not."""
     for literal in list(doctree.findall(nodes.literal)):
-        home = HOMES.get(literal.astext())
+        name = literal.astext()
+        own = f"{app.env.docname.removeprefix('api/')}.{name.removesuffix('()')}"
+        home = HOMES.get(own) or HOMES.get(name)
         if home is None or isinstance(literal.parent, nodes.title | nodes.reference | addnodes.pending_xref):
             continue
         link = addnodes.pending_xref(
@@ -108,9 +110,16 @@ def link_names(app: Any, doctree: nodes.document) -> None:
         literal.parent.replace(literal, link)
 
 
-def read_docstring(_app: Any, _what: str, _name: str, _value: Any, _options: Any, lines: list[str]) -> None:
+def read_docstring(_app: Any, what: str, _name: str, value: Any, _options: Any, lines: list[str]) -> None:
     """Read our dialect of Google's style, which napoleon would misread: examples are code, results are prose."""
     lines[:] = api.as_rst(lines)
+    if what == "class":
+        # Sphinx would take the type of an attribute for that of an argument of the same name.
+        arguments = getattr(value.__init__, "__annotations__", {})
+        attributes = vars(value).get("__annotations__", {})
+        clashes = [name for name in arguments if attributes.get(name, arguments[name]) != arguments[name]]
+        types = [f":type {name}: {arguments[name]}" for name in clashes]
+        lines[-1:] = [*types, ""]
 
 
 def order_fields(_app: Any, _domain: str, _kind: str, content: nodes.Element) -> None:
@@ -132,7 +141,9 @@ def setup(app: Any) -> None:
 
 
 HOMES: dict[str, str] = {}
-for name, home in api.public().items():
-    HOMES |= {home: home, f"{home}()": home, f"{name}()": home}
-    if not name.islower() or home == f"shardkit.{name}":
-        HOMES[name] = home
+for place in api.public():
+    called = place.rpartition(".")[2]
+    HOMES |= {place: place, f"{place}()": place}
+    HOMES.setdefault(f"{called}()", place)
+    if not called.islower() or place == f"shardkit.{called}":
+        HOMES.setdefault(called, place)
