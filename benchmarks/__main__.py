@@ -15,13 +15,14 @@ from rich.console import Console
 from benchmarks import history, report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.direct import direct
-from benchmarks.growth import ROOT, Point, draw, growth
-from benchmarks.heat_maps import draw_heat, picture_of
+from benchmarks.growth import Point, draw, growth
+from benchmarks.heat_maps import draw_runs
 from benchmarks.hedge import hedge
 from benchmarks.imports import imports
 from benchmarks.install import install
 from benchmarks.measure import Figure
 from benchmarks.meter import meter
+from benchmarks.pictures import DOCS
 from benchmarks.reads import latency, reads
 from benchmarks.service import service
 from benchmarks.single import single
@@ -31,9 +32,8 @@ from tests.support import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
 
-PAGE = ROOT / "docs" / "performance.md"
-PICTURE = ROOT / "docs" / "growth.svg"
-SIMULATED = ROOT / "docs" / "simulate.md"
+PAGE = DOCS / "reference" / "figures.md"
+SIMULATED = DOCS / "simulated-loads.md"
 
 
 class Bench(StrEnum):
@@ -115,12 +115,11 @@ class _Measured:
         if len(texts) > 1:
             report.write_docs(PAGE, texts)
         if self.points:
-            draw(self.points, PICTURE)
+            draw(self.points)
         if self.runs:
             table = simulate.section(_TITLES[Bench.simulate], self.runs).markdown()
             report.write_docs(SIMULATED, {"simulate": f"{table}\n\n{report.machine()}"})
-            for run in self.runs:
-                draw_heat(run, picture_of(run, SIMULATED.parent))
+            draw_runs(self.runs)
 
 
 def main(

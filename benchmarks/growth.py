@@ -17,16 +17,14 @@ from benchmarks import ways
 from benchmarks.measure import Figure, forget_peak, peak
 from benchmarks.stub import stub
 
-__all__ = ["COLOURS", "GREY", "Point", "draw", "growth", "measured", "style"]
+__all__ = ["Point", "draw", "growth", "measured"]
 
 SHARDS = (1, 10, 100, 1000)
 ITEMS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 CPU_SECONDS = 0.5
 """Small reads are repeated for so long."""
+_MANY = 1000
 ROOT = Path(__file__).resolve().parent.parent
-# Grey and these four can be read on white and on black.
-COLOURS = ("#3b82c4", "#d9822b", "#2f9e6e", "#b15fc9")
-GREY = "#808080"
 
 
 @dataclass(frozen=True)
@@ -94,41 +92,38 @@ def measured(endpoint: str, shards: int, items: int) -> Point:
     return Point(shards, items, seconds / reads / items * 1e6, (after - before) / 1e6)
 
 
-def style() -> dict[str, Any]:
-    """Give the style of every picture: text stays text, and the same points make the same picture."""
-    return {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "shardkit",
-        "font.family": "sans-serif",
-        **{f"{part}.color": GREY for part in ("text", "xtick", "ytick")},
-        "axes.edgecolor": GREY,
-        "axes.labelcolor": GREY,
-    }
+def draw(points: Sequence[Point]) -> None:
+    """Draw the points into the documentation."""
+    from benchmarks.pictures import draw_both  # not in the processes that measure
+
+    many = [point.microseconds for point in points if point.items >= _MANY * point.shards]
+    most = max(point.megabytes for point in points)
+    titles = (
+        f"{min(many):,.0f} to {max(many):,.0f} µs an item, from {_MANY:,} items a shard on",
+        f"at most {most:,.0f} MB",
+    )
+
+    def drawn(figure: Any) -> None:
+        cpu, memory = figure.subplots(1, 2)
+        _lines(cpu, points, "microseconds", "CPU of an item (µs)", titles[0])
+        _lines(memory, points, "megabytes", "memory added (MB)", titles[1])
+        figure.suptitle("query_items: the cost of an item levels off, and memory stops growing", x=0.01, ha="left")
+
+    draw_both("growth", 4, drawn, width=10)
 
 
-def draw(points: Sequence[Point], picture: Path) -> None:
-    """Draw the points as an SVG without background, readable on light and dark pages."""
-    import matplotlib as mpl
+def _lines(axes: Any, points: Sequence[Point], value: str, label: str, title: str) -> None:
+    from shardkit.cli.pictures import COLOURS
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    with plt.rc_context(style()):
-        figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-        _lines(axes[0], points, "microseconds", "CPU an item (µs)")
-        _lines(axes[1], points, "megabytes", "memory added (MB)")
-        figure.savefig(picture, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
-
-
-def _lines(axes: Any, points: Sequence[Point], value: str, label: str) -> None:
     for colour, shards in zip(COLOURS, SHARDS, strict=True):
         line = [(point.items, max(getattr(point, value), 0.1)) for point in points if point.shards == shards]
         if line:
             axes.plot(*zip(*line, strict=True), "o-", color=colour, label=_shards(shards))
-    axes.set(xscale="log", yscale="log", xlabel="items read", ylabel=label)
-    axes.grid(color=GREY, alpha=0.3)
-    axes.legend(frameon=False)
+    axes.set(xscale="log", yscale="log", xlabel="items read", ylabel=label, title=title)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+    axes.grid(visible=True)
+    axes.legend()
 
 
 if __name__ == "__main__":

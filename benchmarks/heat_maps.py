@@ -4,48 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
-from benchmarks.growth import GREY, style
+from benchmarks.pictures import draw_both
 from benchmarks.simulate import PARTITIONS, WRITE_UNITS, Run
 
-__all__ = ["draw_heat", "picture_of"]
+__all__ = ["draw_runs"]
 
 _COLUMNS = 240
 
 
-def picture_of(run: Run, folder: Path) -> Path:
-    """Give where the picture of a way stands."""
-    words = "".join(letter if letter.isalnum() else " " for letter in run.way.name.replace("'s", "")).split()
-    return folder / f"simulate-{'-'.join(words)}.png"
+def draw_runs(runs: Sequence[Run]) -> None:
+    """Draw the loads of all users in one picture, and those of one day's key in another."""
+    users, day = ([run for run in runs if bool(run.way.shards) is of_a_day] for of_a_day in (False, True))
+    ours = next(run.share for run in users if run.way.order == "interleaved" and run.way.parts == 1)
+    least = min(run.share for run in users)
+    title = f"shardkit uses {ours:.0f}% of the table's write units, one batch_writer {least:.0f}%"
+    draw_both("simulate-users", _height(users), lambda figure: panels(figure, users, title))
+    one, *_, most = day
+    title = (
+        f"One key uses {one.share:.0f}% of the table's write units, with {most.way.shards:,} suffixes {most.share:.0f}%"
+    )
+    draw_both("simulate-one-day", _height(day), lambda figure: panels(figure, day, title))
 
 
-def draw_heat(run: Run, picture: Path) -> None:
-    """Draw a run: a row for each partition, dark where it took nothing and bright where it took all that it serves."""
-    import matplotlib as mpl
+def _height(runs: Sequence[Run]) -> float:
+    return 0.7 + 1.3 * len(runs)
 
-    mpl.use("agg")
-    from matplotlib import pyplot as plt
 
-    rows = [_columns(row, len(max(run.heat, key=len))) for row in run.heat]
-    minutes = len(rows[0]) and len(max(run.heat, key=len)) * run.column_seconds / 60
-    most = WRITE_UNITS / PARTITIONS
-    with plt.rc_context(style()):
-        figure, axes = plt.subplots(figsize=(8, 2.6), layout="constrained")
-        image = axes.imshow(
-            [[units / run.column_seconds for units in row] for row in rows],
+def panels(figure: Any, runs: Sequence[Run], title: str) -> None:
+    """Draw a panel for each run, all on the same time axis: a row for each partition, dark where it took nothing."""
+    longest = max(_minutes(run) for run in runs)
+    drawn = figure.subplots(len(runs), squeeze=False, sharex=True)[:, 0]
+    for axes, run in zip(drawn, runs, strict=True):
+        count = len(max(run.heat, key=len))
+        axes.imshow(
+            [[units / run.column_seconds for units in _columns(row, count)] for row in run.heat],
             aspect="auto",
             interpolation="nearest",
-            cmap="inferno",
             vmin=0,
-            vmax=most,
-            extent=(0, minutes, PARTITIONS + 0.5, 0.5),
+            vmax=WRITE_UNITS / PARTITIONS,
+            extent=(0, _minutes(run), PARTITIONS + 0.5, 0.5),
         )
-        axes.set_title(f"{run.way.name}: {run.share:.1f}% of {WRITE_UNITS:,} write units", color=GREY, fontsize=10)
-        axes.set(xlabel="minutes", ylabel="partition", yticks=range(1, PARTITIONS + 1, 2))
-        figure.colorbar(image, label="write units a second")
-        figure.savefig(picture, dpi=100, transparent=True, metadata={"Software": None})
-        plt.close(figure)
+        minutes, seconds = divmod(round(run.seconds), 60)
+        share = f"{run.share:.0f}% of {WRITE_UNITS:,} write units a second"
+        axes.set_title(f"{run.way.name}: {minutes} min {seconds:02} s, {share}")
+        axes.set(ylabel="partition", yticks=(1, 6, 11), xlim=(0, longest))
+    drawn[-1].set_xlabel("time (minutes)")
+    bar = figure.colorbar(drawn[0].images[0], ax=list(drawn), label="write units a second", aspect=40, pad=0.01)
+    bar.ax.yaxis.set_major_formatter("{x:,.0f}")
+    figure.suptitle(title, x=0.01, ha="left")
+
+
+def _minutes(run: Run) -> float:
+    return len(max(run.heat, key=len)) * run.column_seconds / 60
 
 
 def _columns(row: Sequence[float], count: int) -> list[float]:

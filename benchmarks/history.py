@@ -24,6 +24,8 @@ _SMALL = 0.05
 def keep(figures: Iterable[Figure], machine: str, file: Path) -> None:
     """Add a line with the figures that have a target."""
     judged = {f"{figure.bench}: {figure.name}": round(figure.value, 3) for figure in _judged(figures)}
+    if not judged:
+        return
     line = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "figures": judged}
     with file.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(line, ensure_ascii=False) + "\n")

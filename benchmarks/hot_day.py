@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import boto3
 
-from benchmarks.growth import COLOURS, GREY, ROOT, style
+from benchmarks.pictures import DOCS, draw_both
 from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable
 from shardkit.cli.flights import fresh_table, read_flights
+from shardkit.cli.pictures import BLUE, GREY, ORANGE
 from tests.support.engines import engine_endpoint
 
 __all__ = ["DAYS", "PICTURE", "SHARDS", "draw", "hot_day", "week"]
 
 SHARDS = 10
 DAYS = 7
-PICTURE = ROOT / "docs" / "hot-day.svg"
+PICTURE = DOCS / "hot-day.svg"
 
 ByDay = Mapping[str, Sequence[float]]
 """For each day, the write units of each of its partition keys."""
@@ -56,37 +56,30 @@ def hot_day(resource: Any, flights: Mapping[str, list[dict[str, Any]]]) -> tuple
     return before, after
 
 
-def draw(before: ByDay, after: ByDay, picture: Path) -> None:
-    """Draw both side by side as an SVG without background, readable on light and dark pages."""
-    import matplotlib as mpl
+def draw(before: ByDay, after: ByDay) -> None:
+    """Draw both side by side into the documentation."""
+    titles = "one partition key a day", f"{SHARDS} shards a day"
+    hot, spread = (max(map(max, by_day.values())) for by_day in (before, after))
+    title = f"With {SHARDS} shards a day, the hottest key takes {spread:,.0f} write units instead of {hot:,.0f}"
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    with plt.rc_context(style()):
-        figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained", sharey=True)
-        for place, (title, by_day) in enumerate(
-            (("one partition key a day", before), (f"{SHARDS} shards a day", after))
-        ):
-            ax, hottest = axes[place], max(map(max, by_day.values()))
+    def drawn(figure: Any) -> None:
+        panels = zip(figure.subplots(1, 2, sharey=True), titles, (before, after), (ORANGE, BLUE), strict=True)
+        for place, (axes, name, by_day, colour) in enumerate(panels):
+            hottest = (hot, spread)[place]
             for number, units in enumerate(by_day.values()):
                 width = 0.8 / len(units)
-                ax.bar(
-                    [number - 0.4 + width * (shard + 0.5) for shard in range(len(units))],
-                    units,
-                    width * 0.9,
-                    color=COLOURS[1 - place],
-                )
-            ax.axhline(hottest, color=GREY, linewidth=0.8, linestyle="--")
-            ax.text(
-                DAYS - 0.5, hottest, f"hottest key: {hottest:,.0f}", ha="right", va="bottom", gid=f"hottest-{place}"
-            )
-            ax.set(title=title, xticks=range(DAYS))
-            ax.set_xticklabels([day[5:] for day in by_day])
-            ax.spines[["top", "right"]].set_visible(False)
-        axes[0].set_ylabel("write units of a partition key")
-        figure.savefig(picture, format="svg", transparent=True, metadata={"Date": None})
-        plt.close(figure)
+                places = [number - 0.4 + width * (shard + 0.5) for shard in range(len(units))]
+                axes.bar(places, units, width * 0.9, color=colour)
+            axes.axhline(hottest, color=GREY, linewidth=0.8, linestyle="--")
+            axes.text(DAYS - 0.5, hottest, f"hottest key: {hottest:,.0f}", ha="right", va="bottom")
+            axes.set(title=name, xlabel="day of 2013")
+            axes.set_xticks(range(DAYS), [day[5:] for day in by_day])
+            axes.yaxis.set_major_formatter("{x:,.0f}")
+            if not place:
+                axes.set_ylabel("write units of a stored partition key")
+        figure.suptitle(title, x=0.01, ha="left")
+
+    draw_both("hot-day", 3.6, drawn, width=10)
 
 
 if __name__ == "__main__":
@@ -100,6 +93,5 @@ if __name__ == "__main__":
                 aws_secret_access_key="testing",
             ),
             week(),
-        ),
-        PICTURE,
+        )
     )

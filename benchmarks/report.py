@@ -1,4 +1,4 @@
-"""Figures as tables: on the terminal, in JSON, and in ``docs/performance.md``."""
+"""Figures as tables: on the terminal, in JSON, and in ``docs/reference/figures.md``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Section", "machine", "section_of", "section_of_units", "show", "write_docs", "write_json"]
 
 _LIBRARIES = ("boto3", "botocore", "urllib3", "orjson", "pynamodb", "aiodynamo", "aiohttp", "awswrangler", "pydynox")
+_WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -151,5 +153,10 @@ def write_docs(page: Path, texts: dict[str, str]) -> None:
         if text.count(begin) != 1 or text.count(end) != 1:
             raise RuntimeError(f"{page.name} has no place for {name!r}: it needs {begin.strip()} and {end}")
         before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n{written}\n\n{end}{rest.partition(end)[2]}"
+        text = f"{before}{begin}\n{_wrapped(written)}\n\n{end}{rest.partition(end)[2]}"
     page.write_text(text, encoding="utf-8")
+
+
+def _wrapped(text: str) -> str:
+    """Break paragraphs, and not the rows of tables, into lines of the pages' width."""
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, _WIDTH) for line in text.split("\n"))

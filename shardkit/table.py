@@ -239,8 +239,8 @@ class ShardedTable:
         Example:
             orders.update_item(
                 Key={"Date": "2014-07-09", "OrderId": "A17"},
-                UpdateExpression="SET Total = :t",
-                ExpressionAttributeValues={":t": 13},
+                UpdateExpression="SET Amount = :a",
+                ExpressionAttributeValues={":a": 13},
             )
 
         Args:

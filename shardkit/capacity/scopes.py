@@ -260,7 +260,7 @@ class Totals:
             return advice.advice_of(tally, headroom)
 
     def to_dict(self, *, hottest: int = 10) -> dict[str, Any]:
-        """Return the figures as plain values that JSON can carry; ``docs/capacity.md`` describes them.
+        """Return the figures as plain values that JSON can carry; ``docs/reference/capacity.md`` describes them.
 
         Args:
             hottest: how many of the hottest keys to include; keys have their wire form, ``{"S": "2014-07-09"}``.

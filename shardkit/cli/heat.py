@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity
+from shardkit.analysis.shards import HEADROOM
 from shardkit.analysis.verdict import KeyHeat, Verdict, check_rate, judge
 from shardkit.bulk.one_shard import MANY_ITEMS, one_shard_advice
 from shardkit.cli import options
@@ -29,7 +30,8 @@ from shardkit.cli.options import (
     refusing,
     text_source,
 )
-from shardkit.cli.screen import bar, clipped, columns, drawing, percent, picture, say, show_table, size
+from shardkit.cli.pictures import BLUE, GREY, ORANGE, drawing, picture
+from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
@@ -377,7 +379,6 @@ def _heat(heat: KeyHeat | None, shards: int) -> dict[str, float] | None:
     }
 
 
-_COOL, _HOT, _LIMIT = "#2a7f62", "#c8553d", "#333333"
 _BAR, _PANEL = 0.24, 1.1  # inches
 _LONGEST = 32
 
@@ -407,17 +408,16 @@ def _draw_panel(panel: Any, one: Judged) -> None:
     bars = _bars(one)
     places = range(len(bars))
     values = [value for _, value in bars]
-    panel.barh(places, values, height=0.7, color=[_HOT if value > heat.limit else _COOL for value in values])
+    most = heat.limit * (1 - HEADROOM)  # as the verdict
+    panel.barh(places, values, height=0.7, color=[ORANGE if value > most else BLUE for value in values])
     panel.set_yticks(places, [label for label, _ in bars])
     panel.set_ylim(max(len(bars), 2) - 0.4, -0.6)
-    panel.axvline(heat.limit, color=_LIMIT, linewidth=1.2, linestyle="--")
+    panel.axvline(heat.limit, color=GREY, linewidth=1.2, linestyle="--")
     panel.annotate(
         f"a partition: {heat.limit:,}", (heat.limit, 1), (3, 2), xycoords=("data", "axes fraction"),
-        textcoords="offset points", color=_LIMIT, fontsize=8,
+        textcoords="offset points", fontsize=8,
     )  # fmt: skip
     panel.set_xlim(0, 1.15 * max(heat.limit, *values))
     panel.xaxis.set_major_formatter("{x:,.0f}")
     panel.set_xlabel(f"{units} a second")
-    panel.set_title(f"{one.title}\n{one.verdict.reason}", loc="left", fontsize=9, pad=14)
-    for side in ("top", "right"):
-        panel.spines[side].set_visible(False)
+    panel.set_title(f"{one.title}\n{one.verdict.reason}", pad=14)

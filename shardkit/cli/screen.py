@@ -1,20 +1,17 @@
-"""What the commands print and draw with: figures, tables, progress, pictures."""
+"""What the commands print with: figures, tables, progress."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
-
-from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -132,39 +129,3 @@ class CommandProgress:
             self._bar.update(self._bar.task_ids[0], completed=completed, description=text, refresh=True)
         elif self._console is not None:
             say(self._console, f"{text}{more}")
-
-
-T = TypeVar("T")
-_WIDTH = 8.0  # inches
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "shardkit", "font.size": 9.0}
-
-
-def drawing(path: str | None, draw: Callable[[T, str], None]) -> Callable[[T], None]:
-    """Check the path of a ``--plot`` before the work begins; return the function that draws into it with ``draw``."""
-    if path is None:
-        return lambda _drawn: None
-    try:
-        from matplotlib import figure
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f'--plot: the package {error.name!r} is not installed; run pip install "shardkit[plot]"'
-        ) from error
-    known = figure.Figure().canvas.get_supported_filetypes()
-    if (ending := Path(path).suffix.removeprefix(".").lower()) not in known:
-        raise ConfigurationError(f"--plot: {path} has the ending {ending!r}; give one of {', '.join(known)}")
-    if not Path(path).resolve().parent.is_dir():
-        raise ConfigurationError(f"--plot: the folder {Path(path).resolve().parent} does not exist; create it first")
-    return lambda drawn: draw(drawn, path)
-
-
-@contextmanager
-def picture(path: str, height: float) -> Iterator[Any]:
-    """Yield a figure of ``height`` inches to draw on, and save it: the same data make the same file."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(_STYLE):
-        figure = Figure((_WIDTH, height), layout="constrained")
-        yield figure
-        # Without today's date in the file.
-        figure.savefig(path, metadata={"Date": None} if path.lower().endswith("svg") else None, dpi=150)

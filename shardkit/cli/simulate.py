@@ -18,7 +18,8 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli import options
 from shardkit.cli.options import FAILED, OUTPUT, WRONG_USE, BadRecords, check_attributes, out, read_all, refusing
-from shardkit.cli.screen import CommandProgress, clipped, columns, drawing, duration, percent, picture, say, show_table
+from shardkit.cli.pictures import drawing, picture
+from shardkit.cli.screen import CommandProgress, clipped, columns, duration, percent, say, show_table
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
@@ -50,7 +51,7 @@ def simulate(
     stderr = Console(stderr=True, highlight=False)
     with refusing(stderr, WRONG_USE, "not begun"):
         asked = read_scenario(_parsed(scenario), scenario)
-        draw = drawing(plot, _draw)
+        draw_plot = drawing(plot, draw)
         given = asked.items
         source = None if given.source is None else _opened(scenario, given.source, given.source_options)
         if source is not None:
@@ -70,7 +71,7 @@ def simulate(
     else:
         show(out(), outcomes)
     with refusing(stderr, WRONG_USE, "no picture"):
-        draw(outcomes)
+        draw_plot(outcomes)
     raise typer.Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 
 
@@ -214,36 +215,39 @@ def _heat(console: Console, outcome: WayResult, index: str | None, kind: Kind, m
     return drawn
 
 
-_PANEL, _ROW = 1.1, 0.12  # inches
+_PANEL, _ROW = 0.75, 0.12  # inches
 _MOST_ROWS, _PLOT_COLUMNS = 60, 400
 _MINUTES = 300.0  # a longer axis is in minutes; in seconds
 
 
-def _draw(outcomes: Sequence[WayResult], path: str) -> None:
+def draw(outcomes: Sequence[WayResult], path: str, *, dark: bool = False) -> None:
+    """Draw a panel for each way and kind of units, all on the same time axis."""
     panels = [(outcome, *one) for outcome in outcomes for one in pictures(outcome)]
     heights = [_PANEL + _ROW * min(_MOST_ROWS, max(4, len(one.heat[index].partitions))) for one, index, _ in panels]
+    maps = [HeatMap.of(outcome.heat[index], kind, _PLOT_COLUMNS) for outcome, index, kind in panels]
+    longest = max(one.seconds * len(one.rows[0]) for one in maps)
     most = scales(outcomes, _PLOT_COLUMNS)
-    with picture(path, sum(heights)) as figure:
-        drawn = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
-        for axes, panel in zip(drawn[:, 0], panels, strict=True):
-            _draw_panel(figure, axes, *panel, most[panel[1:]])
+    with picture(path, sum(heights), dark=dark) as figure:
+        drawn = figure.subplots(len(panels), squeeze=False, height_ratios=heights, sharex=True)[:, 0]
+        unit, seconds = ("minutes", 60.0) if longest >= _MINUTES else ("seconds", 1.0)
+        for axes, taken, (outcome, index, kind) in zip(drawn, maps, panels, strict=True):
+            image = axes.imshow(
+                taken.rows, aspect="auto", interpolation="nearest", vmin=0.0, vmax=most[index, kind], clip_on=False,
+                extent=(0.0, taken.seconds * len(taken.rows[0]) / seconds, len(taken.rows) + 0.5, 0.5),
+            )  # fmt: skip
+            axes.set(xlim=(0.0, longest / seconds), title=_title(outcome, index, kind))
+            axes.set_ylabel("partition" if index is None else f"partition of {clipped(index, 20)}")
+            axes.yaxis.get_major_locator().set_params(integer=True)
+            bar = figure.colorbar(image, ax=axes, pad=0.01)
+            bar.set_label(f"{kind} units\na second")
+            bar.ax.yaxis.set_major_formatter("{x:,.0f}")
+        drawn[-1].set_xlabel(f"time ({unit})")
 
 
-def _draw_panel(figure: Any, axes: Any, outcome: WayResult, index: str | None, kind: Kind, most: float) -> None:
-    taken = HeatMap.of(outcome.heat[index], kind, _PLOT_COLUMNS)
-    rows = taken.rows
-    unit, seconds = ("minutes", 60.0) if taken.seconds * len(rows[0]) >= _MINUTES else ("seconds", 1.0)
-    image = axes.imshow(
-        rows, aspect="auto", interpolation="nearest", cmap="inferno", vmin=0.0, vmax=most, clip_on=False,
-        extent=(0.0, taken.seconds * len(rows[0]) / seconds, len(rows) + 0.5, 0.5),
-    )  # fmt: skip
-    axes.set_xlabel(f"time ({unit})")
-    axes.set_ylabel("partition" if index is None else f"partition of {clipped(index, 20)}")
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    bar = figure.colorbar(image, ax=axes, pad=0.01)
-    bar.set_label(f"{kind} units\na second")
-    bar.ax.yaxis.set_major_formatter("{x:,.0f}")
+def _title(outcome: WayResult, index: str | None, kind: Kind) -> str:
+    units = sum(sum(one.taken[kind]) for one in outcome.heat[index].partitions)
+    title = f"{clipped(outcome.way.name)}: {units:,.0f} {kind} units in {duration(outcome.seconds)}"
+    if index is not None or kind != ("read" if outcome.way.load is None else "write"):
+        return title  # the share is of the table's other units
     ceiling = "" if outcome.ceiling is None else f", ceiling {percent(outcome.ceiling)}"
-    time, share = duration(outcome.seconds), percent(outcome.share)
-    title = f"{clipped(outcome.way.name)}: {time}, {share} of the throughput{ceiling}"
-    axes.set_title(title, loc="left", fontsize=9)
+    return f"{title}, {percent(outcome.share)} of the throughput{ceiling}"

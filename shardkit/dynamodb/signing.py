@@ -9,7 +9,10 @@ from hashlib import sha256
 from typing import NamedTuple
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
-_UNSIGNED = frozenset({"expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"})  # proxies may change them
+# Proxies and tracing tools may change them. What botocore 1.44 leaves unsigned; older ones sign some of them.
+_UNSIGNED = frozenset({"baggage", "connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization",
+                        "te", "traceparent", "tracestate", "trailer", "transfer-encoding", "upgrade", "user-agent",
+                        "x-amzn-trace-id"})  # fmt: skip
 _DAY = slice(0, 8)
 
 

@@ -106,7 +106,7 @@ class Partitions:
 
     Source:
         Developer Guide, "Best Practices for Tables"; Elhemali et al., "Amazon DynamoDB" (USENIX ATC 2022), section 4.
-        The module's docstring and docs/simulate.md list the assumptions.
+        The module's docstring and docs/reference/simulate.md list the assumptions.
     """
 
     def __init__(

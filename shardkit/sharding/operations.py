@@ -135,5 +135,5 @@ KEYWORDS: Mapping[str, frozenset[str]] = {
     "Put": frozenset({*_CHECK, "Item", "Shard"}),
     "Update": frozenset({*_CHECK, "Key", "Shard", "UpdateExpression"}),
 }  # fmt: skip
-"""The parameters (API reference) of rewritten operations; ``docs/operations.md`` says what happens to each. Others are
-refused: they are misspelt, or newer than this version."""
+"""The parameters (API reference) of rewritten operations; ``docs/reference/operations.md`` says what happens to each.
+Others are refused: they are misspelt, or newer than this version."""

@@ -16,13 +16,15 @@ pytest.importorskip("rich")
 pytest.importorskip("matplotlib")
 
 from benchmarks import messages, simulate
-from benchmarks.heat_maps import draw_heat, picture_of
+from benchmarks.heat_maps import panels
 from benchmarks.simulate import EndlessRetries, Run, Way, figures, section, simulated, together
 from shardkit import CalculatedSuffix
 from shardkit.bulk.writes import Write
+from shardkit.cli.pictures import picture
 from shardkit.core.machine import Answer, Send, Steps
 from shardkit.partitions import Simulator, Throttle
 from shardkit.partitions.scenarios.clients import ATTEMPTS, batch_writer
+from tests.functional.test_docs import texts_of
 from tests.support.fakes import client_error
 
 
@@ -109,7 +111,7 @@ def test_ways_are_run_and_judged() -> None:
     assert not list(figures([sorted_run, one], short=True))
 
 
-def test_loaders_side_by_side(tmp_path: Path) -> None:
+def test_loaders_side_by_side() -> None:
     """Each has half of the users and half of every partition; together they are one run."""
     parts = [of(order="interleaved", part=part, parts=2) for part in (0, 1)]
     run = together(parts, wall_seconds=5.0)
@@ -125,7 +127,14 @@ def test_loaders_side_by_side(tmp_path: Path) -> None:
     lost, took = figures([replace(alone, read_seconds=9.0, read_items=99_000)], short=True)
     assert lost.value == pytest.approx(10.0)
     assert took.target is None
-    picture = picture_of(run, tmp_path)
-    assert picture.name == "simulate-a-way.png"
-    draw_heat(run, picture)
-    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_runs_are_drawn_on_one_time_axis(tmp_path: Path) -> None:
+    run = of(order="day", items=100, users=0, shards=1)
+    slow, fast = (replace(run, seconds=seconds, heat=((5.0,) * seconds,) * 11) for seconds in (90, 60))
+    with picture(str(tmp_path / "runs.svg"), 3) as figure:
+        panels(figure, [slow, fast], "two ways")
+    axes = figure.axes[:2]
+    assert [one.get_xlim() for one in axes] == [(0, 1.5), (0, 1.5)]
+    assert [one.images[0].get_extent()[1] for one in axes] == [1.5, 1.0]
+    assert {"two ways", "time (minutes)", "partition", "write units a second"} <= set(texts_of(tmp_path / "runs.svg"))

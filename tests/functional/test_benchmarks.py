@@ -22,7 +22,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import bulk, direct, memory, report, ways, writes
-from benchmarks.__main__ import MEASURES, Bench, main
+from benchmarks.__main__ import MEASURES, SIMULATED, Bench, main
 from benchmarks.measure import Figure, Timing, forget_peak, over, peak
 from benchmarks.orders import DAY, ORDER_BYTES, TABLE, order, orders, strategy_of, wire_order
 from benchmarks.stub import stub
@@ -374,3 +374,7 @@ def test_tables_are_written_between_their_comments(tmp_path: Path) -> None:
     assert page.read_text(encoding="utf-8") == "# P\n\n<!-- a -->\n\nnewer\n\n<!-- /a -->\n\nrest\n"
     with pytest.raises(RuntimeError, match="no place for 'b'"):
         report.write_docs(page, {"b": "x"})
+
+
+def test_the_page_has_a_place_for_the_simulated_loads() -> None:
+    assert "<!-- simulate -->\n" in SIMULATED.read_text(encoding="utf-8")

@@ -1,10 +1,11 @@
-"""docs/operations.md and docs/how-it-works.md: what their tables say of operations, and of what they cost, is so."""
+"""docs/reference and docs/how-it-works.md: their tables list what the code has, and what they say is so."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from botocore.exceptions import ClientError
 import shardkit
 from shardkit import (
     CalculatedSuffix,
+    CapacityBudget,
     CapacityMeter,
     RandomSuffix,
     ShardedTable,
@@ -25,6 +27,9 @@ from shardkit import (
     bulk_load,
     errors,
 )
+from shardkit.bulk.load import LoadOptions
+from shardkit.bulk.sources import open_source
+from shardkit.capacity.scopes import Totals
 from shardkit.sharding.operations import DECISIONS, KEYWORDS
 from tests.support import engines
 from tests.support.tables import make_table
@@ -33,25 +38,29 @@ if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 ROOT = Path(__file__).resolve().parents[2]
-OPERATIONS = ROOT / "docs" / "operations.md"
+REFERENCE = ROOT / "docs" / "reference"
 
 
-def section(title: str) -> str:
-    """A section of operations.md, from its heading to the next of the same level or above."""
-    text = OPERATIONS.read_text(encoding="utf-8")
+def section(title: str, page: str = "operations") -> str:
+    """A section of a reference page, from its heading to the next of the same level or above."""
+    text = (REFERENCE / f"{page}.md").read_text(encoding="utf-8")
     found = re.search(rf"^(#+) {re.escape(title)}$\n(.*?)(?=^#{{1,3}} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, title
     return found[2]
 
 
-def rows(title: str) -> list[list[str]]:
-    """The rows of a section's table, without its head."""
-    lines = [line for line in section(title).splitlines() if line.startswith("|")]
+def rows(title: str, page: str = "operations") -> list[list[str]]:
+    """The rows of a section's tables, without the first head."""
+    lines = [line for line in section(title, page).splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def first_names(title: str) -> list[str]:
-    return [name for row in rows(title) for name in re.findall(r"`(\w+)`", row[0])]
+def first_names(title: str, page: str = "operations") -> list[str]:
+    return [name for row in rows(title, page) for name in re.findall(r"`(\w+)`", row[0])]
+
+
+def keyword_only(function: Callable[..., object]) -> list[str]:
+    return [one.name for one in signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
 
 
 def decided(action: Literal["rewrite", "forward", "refuse"]) -> list[str]:
@@ -118,10 +127,26 @@ def test_keywords_of_parts(operation: str, kinds: set[str], resource: DynamoDBSe
 def test_errors() -> None:
     public = [(name, getattr(shardkit, name)) for name in shardkit.__all__]
     raised = sorted(name for name, value in public if isinstance(value, type) and issubclass(value, ShardkitError))
-    assert first_names("Errors") == raised
+    assert first_names("Errors", "errors") == raised
     assert set(errors.__all__) <= set(raised)
     for name in errors.__all__:
         assert issubclass(getattr(errors, name), ShardkitError)
+
+
+def test_options() -> None:
+    assert first_names("Options", "bulk") == list(LoadOptions.__annotations__)
+    assert first_names("Options", "sources") == keyword_only(open_source)
+    of_tests = {"clock", "sleep", "async_sleep"}
+    assert first_names("Budgets", "capacity") == [name for name in keyword_only(CapacityBudget) if name not in of_tests]
+
+
+def test_figures_of_a_meter() -> None:
+    figures = {name for name, value in vars(Totals).items() if isinstance(value, property)}
+    documented = first_names("Figures", "capacity")
+    assert len(documented) == len(set(documented))
+    assert set(documented) == figures | {"name", "tags"}
+    data = CapacityMeter().to_dict()
+    assert set(first_names("As JSON", "capacity")) == set(data)
 
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}

@@ -92,8 +92,8 @@ def test_shares() -> None:
     assert refill_share(100, learnt(300)) == 122
 
 
-# What pages cost, in read units, beside what an oracle would pay (the targets of docs/performance.md): on a table in
-# memory, because it is exact and quick; benchmarks/ measures the same on an engine.
+# What pages cost, in read units, beside what an oracle would pay (the targets of docs/reference/figures.md): on a table
+# in memory, because it is exact and quick; benchmarks/ measures the same on an engine.
 
 ITEM_BYTES = 300
 
