@@ -62,24 +62,10 @@ html_sidebars = {
     ]
 }
 
-PICTURE = re.compile(r"<picture>.*?</picture>", re.DOTALL)
 
-
-def simplify(_app: Any, _docname: str, source: list[str]) -> None:
-    """Turn what is for GitHub into plain Markdown."""
-    # The site's first page shows the README.
+def link_front(_app: Any, _docname: str, source: list[str]) -> None:
+    """Lead links to the README to the first page, which shows it."""
     source[0] = re.sub(r"(\]\((?:\.\./)*)README\.md\b", r"\1index.md", source[0])
-    # Its dark version is found by its name.
-    source[0] = PICTURE.sub(lambda found: picture(found[0]), source[0])
-    source[0] = source[0].replace("\n```mermaid\n", "\n```text\n")
-
-
-def picture(html: str) -> str:
-    """Return the Markdown of a <picture> element."""
-    alt, src = (re.search(rf'<img\b[^>]*\b{name}="([^"]*)"', html, re.DOTALL) for name in ("alt", "src"))
-    if not alt or not src:
-        raise ValueError(f"<picture>: must have an <img> with alt and src, got {html}")
-    return f"![{' '.join(alt[1].split())}]({src[1]})"
 
 
 def add_dark_pictures(app: Any, doctree: nodes.document) -> None:
@@ -133,7 +119,7 @@ def order_fields(_app: Any, _domain: str, _kind: str, content: nodes.Element) ->
 
 def setup(app: Any) -> None:
     """Connect what is above."""
-    app.connect("source-read", simplify)
+    app.connect("source-read", link_front)
     app.connect("doctree-read", add_dark_pictures, priority=400)  # before Sphinx collects the images
     app.connect("doctree-read", link_names)
     app.connect("autodoc-process-docstring", read_docstring)
