@@ -95,11 +95,9 @@ def description(name: str, value: Any) -> str:
         if vars(module).get(name) is value:
             body = ast.parse(inspect.getsource(module)).body
             for assigned, below in itertools.pairwise(body):
-                match assigned, below:
-                    case ast.Assign(targets=[ast.Name(id=found)]), ast.Expr(value=ast.Constant(value=str(text))) if (
-                        found == name
-                    ):
-                        return text
+                named = isinstance(assigned, ast.Assign) and ast.unparse(assigned.targets[0]) == name
+                if named and isinstance(below, ast.Expr):
+                    return str(ast.literal_eval(below.value))
     return ""
 
 
