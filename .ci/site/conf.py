@@ -126,7 +126,7 @@ def setup(app: Any) -> None:
     app.connect("object-description-transform", order_fields, priority=600)  # after Sphinx has added types
 
 
-HOMES: dict[str, str] = {}
+HOMES = {module: module for module in api.MODULES if module != "shardkit"}
 for place in api.public():
     called = place.rpartition(".")[2]
     HOMES |= {place: place, f"{place}()": place}
