@@ -31,6 +31,7 @@ __all__ = [
     "STEPS",
     "draw_both",
     "items_per_key",
+    "queries",
     "shards_for",
     "uploads",
 ]
@@ -131,6 +132,29 @@ def draw_uploads(figure: Any) -> None:
     figure.suptitle("A load in round-robin order writes to all partition keys at once", x=0.01, ha="left")
 
 
+def queries() -> tuple[str, str, str]:
+    """Return the first, the second and the last stored key of a key with 200 shards."""
+    first, second, *_, last = CalculatedSuffix("OrderId", shards=200).physical_keys("2014-07-09")
+    return str(first), str(second), str(last)
+
+
+def draw_query(figure: Any) -> None:
+    """Draw a query as one request per shard, whose answers are merged."""
+    axes = figure.subplots()
+    axes.set(xlim=(0, 10), ylim=(-2.4, 0.4))
+    axes.axis("off")
+    _box(axes, (0.1, -1), 2.0, "query(Date =\n2014-07-09)", GREY)
+    _box(axes, (5.9, -1), 1.9, "merge in the order\nof the sort key", GREY)
+    _box(axes, (8.3, -1), 1.6, "one page,\none cursor", BLUE)
+    for place, key in zip((0, -1, -2), queries(), strict=True):
+        _box(axes, (2.8, place), 2.4, f"Query\n{key}", BLUE)
+        _arrow(axes, (2.1, -1), (2.8, place))
+        _arrow(axes, (5.2, place), (5.9, -1))
+    axes.text(4, -1.5, "⋮", ha="center", va="center", size=9.5)
+    _arrow(axes, (7.8, -1), (8.3, -1))
+    figure.suptitle("One query is a Query per shard, and their answers are merged", x=0.01, ha="left")
+
+
 def draw_decision(figure: Any) -> None:
     """Draw the questions from top to bottom, each with what to do beside it."""
     axes = figure.subplots()
@@ -211,6 +235,7 @@ def draw_hot_day() -> None:
 if __name__ == "__main__":
     draw_both("hot-key", 4.2, draw_hot_key)
     draw_both("upload-order", 2.6, draw_uploads)
+    draw_both("query", 2.6, draw_query)
     draw_both("do-i-need-this", 7.2, draw_decision, width=9)
     draw_both("number-of-shards", 4.8, draw_shards, width=9)
     draw_hot_day()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
 KeyOfTable = tuple[str, KeyValue]
+"""A table's name, and a partition key of it, without its suffix."""
 PhysicalKey = tuple[str, KeyValue, KeyValue]
 """Table, logical key, physical key."""
 

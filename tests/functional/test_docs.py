@@ -148,7 +148,7 @@ def test_blocks_have_a_language_and_texts_a_snippet(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCE.finditer(text))
     assert text.count("```") == 2 * len(blocks)
-    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "toml", "json", "mermaid"}
+    assert {block["language"] for block in blocks} <= {"python", "text", "sh", "toml", "json"}
     for previous, block in zip([None, *blocks], blocks, strict=False):
         if block["language"] == "text":
             assert previous is not None

@@ -16,6 +16,7 @@ from benchmarks.pictures import (
     SHOWN,
     STEPS,
     items_per_key,
+    queries,
     shards_for,
     uploads,
 )
@@ -40,6 +41,10 @@ def test_hot_key() -> None:
     assert whole == sum(items for _, items in shards)
     assert [text for text in texts if text.startswith("2014-07-09")] == [logical, *(key for key, _ in shards)]
     assert [f"{items:,}" in texts for _, items in items_per_key()] == [True] * 11
+
+
+def test_query() -> None:
+    assert set(queries()) <= {text.removeprefix("Query ") for text in texts_of(DOCS / "query.svg")}
 
 
 def test_uploads() -> None:
