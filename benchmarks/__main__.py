@@ -92,6 +92,7 @@ class _Measured:
     cases: list[Case] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     runs: list[simulate.Run] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
 
     def take(self, bench: Bench, *, short: bool) -> report.Section:
         """Run a bench and give its table."""
@@ -108,12 +109,15 @@ class _Measured:
             measured = list(growth(short=short, points=self.points) if measure is None else measure(short=short))
             section = report.section_of(_TITLES[bench], measured)
         self.figures += measured
+        if bench is Bench.service:  # in an environment of its own
+            self.texts[bench.value] = f"{section.markdown()}\n\n{report.machine()}"
+        elif bench not in {Bench.growth, Bench.simulate}:  # whose figures are drawn, or have a page of their own
+            self.texts |= {"machine": report.machine(), bench.value: section.markdown()}
         return section
 
-    def write_docs(self, texts: dict[str, str]) -> None:
+    def write_docs(self) -> None:
         """Put tables and plots into their pages."""
-        if len(texts) > 1:
-            report.write_docs(PAGE, texts)
+        report.write_docs(PAGE, self.texts)
         if self.points:
             draw(self.points)
         if self.runs:
@@ -136,7 +140,6 @@ def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_do
         console = Console(width=160)
     console.print(report.machine(), highlight=False)
     measured = _Measured()
-    texts = {"machine": report.machine()}
     for bench in benches or list(Bench):
         began = time.monotonic()
         try:
@@ -148,8 +151,6 @@ def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_do
             continue
         report.show(console, section)
         console.print(f"[dim]{time.monotonic() - began:.0f} s[/]\n")
-        if bench not in {Bench.growth, Bench.simulate}:  # whose figures are drawn, or have a page of their own
-            texts[bench.value] = section.markdown()
     judged = [figure for figure in measured.figures if figure.target is not None and figure.value is not None]
     console.print(f"{sum(figure.met for figure in judged)} of {len(judged)} targets met.")
     for slide in history.slides(judged, history.HISTORY):
@@ -157,7 +158,7 @@ def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_do
     if json is not None:
         report.write_json(json, measured.figures, measured.cases, measured.points)
     if write_docs:
-        measured.write_docs(texts)
+        measured.write_docs()
         history.keep(judged, report.machine(), history.HISTORY)
     failed = [figure for figure in judged if figure.failed]
     if short and failed:
