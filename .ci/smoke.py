@@ -25,7 +25,7 @@ from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load, i
 
 ENGINES = runpy.run_path(str(Path(__file__).resolve().parents[1] / "tests" / "support" / "engines.py"))
 DAY = Key("Date").eq("2014-07-09")
-COMMANDS = {"demo": "demo", "load": "load", "size": "load", "heat": "load", "plan": "load", "simulate": "load"}
+COMMANDS = {"demo": "demo", "load": "load", "size": "cli", "heat": "cli", "plan": "cli", "simulate": "cli"}
 
 
 def check_package() -> None:

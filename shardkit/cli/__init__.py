@@ -1,7 +1,7 @@
 """The command line ``shardkit …``: one file per command, assembled here.
 
 Importing this module needs only the standard library. The dependencies of the command line are in the extras
-``demo`` and ``load``, and are imported when a command runs.
+``cli``, ``demo`` and ``load``, and are imported when a command runs.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def install_hint(missing: str, command: str | None) -> str:
     needed = f"The shardkit command line needs the package {missing!r}, which is not installed.\n"
     if command in {None, "--help", "--version"}:
         return (
-            f"{needed}It comes with an extra, demo for the command demo, and load for the others:\n\n"
+            f"{needed}It comes with an extra, demo or load for the commands of these names, and cli for the others:\n\n"
             '    pip install "shardkit[demo]"\n'
             '    pip install "shardkit[load]"\n'
+            '    pip install "shardkit[cli]"\n'
         )
-    extra = "demo" if command == "demo" else "load"
+    extra = command if command in {"demo", "load"} else "cli"
     return f'{needed}It comes with the {extra} extra:\n\n    pip install "shardkit[{extra}]"\n'
 
 

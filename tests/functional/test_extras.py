@@ -62,7 +62,7 @@ def test_the_extra_that_is_named_brings_what_is_missing(command: str, package: s
     (extra,) = re.findall(r'pip install "shardkit\[(\w+)\]"', done.stderr)
     assert package in brought()[extra]
     # What brings the command, and not that of another one.
-    assert extra == ("demo" if command == "demo" else "plot" if package == "matplotlib" else "load")
+    assert extra == {"demo": "demo", "heat, drawn": "plot"}.get(command, "load")
 
 
 @pytest.mark.parametrize("command", [None, "demo", "load", "size", "heat", "plan", "simulate"])
@@ -77,4 +77,4 @@ def test_help_without_the_command_lines_library(
     assert (ended.value.code, told.out) == (2, "")
     assert "needs the package 'click'" in told.err
     named = re.findall(r'pip install "shardkit\[(\w+)\]"', told.err)
-    assert named == {None: ["demo", "load"], "demo": ["demo"]}.get(command, ["load"])
+    assert named == {None: ["demo", "load", "cli"], "demo": ["demo"], "load": ["load"]}.get(command, ["cli"])
