@@ -197,7 +197,7 @@ def introduce(console: Console, sides: Sequence[Side], rows: int, endpoint_url: 
     console.print(
         f"{rows:,} flights that left New York in January 2013 are loaded into two new on-demand tables. The partition "
         f"key is the month, so all have the same key. Each table has {len(partitions)} partitions, and each partition "
-        f"serves {partitions.serves['write']:,.0f} write units a second. Each load may use {RATE:,}.\n\n"
+        f"serves {partitions.serves['write']:,.0f} write units a second. Each load sends at most {RATE:,}.\n\n"
         f"{endpoint_url or 'moto, in this process,'} stores the items. A model of DynamoDB's partitions in front of it "
         "throttles, in virtual time: requests take no time, and a partition begins with one second's units.\n",
         markup=False,
@@ -258,9 +258,9 @@ def _rate(report: BulkReport) -> str:
 def show_results(console: Console, sides: Sequence[Side], checks: Sequence[Check], day: str) -> None:
     reports = [one.report for one in sides]
     grid = columns(console, "load", *(one.title for one in sides))
-    grid.add_row("time", *(duration(report.seconds) for report in reports))
+    grid.add_row("virtual time", *(duration(report.seconds) for report in reports))
     grid.add_row("write units a second", *(_rate(report) for report in reports))
-    grid.add_row("busiest partition took", *(percent(one.busiest) for one in sides))
+    grid.add_row("writes on the busiest partition", *(percent(one.busiest) for one in sides))
     grid.add_row("requests", *(f"{report.requests:,}" for report in reports))
     grid.add_row("requests throttled", *(f"{report.throttles:,}" for report in reports))
     grid.add_row("items sent again", *(f"{report.retried:,}" for report in reports))
@@ -343,8 +343,8 @@ def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
             raise
         sys.stderr.write(install_hint(missing, "demo"))
         raise Exit(WRONG_USE) from None
-    console.print(f"\n{time.perf_counter() - began:.1f} seconds in all.")
+    console.print(f"\nThe demo took {time.perf_counter() - began:.1f} seconds.")
     if not same:
         say(console, "What was read is not what was written. Please report this as a bug of shardkit.", "bold red")
         raise Exit(FAILED)
-    say(console, "Next: how many shards does your key need? shardkit plan shards --help")
+    say(console, "Next: how many shards does your key need, to rely on this? shardkit plan shards --help")
