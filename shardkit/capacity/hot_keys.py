@@ -94,10 +94,10 @@ class HotKeyWatch:
             if partitions_taken(read, write) < self._warn_at:
                 continue
             stored = logical if physical is None else physical
-            if now - self._last.get((table, stored), -inf) < _PAUSE:
+            # Both directions: threads note their calls not quite in order, and a clock may be set back.
+            if abs(now - self._last.get((table, stored), -inf)) < _PAUSE:
                 continue
-            # Older entries say nothing more. Those of one minute are few: each took hundreds of units in a second.
-            self._last = {key: then for key, then in self._last.items() if now - then < _PAUSE}
+            self._forget(now)
             self._last[table, stored] = now
             self._found.append(
                 HotKeyWarning(
@@ -109,6 +109,14 @@ class HotKeyWatch:
                     write_units=write,
                 )
             )
+
+    def _forget(self, now: float) -> None:
+        """Remove the entries that say nothing more: those at the front, because they are in the order of time."""
+        while self._last:
+            first = next(iter(self._last))
+            if abs(now - self._last[first]) < _PAUSE:
+                return
+            del self._last[first]
 
     def report(self) -> None:
         """Log what was found, and call back; call it without a lock, because the callback may read the meter."""

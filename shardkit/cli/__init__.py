@@ -61,6 +61,9 @@ def main(args: Sequence[str] | None = None) -> None:
             raise
         sys.stderr.write(install_hint(missing, next(iter(given), None)))
         raise SystemExit(2) from None
+    except KeyboardInterrupt:  # importing takes most of a short command's time
+        sys.stderr.write("stopped before its end: interrupted\n")
+        raise SystemExit(3) from None
     with _output():
         app(given, prog_name="shardkit")
 

@@ -19,7 +19,7 @@ import io
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from importlib.util import find_spec
 from itertools import islice
@@ -116,18 +116,23 @@ def fresh_table(
     resource: DynamoDBServiceResource, name: str, partition_key: str = "Date", sort_key: str = "Flight"
 ) -> Iterator[Table]:
     """Create a table, yield it, and delete it at the end whatever happens."""
-    table = resource.create_table(
-        TableName=name,
-        KeySchema=[
-            {"AttributeName": partition_key, "KeyType": "HASH"},
-            {"AttributeName": sort_key, "KeyType": "RANGE"},
-        ],
-        AttributeDefinitions=[
-            {"AttributeName": partition_key, "AttributeType": "S"},
-            {"AttributeName": sort_key, "AttributeType": "S"},
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    try:
+        table = resource.create_table(
+            TableName=name,
+            KeySchema=[
+                {"AttributeName": partition_key, "KeyType": "HASH"},
+                {"AttributeName": sort_key, "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": partition_key, "AttributeType": "S"},
+                {"AttributeName": sort_key, "AttributeType": "S"},
+            ],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    except KeyboardInterrupt:  # the service may have made it before its answer came
+        with suppress(BotoCoreError, ClientError):
+            resource.Table(name).delete()
+        raise
     try:
         waiter = resource.meta.client.get_waiter("table_exists")
         waiter.wait(TableName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 120})

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.text import Text
@@ -49,12 +50,16 @@ _MANY = 1000
 
 @dataclass(frozen=True)
 class LogicalKey:
-    """A logical key: how many shards it has, and the items of those that were read."""
+    """A logical key: how many shards it has, and the items of those that were read and have any.
+
+    ``whole``: the whole table was read, so its other shards have none.
+    """
 
     key: Any
     shards: int
     items: Sequence[int]
     at_least: bool
+    whole: bool
 
     @property
     def read(self) -> int:
@@ -62,15 +67,16 @@ class LogicalKey:
 
     @property
     def exact(self) -> bool:
-        return len(self.items) == self.shards and not self.at_least
+        return (self.whole or len(self.items) == self.shards) and not self.at_least
 
     @property
     def total(self) -> Estimate:
         """The items of all its shards: each shard has a hash of its own, so those that were read are a sample."""
-        sample = SegmentSample(self.shards)
+        sample = SegmentSample(len(self.items) if self.whole else self.shards)
         for count in self.items:
             sample.add({"items": count})
-        return sample.total("items")
+        estimate = sample.total("items")
+        return estimate._replace(high=inf) if self.at_least else estimate
 
 
 class KeyCounts:
@@ -98,15 +104,19 @@ class KeyCounts:
         """The attributes whose logical keys say when an item is written."""
         return self._whole.uniformity.result(1).times if self._logical else ()
 
-    def logical(self, unfinished: Collection[Key]) -> Iterator[LogicalKey]:
-        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key."""
+    def logical(self, unfinished: Collection[Key], *, whole: bool) -> Iterator[LogicalKey]:
+        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key.
+
+        ``whole``: the whole table was read, but for the rest of the ``unfinished`` keys.
+        """
         strategy = self._strategy
         if strategy is None:
             return
         more = {strategy.split(key[0])[0] for key in unfinished}
         for key, counts in self._logical.items():
             shards = strategy.shards_for(key)
-            yield LogicalKey(key, len(shards), [counts[shard] for shard in shards if counts[shard]], key in more)
+            if items := [counts[shard] for shard in shards if counts[shard]]:
+                yield LogicalKey(key, len(shards), items, key in more, whole)
 
 
 @dataclass(frozen=True)
@@ -156,7 +166,7 @@ class LiveHeat:
         show_judged(console, self.judged.found.items, self.judged)
         if self.strategy is not None:
             show_table(console, self._logical(console))
-        elif _suffixed(self.counts.candidate):
+        elif self.found.table.keys.partition == (self.found.table.own_key,) and _suffixed(self.counts.candidate):
             say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
 
     def _logical(self, console: Console) -> Grid:
@@ -173,7 +183,8 @@ class LiveHeat:
         return grid
 
     def _hottest(self) -> list[LogicalKey]:
-        return sorted(self.counts.logical(self.found.unfinished), key=lambda one: -one.read)[: self.top]
+        found = self.counts.logical(self.found.unfinished, whole=self.found.sample.share == 1)
+        return sorted(found, key=lambda one: -one.read)[: self.top]
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for ``--json``; keys are in wire form."""
@@ -193,8 +204,10 @@ class LiveHeat:
 
 
 def _suffixed(candidate: Candidate) -> bool:
-    """Return whether some keys differ only in a number at their end."""
-    keys = [key_text(usage.key) for usage in candidate.uniformity.result(_MANY).hottest]
+    """Return whether some keys differ only in a number at their end; a number such as 1.5 has no suffix."""
+    values = [usage.key[0] for usage in candidate.uniformity.result(_MANY).hottest]
+    keys = [value.decode("latin-1") if isinstance(value, bytes) else value for value in values]
+    keys = [key for key in keys if isinstance(key, str)]
     stems = [found[1] for key in keys if (found := _is_suffixed(key))]
     return len(stems) > len({*stems})
 
@@ -215,9 +228,25 @@ def heat_of_sample(
         raise ConfigurationError(
             f"--strategy: not supported for {table.title}, whose partition key is not the table's; omit it"
         )
+    if strategy is not None and strategy.separator and table.key_type == "N":
+        raise ConfigurationError(
+            f"--strategy: not supported for {table.title}, whose partition key is a number, which has no suffix; omit "
+            "it"
+        )
     counts = KeyCounts(table, times, strategy)
     read = read_sample(table, counts.take, stderr, **how)
     return lambda: LiveHeat.of(read(), counts, strategy, top, write_units, read_units)
+
+
+def _looking_back(last: str, until: datetime) -> timedelta:
+    try:
+        back = timedelta(seconds=seconds_of("--last", last))
+        _ = until - back
+    except OverflowError:
+        raise ConfigurationError(
+            f"--last: {last!r:.50} is longer ago than a date can be; give less, such as 3h"
+        ) from None
+    return back
 
 
 def heat_of_table(
@@ -238,10 +267,11 @@ def heat_of_table(
         with refusing(stderr, WRONG_USE, "not begun"):
             spread = None if strategy is None else parsed_strategy(strategy)
             if last is not None:
-                back = timedelta(seconds=seconds_of("--last", last))
+                until = datetime.now(UTC)
+                back = _looking_back(last, until)
                 cloudwatch = live.cloudwatch()
                 return read_throttled(
-                    client, cloudwatch, name, live.index, until=datetime.now(UTC), last=back, top=top, strategy=spread
+                    client, cloudwatch, name, live.index, until=until, last=back, top=top, strategy=spread
                 )
             read = heat_of_sample(
                 describe(client, name, live.index),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key, KeyUsage, Uniformity
@@ -173,7 +174,7 @@ def _hottest(console: Console, one: Judged) -> Any:
     most = found.hottest[0].write_units
     # What a narrow terminal leaves for the keys and the bars, beside the figures.
     keys = [clipped(key_text(usage.key), min(60, max(12, console.width - _FIGURES - 6))) for usage in found.hottest]
-    room = min(30, console.width - _FIGURES - max(map(len, keys)))
+    room = min(30, console.width - _FIGURES - max(map(cell_len, keys)))
     for key, usage in zip(keys, found.hottest, strict=True):
         share = usage.write_units / found.write_units
         more = "+" if usage.key in one.at_least else ""

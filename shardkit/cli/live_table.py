@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 from collections import Counter
@@ -108,13 +109,14 @@ def check_source(
 class LiveTable:
     """A table, or one of its indexes, as DescribeTable describes it; ``items`` and ``bytes`` are 0 if unknown.
 
-    ``own_key`` is the table's partition key, ``keys`` are those of the index.
+    ``own_key`` is the table's partition key, and ``key_type`` its type; ``keys`` are those of the index.
     """
 
     client: Any
     name: str
     index: str | None
     own_key: str
+    key_type: str
     keys: KeySchema
     items: int
     bytes: int
@@ -139,11 +141,14 @@ def describe(client: Any, name: str, index: str | None) -> LiveTable:
             known = ", ".join(sorted(indexes)) or "none"
             raise ConfigurationError(f"--index: table {name!r} has no index {index!r}; its indexes are: {known}")
         described, count, of = indexes[index], "IndexSizeBytes", f"index {index!r}"
+    own_key = KeySchema.of(table["KeySchema"], f"table {name!r}").partition_key
+    types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
     return LiveTable(
         client=client,
         name=name,
         index=index,
-        own_key=KeySchema.of(table["KeySchema"], f"table {name!r}").partition_key,
+        own_key=own_key,
+        key_type=types[own_key],
         keys=KeySchema.of(described["KeySchema"], of),
         items=int(described.get("ItemCount") or 0),
         bytes=int(described.get(count) or 0),
@@ -164,6 +169,11 @@ class Sampled:
     units: float
     unfinished: frozenset[Key]
     problem: str | None
+
+    def total(self, name: str) -> Estimate:
+        """Estimate the sum of a figure over the whole table; keys that were not read to their end have any number."""
+        estimate = self.sample.total(name)
+        return estimate._replace(high=math.inf) if self.unfinished else estimate
 
 
 class Reading(TypedDict):
@@ -302,7 +312,7 @@ def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> 
         return
     grid = columns(console, "the whole table, about", "estimate", "95% interval")
     for name, label in names.items():
-        estimate, text = sample.total(name), size if "bytes" in name else rounded
+        estimate, text = found.total(name), size if "bytes" in name else rounded
         grid.add_row(label, text(estimate.value), interval(estimate, text))
     show_table(console, grid)
 
@@ -360,7 +370,7 @@ def sample_to_json(found: Sampled, names: Mapping[str, str]) -> dict[str, Any]:
             "keys_unfinished": len(found.unfinished),
             "stopped": found.problem,
         },
-        "estimates": {name: estimate_to_json(sample.total(name)) for name in names},
+        "estimates": {name: estimate_to_json(found.total(name)) for name in names},
     }
 
 

@@ -46,7 +46,15 @@ class Option(click.Option):
 
 
 class Command(click.Command):
-    """A command whose options are grouped in --help."""
+    """A command whose options are grouped in --help, and which Ctrl-C stops with the exit code of that."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Wherever it is: click would exit with 1, as if records had failed.
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("stopped before its end: interrupted", err=True)
+            raise Exit(STOPPED) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}

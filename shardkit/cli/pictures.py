@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,8 +50,11 @@ def picture(path: str, height: float, *, width: float = _WIDTH, dark: bool = Fal
     with mpl.rc_context(_style(**(_DARK if dark else _LIGHT))):
         figure = Figure((width, height), layout="constrained")
         yield figure
-        # Without today's date in the file.
-        figure.savefig(path, metadata={"Date": None} if path.lower().endswith("svg") else None, dpi=150)
+        with warnings.catch_warnings():
+            # Of a key in another script; an SVG has its text all the same.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            # Without today's date in the file.
+            figure.savefig(path, metadata={"Date": None} if path.lower().endswith("svg") else None, dpi=150)
 
 
 def _style(*, ink: str, line: str, paper: str) -> dict[str, Any]:
@@ -58,6 +62,8 @@ def _style(*, ink: str, line: str, paper: str) -> dict[str, Any]:
         # In an SVG, text stays text.
         "svg.fonttype": "none",
         "svg.hashsalt": "shardkit",
+        # Keys and names are data: a $ in them begins no formula.
+        "text.parse_math": False,
         "font.size": 9.0,
         "axes.labelsize": 9.0,
         "axes.titlesize": 9.5,

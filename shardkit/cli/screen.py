@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.cells import cell_len, chop_cells
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -36,6 +37,8 @@ def size(count: float) -> str:
 
 def duration(seconds: float) -> str:
     """Return a duration as text: ``2.6 s``, ``1:05 min``, ``1:00:00``."""
+    if seconds == math.inf:
+        return "forever"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02} min" if minutes else f"{seconds:.1f} s"
@@ -53,9 +56,9 @@ def bar(share: float, encoding: str, *, width: int = 30) -> str:
 
 
 def clipped(text: str, longest: int = 60) -> str:
-    """Return a name or a key on one line, shortened to ``longest`` characters."""
+    """Return a name or a key on one line, shortened to ``longest`` columns, of which some characters take two."""
     plain = text if text.isprintable() else repr(text)
-    return plain if len(plain) <= longest else f"{plain[: longest - 3]}..."
+    return plain if cell_len(plain) <= longest else f"{chop_cells(plain, longest - 3)[0]}..."
 
 
 def say(console: Console, text: str, style: str = "") -> None:

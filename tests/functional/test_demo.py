@@ -105,6 +105,18 @@ def test_the_tables_are_deleted_after_an_error_too(
     assert service.list_tables()["TableNames"] == []
 
 
+def test_a_table_whose_making_was_interrupted_is_deleted(service: Any) -> None:
+    def interrupt(**_: Any) -> None:
+        assert len(service.list_tables()["TableNames"]) == 1
+        raise KeyboardInterrupt
+
+    resource = demo.dynamodb(AWS)
+    resource.meta.client.meta.events.register("after-call.dynamodb.CreateTable", interrupt)
+    with pytest.raises(KeyboardInterrupt), demo.fresh_table(resource, "Interrupted"):
+        pass
+    assert service.list_tables()["TableNames"] == []
+
+
 def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt

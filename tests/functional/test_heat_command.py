@@ -296,6 +296,17 @@ def test_plot(orders: list[dict[str, Any]], folder: Path) -> None:
     assert (folder / "heat.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_plot_shows_keys_and_names_as_they_are(folder: Path) -> None:
+    """A $ begins no formula, and a character that the font lacks is no reason for a warning."""
+    pytest.importorskip("matplotlib")
+    keys = [r"$\frac{$", "$x_{$", "日本語"]
+    (folder / "odd.jsonl").write_text("".join(json.dumps({"$_^$": key}) + "\n" for key in keys), encoding="utf-8")
+    result = invoke("odd.jsonl", "--key", "$_^$", "--plot", "heat.svg")
+    assert result.exit_code == 0, result.output
+    assert {*keys} < {*texts(folder / "heat.svg")}
+
+
 @pytest.mark.parametrize(
     ("path", "says"),
     [("heat.txt", "has the ending 'txt'; give one of"), ("no/heat.svg", "does not exist; create it first")],

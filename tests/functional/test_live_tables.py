@@ -11,11 +11,12 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
+from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
 from shardkit.cli import build_app
 from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, make_table
@@ -175,11 +176,39 @@ def test_items_without_a_suffix_and_shards_that_were_not_read(resource: DynamoDB
             batch.put_item(Item={"Date": f"a.{number % 3 + 1}", "OrderId": str(number)})
             batch.put_item(Item={"Date": "a", "OrderId": str(number)})
             batch.put_item(Item={"Date": "b.2", "OrderId": str(number)})
+            batch.put_item(Item={"Date": "none", "OrderId": str(number)})
     found = heat(described(table, bytes=10_000), RandomSuffix(3))
     a, b = found.to_json()["logical_keys"]
     assert (a["shards_read"], a["items_read"], a["items"]["value"]) == (3, 30, 30.0)
-    assert (b["shards_read"], b["items_read"], b["items"]) == (1, 30, {"value": 90.0, "low": 30.0, "high": None})
-    assert ["b", "1", "of", "3", "30", "90", "at", "least", "30"] in map(str.split, shown(found).splitlines())
+    # The whole table was read, so the other shards of b have no items.
+    assert (b["shards_read"], b["items_read"], b["items"]) == (1, 30, {"value": 30.0, "low": 30.0, "high": 30.0})
+    assert ["b", "1", "of", "3", "30", "30", "exact"] in map(str.split, shown(found).splitlines())
+
+
+def test_of_some_shards_the_others_are_estimated() -> None:
+    one = heat_live.LogicalKey("b", 3, [30], at_least=False, whole=False)
+    assert (one.exact, one.total) == (False, (90.0, 30.0, float("inf")))
+    several = heat_live.LogicalKey("b", 100, [30] * 20, at_least=True, whole=False)
+    assert (several.exact, several.total) == (False, (3000.0, 3000.0, float("inf")))
+    unfinished = heat_live.LogicalKey("b", 3, [30], at_least=True, whole=True)
+    assert (unfinished.exact, unfinished.total) == (False, (30.0, 30.0, float("inf")))
+
+
+def test_number_keys(resource: DynamoDBServiceResource) -> None:
+    """A number has no suffix: 1.5 is no shard of 1."""
+    table = make_table(resource, ("Price", "N"), name="Prices")
+    for number in range(4):
+        table.put_item(Item={"Price": Decimal(number) / 4})
+    assert "look like shards" not in shown(heat(described(table, bytes=10_000)))
+    with (
+        recording(table.meta.client) as recorder,
+        pytest.raises(
+            ConfigurationError, match="--strategy: not supported for Prices, whose partition key is a number"
+        ),
+    ):
+        heat(described(table, bytes=10_000), RandomSuffix(3))
+    assert [operation for operation, _ in recorder.requests] == ["DescribeTable"]
+    assert shown(heat(described(table, bytes=10_000), Unsharded()))
 
 
 def test_the_units_a_second_are_kept(table: Table) -> None:
@@ -249,6 +278,8 @@ def test_keys_that_were_not_read_to_their_end(table: Table) -> None:
     assert "keys (marked with +): they have more, and so has the table" in text
     assert found.to_json()["keys"][0]["hottest"][0]["at_least"] is True
     assert "DynamoDB counted 150 items, more than the sample suggests" in text
+    for estimate in found.to_json()["estimates"].values():
+        assert estimate["high"] is None
 
 
 def test_an_empty_table(resource: DynamoDBServiceResource) -> None:
@@ -330,6 +361,8 @@ def test_size_of_a_table() -> None:
         (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
         (("heat", "--table", "Nothing"), "not begun: An error occurred (ResourceNotFoundException)"),
         (("heat", "--table", "Orders", "--throttled", "--last", "soon"), "--last: 'soon' is not a duration"),
+        (("heat", "--table", "Orders", "--throttled", "--last", "9" * 20 + "d"), "--last: '99999999999999999999d' is"),
+        (("heat", "--table", "Orders", "--throttled", "--last", "9999999d"), "--last: '9999999d' is longer ago"),
         (("heat", "--table", "Orders", "--throttled", "--plot", "h.svg"), "--plot: draws no report of --throttled"),
         (("heat", "--table", "Orders", "--throttled", "--endpoint-url", "a:b"), "--endpoint-url: 'a:b'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,10 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, CapacityMeter, ConfigurationError
 from shardkit.capacity import HotKeyWarning
+from shardkit.capacity.charge import Charge, KeyUnits
+from shardkit.capacity.hot_keys import HotKeyWatch
+from shardkit.capacity.tally import Tally
+from shardkit.capacity.usage import Units
 from tests.support.fakes import sharding
 from tests.support.metered import FakeClient, consumed, item, put
 
@@ -181,3 +186,31 @@ async def _later(warning: HotKeyWarning) -> None: ...
 def test_invalid_arguments(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         CapacityMeter(**given)
+
+
+def test_a_clock_that_is_set_back() -> None:
+    metered = Metered()
+    metered.write("a", 900)
+    assert len(metered.told()) == 1
+    metered.now -= 0.5  # as of another thread, whose call ended before and was noted later
+    metered.write("a", 900)
+    assert metered.told() == []
+    metered.now -= 3600
+    metered.write("a", 900)
+    assert len(metered.told()) == 1
+
+
+def test_the_time_of_a_warning_does_not_grow_with_the_keys() -> None:
+    """A warning for each of 20,000 keys takes less than a second; once it took 40."""
+    found: list[HotKeyWarning] = []
+    watch = HotKeyWatch(0.001, found.append)
+    tally = Tally(max_keys=100, window=60)
+    began = time.process_time()
+    for number in range(20_000):
+        charge = Charge("PutItem", {})
+        charge.keys.append(KeyUnits("T", f"{number}", None, Units(0.0, 1.0, 0.0, 0.0), 1))
+        tally.add(charge, 1000.0)
+        watch.look(tally, charge, 1000.0)
+    assert time.process_time() - began < 10
+    watch.report()
+    assert len(found) == 20_000

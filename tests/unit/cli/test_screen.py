@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 pytest.importorskip("rich")
@@ -24,7 +26,9 @@ def test_size(count: float, text: str) -> None:
     assert size(count) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(2.6, "2.6 s"), (65, "1:05 min"), (3600, "1:00:00"), (59.9, "1:00 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(2.6, "2.6 s"), (65, "1:05 min"), (3600, "1:00:00"), (59.9, "1:00 min"), (inf, "forever")]
+)
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -46,3 +50,5 @@ def test_clipped() -> None:
     assert clipped("two\nlines") == "'two\\nlines'"
     assert clipped("x" * 61) == "x" * 57 + "..."
     assert clipped("x" * 9, 8) == "xxxxx..."
+    assert clipped("日" * 4, 8) == "日日日日"
+    assert clipped("日" * 5, 8) == "日日..."
