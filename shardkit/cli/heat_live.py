@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _FIGURES = {"items": "items", "bytes": "bytes", "keys": "partition keys", "write_units": "write units to write all"}
 _is_suffixed = re.compile(r"(.+)[.#][0-9]{1,6}", re.DOTALL).fullmatch
 _MANY = 1000
+_LONGEST = 365 * 86_400.0  # seconds that --last may look back
 
 
 @dataclass(frozen=True)
@@ -238,10 +239,18 @@ def heat_of_table(
         with refusing(stderr, WRONG_USE, "not begun"):
             spread = None if strategy is None else parsed_strategy(strategy)
             if last is not None:
-                back = timedelta(seconds=seconds_of("--last", last))
-                cloudwatch = live.cloudwatch()
+                back = seconds_of("--last", last)
+                if back > _LONGEST:
+                    raise ConfigurationError(f"--last: must be at most 365d, got {last:.200}; give less")
                 return read_throttled(
-                    client, cloudwatch, name, live.index, until=datetime.now(UTC), last=back, top=top, strategy=spread
+                    client,
+                    live.cloudwatch(),
+                    name,
+                    live.index,
+                    until=datetime.now(UTC),
+                    last=timedelta(seconds=back),
+                    top=top,
+                    strategy=spread,
                 )
             read = heat_of_sample(
                 describe(client, name, live.index),
