@@ -32,7 +32,7 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
         ConfigurationError: an argument is too small.
 
     Cost:
-        No request; time in proportion to ``partitions`` times the square of ``most``.
+        No request; time in proportion to ``partitions`` times the square of ``most``, less if there are many keys.
     """
     # The counts are multinomial: independent Poisson counts, given that their sum is the number of keys (Levin, "A
     # Representation for Multinomial Cumulative Distribution Functions", 1981). The distribution of the sum of the
@@ -43,8 +43,11 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
     if most >= keys:
         return 1.0
     mean = keys / partitions
-    weights = [_poisson(count, mean) for count in range(most, -1, -1)]
-    values = most * partitions + 1
+    # Counts further below the mean have a probability below exp(-50). With them, the search for a number of shards took
+    # minutes where thousands are tried.
+    least = max(0, math.ceil(mean - 10 * math.sqrt(mean)))
+    weights = [_poisson(count, mean) for count in range(most, least - 1, -1)]
+    values = (most - least) * partitions + 1
     total = 0.0
     for place in range(values // 2 + 1):
         turn = cmath.exp(2j * math.pi * place / values)
@@ -53,7 +56,7 @@ def probability_within(keys: int, partitions: int, most: int) -> float:
             characteristic = characteristic * turn + weight
         # The other half of the circle has the same real parts.
         times = 1 if place == 0 or 2 * place == values else 2
-        total += times * (characteristic**partitions * turn**-keys).real
+        total += times * (characteristic**partitions * turn ** (least * partitions - keys)).real
     return min(1.0, max(0.0, total / values / _poisson(keys, keys)))
 
 
@@ -66,11 +69,20 @@ def probability_bound(keys: int, partitions: int, most: int) -> float:
     _check(keys, partitions, most)
     if most * partitions < keys or most >= keys:
         return float(most >= keys)
+    # A partition's count is binomial. Beyond the mean its probabilities fall fast, so the few above ``most`` are added
+    # up, each from the one before; below, there may be thousands.
+    beyond = most + 1
     one, other = math.log(1 / partitions), math.log1p(-1 / partitions)
-    within = math.fsum(
-        math.exp(_log_choose(keys, count) + count * one + (keys - count) * other) for count in range(most + 1)
-    )
-    return float(min(1.0, within) ** partitions)
+    term = math.exp(_log_choose(keys, beyond) + beyond * one + (keys - beyond) * other)
+    above = 0.0
+    while term > above * _NEGLIGIBLE:
+        above += term
+        term *= (keys - beyond) / (beyond + 1) / (partitions - 1)
+        beyond += 1
+    return max(0.0, 1.0 - above) ** partitions
+
+
+_NEGLIGIBLE = 1e-17
 
 
 def _poisson(count: int, mean: float) -> float:

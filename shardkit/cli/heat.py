@@ -33,6 +33,7 @@ from shardkit.cli.options import (
     text_source,
 )
 from shardkit.cli.pictures import drawing
+from shardkit.cli.throttled import Throttled
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
@@ -129,6 +130,8 @@ def heat(
             print(json.dumps(found.to_json()))
         else:
             found.show(out())
+        if isinstance(found, Throttled):
+            return
         with refusing(stderr, WRONG_USE, "no picture"):
             draw([found.judged] if found.judged else [])
         raise Exit(STOPPED if found.problem else 0)

@@ -101,8 +101,9 @@ def check_source(
         raise ConfigurationError(f"SOURCE, --table: must be one of them, got {got}; give a file, or --table Orders")
     for name, value in (of_table if table is None else of_source).items():
         if value:
-            how = "needs --table" if table is None else "reads a source, got --table"
-            raise ConfigurationError(f"--{name.replace('_', '-')}: {how}; omit one of them")
+            needs, refused = "needs --table; add it, or omit this option", "is not for --table; omit one of them"
+            how = needs if table is None else refused
+            raise ConfigurationError(f"--{name.replace('_', '-')}: {how}")
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ class Throttled:
     until: datetime
     reports: dict[Kind, list[Contributor]]
     strategy: Strategy | None
-    judged: None = None
-    problem: None = None
 
     def show(self, console: Console) -> None:
         name = self.table if self.index is None else f"{self.table}, index {self.index}"

@@ -348,13 +348,6 @@ def test_the_page_shows_the_example() -> None:
     assert f"```toml\n{text}```" in (DOCS / "simulate.md").read_text(encoding="utf-8")
 
 
-def test_the_example_of_a_hot_day(folder: Path) -> None:
-    unsharded, *sharded = example(folder, "hot_day.toml", number="6000")
-    assert unsharded["throttled"]
-    assert [way["throttled"] for way in sharded] == [{}] * len(sharded)
-    assert [way["written"] for way in sharded] == [6000] * len(sharded)
-
-
 def test_the_example_of_flights(folder: Path) -> None:
     pytest.importorskip("orjson")
     from shardkit.cli.flights import read_flights
