@@ -13,7 +13,8 @@ this means for a simple random sample of segments (one-stage cluster sampling):
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -36,6 +37,7 @@ _FEWEST = 30  # below, an interval is too wide to be of use
 _UNKNOWN = 100  # segments of a table whose size is unknown
 _SMALLEST = 2.0  # read units of a segment: half a unit is lost by rounding
 _ROUNDING = 0.25  # read units that rounding adds to a segment, on average
+_LEAST_SEGMENT = read_units(0)  # read units of an empty segment
 _STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}  # 97.5% quantiles of Student's t, by degrees of freedom
 
 
@@ -50,6 +52,11 @@ class SamplePlan:
     @property
     def share(self) -> float:
         return self.segments / self.total_segments
+
+    @property
+    def requests(self) -> int:
+        """The Scans that this takes: one for each page of each segment."""
+        return self.segments * math.ceil((self.read_units or self.segments) / self.segments / PAGE_UNITS)
 
 
 def plan_sample(size: int, most_units: float) -> SamplePlan:
@@ -72,7 +79,10 @@ def plan_sample(size: int, most_units: float) -> SamplePlan:
     whole = size / (2 * READ_UNIT_BYTES)  # eventually consistent
     usable = most_units - PAGE_UNITS  # no page is begun that might exceed the rest
     total = min(_MOST_SEGMENTS, math.ceil(whole / max(usable / _WANTED, _SMALLEST)))
-    each = whole / total + _ROUNDING
+    if whole + _FEWEST * _ROUNDING <= usable:
+        # All of it is read, so more segments are only more requests. These are for a table that has grown since.
+        total = min(total, _FEWEST)
+    each = max(_LEAST_SEGMENT, whole / total + _ROUNDING)
     segments = min(total, int(usable / each))
     if segments < min(total, _FEWEST):
         least = math.ceil(min(total, _FEWEST) * each + PAGE_UNITS)
@@ -99,7 +109,7 @@ class SegmentSample:
         >>> for items in (12, 8, 11, 9, 10):
         ...     sample.add({"items": items})
         >>> sample.share, [round(figure) for figure in sample.total("items")]
-        (0.05, [1000, 829, 1206])
+        (0.05, [1000, 826, 1211])
     """
 
     def __init__(self, total_segments: int) -> None:
@@ -165,6 +175,57 @@ def _student(freedom: int) -> float:
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return float(z + first / freedom + second / freedom**2 + third / freedom**3)
+
+
+def shards_total(found: Sequence[float], shards: int, share: float) -> Estimate:
+    """Estimate a figure of all ``shards`` of a logical key, from those that were ``found``: that have items.
+
+    A shard that was not found was not read or is empty; which, is not known, because DynamoDB's hash is not public.
+    Each was read with the probability ``share``.
+
+    Example:
+        >>> [round(figure) for figure in shards_total([10, 12, 8, 11], shards=10, share=0.5)]
+        [82, 41, 126]
+        >>> shards_total([5], shards=10, share=1.0)
+        Estimate(value=5, low=5, high=5)
+    """
+    read, count = sum(found), len(found)
+    if share == 1 or count == shards:
+        return Estimate(read, read, read)
+    # read / share is right on average over all samples, but those that found no shard count as 0 and show no key. Of
+    # the m shards that have items, exactly one is found with the probability m p (1 - p)^(m - 1). If its own figure is
+    # taken then, the average over the samples that do show the key is right, for any m and any figures.
+    value = read if count == 1 else read / share
+    least, most = _shards_with_items(count, shards, share)
+    low, high = _even(found, least).low, _even(found, most).high
+    return Estimate(value, min(low, value), max(high, value))
+
+
+def _even(found: Sequence[float], shards: int) -> Estimate:
+    """Estimate the sum over ``shards`` that have items, of which those found are a random sample."""
+    sample = SegmentSample(shards)
+    for figure in found:
+        sample.add({"figure": figure})
+    return sample.total("figure")
+
+
+def _shards_with_items(found: int, shards: int, share: float) -> tuple[int, int]:
+    """Return the 95% interval of how many shards have items, if so many were found."""
+    tail = (1 - CONFIDENCE) / 2
+    numbers = range(found, shards + 1)
+    least = bisect_left(numbers, tail, key=lambda m: 1 - _at_most(found - 1, m, share))
+    most = bisect_right(numbers, -tail, key=lambda m: -_at_most(found, m, share))
+    return numbers[min(least, len(numbers) - 1)], numbers[max(most - 1, 0)]
+
+
+def _at_most(count: int, of: int, share: float) -> float:
+    """Return the probability that at most ``count`` of so many are read."""
+    each = (
+        math.lgamma(of + 1) - math.lgamma(n + 1) - math.lgamma(of - n + 1)
+        + n * math.log(share) + (of - n) * math.log1p(-share)
+        for n in range(min(count, of) + 1)
+    )  # fmt: skip
+    return math.fsum(map(math.exp, each))
 
 
 def keys_unseen(share: float) -> int:

@@ -89,24 +89,28 @@ def judge_sharded(
     shards: int,
     times: tuple[str, ...] = (),
     *,
+    shares: tuple[float, float] | None = None,
     write_units: float | None = None,
     read_units: float | None = None,
 ) -> Verdict:
     """Return whether the shards of the hottest key are enough: as :func:`judge`, of a table that is sharded.
 
-    ``found`` are the counts of the stored keys, ``shards`` how many the hottest one's logical key has, all as hot as
-    it. With ``times``, logical keys say when an item is written: one of them takes the whole load.
+    ``found`` are the counts of the stored keys, ``shards`` how many the hottest logical key has. ``shares`` are its
+    shares of the write units and of the read units; None: they are not known, and all its shards are taken to be as hot
+    as the hottest stored key. With ``times``, logical keys say when an item is written: one of them takes the whole
+    load.
     """
-    whole = replace(
-        found,
-        write_share=1.0 if times else min(1.0, found.write_share * shards),
-        read_share=1.0 if times else min(1.0, found.read_share * shards),
-    )
+    writes, reads = shares or (min(1.0, found.write_share * shards), min(1.0, found.read_share * shards))
+    whole = replace(found, write_share=1.0 if times else writes, read_share=1.0 if times else reads)
     verdict = judge(whole, write_units=write_units, read_units=read_units)
-    good = verdict.shards is not None and verdict.shards <= shards
+    many = verdict.shards is not None and verdict.shards <= shards
+    stored = judge(found, write_units=write_units, read_units=read_units)
+    good = many and (stored.good or shares is None)
     has = f"its hottest key has {shards:,} shard{'' if shards == 1 else 's'}"
     says = f"{' and '.join(times)} says when an item is written, so one key takes the whole load; " if times else ""
-    enough = "which are enough" if good else "which are too few"
+    enough = "which are enough" if many else "which are too few"
+    if many and not good:
+        enough = f"enough if they were even, but one stored key takes {found.write_share:.1%} of the write units"
     unseen = f"; with 95% confidence, at most {found.unseen:,} stored keys are hotter than the hottest that was read"
     return replace(verdict, good=good, reason=f"{says}{has}, {enough}{unseen if found.unseen and good else ''}")
 

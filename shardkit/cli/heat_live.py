@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from math import inf
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rich.text import Text
 
 from shardkit.analysis.keys import Candidate, Key
-from shardkit.analysis.sample import Estimate, SegmentSample, extrapolated
+from shardkit.analysis.sample import Estimate, extrapolated, shards_total
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
@@ -50,33 +50,34 @@ _MANY = 1000
 
 @dataclass(frozen=True)
 class LogicalKey:
-    """A logical key: how many shards it has, and the items of those that were read and have any.
+    """A logical key: how many shards it has, and the figures of those that were found, which have items.
 
-    ``whole``: the whole table was read, so its other shards have none.
+    ``share`` is the share of the stored keys that were read, ``at_least`` whether some were not read to their end.
     """
 
     key: Any
     shards: int
-    items: Sequence[int]
+    found: Sequence[Mapping[str, float]]
+    share: float
     at_least: bool
-    whole: bool
 
-    @property
-    def read(self) -> int:
-        return sum(self.items)
+    def read(self, name: str) -> float:
+        return sum(figures[name] for figures in self.found)
 
     @property
     def exact(self) -> bool:
-        return (self.whole or len(self.items) == self.shards) and not self.at_least
+        return (self.share == 1 or len(self.found) == self.shards) and not self.at_least
+
+    @property
+    def shards_read(self) -> int | None:
+        """How many were read, with those that are empty; None: unknown."""
+        return self.shards if self.exact else None
 
     @property
     def total(self) -> Estimate:
-        """The items of all its shards: each shard has a hash of its own, so those that were read are a sample."""
-        sample = SegmentSample(len(self.items) if self.whole else self.shards)
-        for count in self.items:
-            sample.add({"items": count})
-        estimate = sample.total("items")
-        return estimate._replace(high=inf) if self.at_least else estimate
+        """The items of all its shards."""
+        total = shards_total([figures["items"] for figures in self.found], self.shards, self.share)
+        return total._replace(high=math.inf) if self.at_least else total
 
 
 class KeyCounts:
@@ -84,7 +85,7 @@ class KeyCounts:
 
     def __init__(self, table: LiveTable, times: Sequence[str] | None, strategy: Strategy | None) -> None:
         self.candidate = Candidate(table.keys.partition, times=times)
-        self._logical: dict[Any, Counter[int | None]] = {}
+        self._logical: dict[Any, dict[int | None, Counter[str]]] = {}
         self._strategy = strategy
         self._name = table.keys.partition_key
         self._whole = Candidate([self._name], times=times)
@@ -96,7 +97,8 @@ class KeyCounts:
         if self._strategy is not None and key is not None:
             logical, shard = self._strategy.split(key[0])
             self._whole.add({self._name: logical}, size, writes, reads)
-            self._logical.setdefault(logical, Counter())[shard] += 1
+            figures = self._logical.setdefault(logical, {}).setdefault(shard, Counter())
+            figures.update({"items": 1, "write_units": writes, "read_units": reads})
         return {"bytes": size, "write_units": writes, "read_units": reads}
 
     @property
@@ -104,19 +106,19 @@ class KeyCounts:
         """The attributes whose logical keys say when an item is written."""
         return self._whole.uniformity.result(1).times if self._logical else ()
 
-    def logical(self, unfinished: Collection[Key], *, whole: bool) -> Iterator[LogicalKey]:
-        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key.
-
-        ``whole``: the whole table was read, but for the rest of the ``unfinished`` keys.
-        """
+    def logical(self, share: float, unfinished: Collection[Key]) -> Iterator[LogicalKey]:
+        """Yield the logical keys of a sharded table; items that have no suffix are only under their stored key."""
         strategy = self._strategy
         if strategy is None:
             return
         more = {strategy.split(key[0])[0] for key in unfinished}
         for key, counts in self._logical.items():
             shards = strategy.shards_for(key)
-            if items := [counts[shard] for shard in shards if counts[shard]]:
-                yield LogicalKey(key, len(shards), items, key in more, whole)
+            found = [counts[shard] for shard in shards if shard in counts]
+            # What is left of a segment may have any shard of any key.
+            at_least = key in more or (share == 1 and bool(more) and len(found) < len(shards))
+            if found:
+                yield LogicalKey(key, len(shards), found, share, at_least)
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,15 @@ class LiveHeat:
             shards = verdict.shards or 1
         else:
             logical, _ = strategy.split(whole.hottest[0].key[0])
-            shards = len(strategy.shards_for(logical))
-            verdict = judge_sharded(whole, shards, counts.times, write_units=write_units, read_units=read_units)
+            shards, shares = len(strategy.shards_for(logical)), None
+            keys = [*counts.logical(1.0, ())] if found.whole else []
+            if keys:
+                hottest = max(keys, key=lambda one: one.read("write_units"))
+                shards = hottest.shards
+                shares = hottest.read("write_units") / whole.write_units, hottest.read("read_units") / whole.read_units
+            verdict = judge_sharded(
+                whole, shards, counts.times, shares=shares, write_units=write_units, read_units=read_units
+            )
         without, sharded = counts.candidate.without, strategy is not None
         judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished)
         return cls(found, judged, counts, strategy, top)
@@ -170,21 +179,23 @@ class LiveHeat:
             say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
 
     def _logical(self, console: Console) -> Grid:
-        grid = columns(console, "  logical key", "shards read", "items", "all, about", "95% interval")
+        whole = self.found.whole
+        shards = "shards read" if whole else "shards found"
+        more = () if whole else ("all, about", "95% interval")
+        grid = columns(console, "  logical key", shards, "items", *more)
         for one in self._hottest():
             total = one.total
             grid.add_row(
                 Text(f"  {clipped(key_text((one.key,)))}"),
-                f"{len(one.items):,} of {one.shards:,}",
-                f"{one.read:,}{'+' if one.at_least else ''}",
-                f"{total.value:,.0f}" if one.exact else rounded(total.value),
-                "exact" if one.exact else interval(total),
+                f"{one.shards if whole else len(one.found):,} of {one.shards:,}",
+                f"{one.read('items'):,.0f}{'+' if one.at_least else ''}",
+                *(() if whole else (f"{total.value:,.0f}", "exact") if one.exact else _about(total)),
             )
         return grid
 
     def _hottest(self) -> list[LogicalKey]:
-        found = self.counts.logical(self.found.unfinished, whole=self.found.sample.share == 1)
-        return sorted(found, key=lambda one: -one.read)[: self.top]
+        keys = self.counts.logical(self.found.sample.share, self.found.unfinished)
+        return sorted(keys, key=lambda one: -one.read("items"))[: self.top]
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for ``--json``; keys are in wire form."""
@@ -192,8 +203,9 @@ class LiveHeat:
             {
                 "key": to_wire_item({"key": one.key})["key"],
                 "shards": one.shards,
-                "shards_read": len(one.items),
-                "items_read": one.read,
+                "shards_found": len(one.found),
+                "shards_read": one.shards_read,
+                "items_read": one.read("items"),
                 "at_least": one.at_least,
                 "items": estimate_to_json(one.total),
             }
@@ -201,6 +213,10 @@ class LiveHeat:
         ]
         keys = [] if self.judged is None else [to_json(self.judged)]
         return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical}
+
+
+def _about(total: Estimate) -> tuple[str, str]:
+    return rounded(total.value), interval(total)
 
 
 def _suffixed(candidate: Candidate) -> bool:

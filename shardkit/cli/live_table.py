@@ -35,6 +35,7 @@ MOST_UNITS = 1000.0
 _RATE = 100.0  # read units a second, likewise
 _PART = 0.25  # of a provisioned table's read units that a sample takes at most, likewise
 _ASSUMED = 1024  # bytes of an item, if only the items were counted, as local engines do
+_BURST = 1.0  # seconds whose units may be taken at once
 _CONCURRENCY = 8
 _LONGEST_WAIT = 86_400.0  # seconds that a page waits for its turn
 
@@ -130,7 +131,13 @@ class LiveTable:
 
 def describe(client: Any, name: str, index: str | None) -> LiveTable:
     """Send one DescribeTable, and return what it says of the table or of the index."""
-    table = client.describe_table(TableName=name)["Table"]
+    try:
+        table = client.describe_table(TableName=name)["Table"]
+    except ClientError as error:
+        raise ConfigurationError(
+            f"--table: DescribeTable of table {name!r} failed: {error}; check the table's name, the region "
+            "(--region, --profile) and the permission dynamodb:DescribeTable"
+        ) from error
     described, count, of = table, "TableSizeBytes", f"table {name!r}"
     if index is not None:
         indexes = {
@@ -175,6 +182,11 @@ class Sampled:
         """Estimate the sum of a figure over the whole table; keys that were not read to their end have any number."""
         estimate = self.sample.total(name)
         return estimate._replace(high=math.inf) if self.unfinished else estimate
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the table was read."""
+        return self.sample.share == 1 and not self.unfinished
 
 
 class Reading(TypedDict):
@@ -224,8 +236,12 @@ def _show_plan(stderr: Console, table: LiveTable, plan: SamplePlan, most_units: 
     else:
         counted = f"{table.items:,} items" + (f", {size(table.bytes)}" if table.bytes else "")
         say(stderr, f"{table.title}: {counted}, as DynamoDB counted (about every six hours)")
-        seconds = duration(plan.read_units / rate)
-        about = f"about {plan.read_units:,.0f} read units (at most {most_units:,.10g}) and {seconds}"
+        assumed = "" if table.bytes else f", if an item has {size(_ASSUMED)}"
+        seconds = duration(max(0.0, plan.read_units - rate * _BURST) / rate)
+        about = (
+            f"about {plan.read_units:,.0f} read units{assumed} (at most {most_units:,.10g}), {plan.requests:,} "
+            f"request{'' if plan.requests == 1 else 's'}, {_CONCURRENCY} at a time, and {seconds} or more"
+        )
     of = f"{plan.segments:,} of {plan.total_segments:,} random segments ({percent(plan.share)} of the keys)"
     say(stderr, f"reading {'all of it' if plan.share == 1 else of}, eventually consistent:")
     say(stderr, f"this takes {about}, at {rate:,.10g} units a second")
@@ -247,7 +263,7 @@ def _read(
         if stopped.wait(seconds):  # otherwise, pages that wait for their turn would keep the command from ending
             raise ShardkitError("stopped")
 
-    budget = CapacityBudget(read_units=rate, timeout=_LONGEST_WAIT, sleep=wait)
+    budget = CapacityBudget(read_units=rate, burst=_BURST, timeout=_LONGEST_WAIT, sleep=wait)
     driver = ClientRunner(table.client, {}, _CONCURRENCY).driver(machine)
     try:
         with budget.attach(table.client), CommandProgress(console, plan.segments) as shown:
@@ -301,7 +317,7 @@ class _Segments:
 def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> None:
     """Print what was read, and the estimates of the figures that are named."""
     sample, table = found.sample, found.table
-    part = "all of" if sample.share == 1 and not found.unfinished else f"{percent(sample.share)} of the keys of"
+    part = "all of" if found.whole else f"{percent(sample.share)} of the keys of"
     say(
         console,
         f"read {part} {table.title}: {sample.read('items'):,.0f} items of {sample.read('keys'):,.0f} keys, "
@@ -309,7 +325,7 @@ def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> 
     )
     for line in _cautions(found):
         say(console, line, "yellow")
-    if sample.share == 1 and not found.unfinished:
+    if found.whole:
         return
     grid = columns(console, "the whole table, about", "estimate", "95% interval")
     for name, label in names.items():
@@ -330,7 +346,7 @@ def _cautions(found: Sampled) -> Iterator[str]:
             else f"{len(found.unfinished):,} keys were not read to their end (marked with +): they have more"
         )
     estimate = sample.total("items")
-    if sample.share == 1 and not found.unfinished:
+    if found.whole:
         return
     if table.items > estimate.high:
         yield (

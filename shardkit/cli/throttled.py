@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
 from rich.text import Text
 
 from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
 from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.core.checks import check_count
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError
 from shardkit.strategies import Strategy
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
 _LONGEST_KEY = 30
+# A status instead of a code: the answer is not DynamoDB's, but a page of a local engine.
+_UNKNOWN = {"UnknownOperationException", "404", "500", "501"}
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,10 @@ def read_throttled(
     """Read the reports of a table's rules: one DescribeContributorInsights, and one GetInsightRuleReport for each."""
     check_count("--top", top, "keys", most=MOST_CONTRIBUTORS, why="Contributor Insights reports no more")
     of = {"TableName": table} if index is None else {"TableName": table, "IndexName": index}
-    described = dynamodb.describe_contributor_insights(**of)
+    try:
+        described = dynamodb.describe_contributor_insights(**of)
+    except ClientError as error:
+        raise ConfigurationError(_not_described(error, table)) from error
     rules = rules_of(described.get("ContributorInsightsRuleList") or ())
     if described.get("ContributorInsightsStatus") != "ENABLED" or not rules:
         raise ConfigurationError(_not_enabled(described, table, index))
@@ -143,6 +150,18 @@ def read_throttled(
         for kind, rule in rules.items()
     }
     return Throttled(table, index, described.get("ContributorInsightsMode"), since, until, reports, strategy)
+
+
+def _not_described(error: ClientError, table: str) -> str:
+    if code_of(error) in _UNKNOWN:
+        return (
+            "--throttled: this endpoint has no Contributor Insights (local engines have none); omit --throttled to "
+            "read a sample of the table"
+        )
+    return (
+        f"--throttled: DescribeContributorInsights of table {table!r} failed: {error}; check the table's name, the "
+        "region (--region, --profile) and the permission dynamodb:DescribeContributorInsights"
+    )
 
 
 def _not_enabled(described: Any, table: str, index: str | None) -> str:

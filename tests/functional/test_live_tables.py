@@ -10,11 +10,15 @@ import random
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.config import Config
 
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
 from shardkit.cli import build_app
@@ -93,7 +97,8 @@ def test_a_small_table_is_read_whole(table: Table) -> None:
     assert before.text == (
         "Orders: 150 items, 10.0 KB, as DynamoDB counted (about every six hours)\n"
         "reading all of it, eventually consistent:\n"
-        "this takes about 1 read units (at most 300) and 0.0 s, at 1,000,000,000 units a second\n"
+        "this takes about 1 read units (at most 300), 1 request, 8 at a time, and 0.0 s or more, at 1,000,000,000 "
+        "units a second\n"
     )
     assert {operation for operation, _ in recorder.requests} == {"Scan"}
     assert [body.get("ConsistentRead") for _, body in recorder.requests] == [None] * len(recorder.requests)
@@ -162,14 +167,14 @@ def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource
         "too few\n"
     ) in text
     assert "  4 shards (as it has, 190 needed), by RandomSuffix(4) or CalculatedSuffix: " in text
-    assert ["2014-07-01", "4", "of", "4", "40", "40", "exact"] in map(str.split, text.splitlines())
+    assert ["2014-07-01", "4", "of", "4", "40"] in map(str.split, text.splitlines())
     data = found.to_json()
     assert data["logical_keys"][0]["items"] == {"value": 40.0, "low": 40.0, "high": 40.0}
     assert data["keys"][0]["shards_needed"] == 190
 
 
-def test_items_without_a_suffix_and_shards_that_were_not_read(resource: DynamoDBServiceResource) -> None:
-    """The first are no shard of their key; of the others, those that were read are a sample."""
+def test_items_without_a_suffix_and_shards_that_are_empty(resource: DynamoDBServiceResource) -> None:
+    """The first are no shard of their key; the others count as read, with no items."""
     table = make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Mixed")
     with table.batch_writer() as batch:
         for number in range(30):
@@ -180,18 +185,9 @@ def test_items_without_a_suffix_and_shards_that_were_not_read(resource: DynamoDB
     found = heat(described(table, bytes=10_000), RandomSuffix(3))
     a, b = found.to_json()["logical_keys"]
     assert (a["shards_read"], a["items_read"], a["items"]["value"]) == (3, 30, 30.0)
-    # The whole table was read, so the other shards of b have no items.
-    assert (b["shards_read"], b["items_read"], b["items"]) == (1, 30, {"value": 30.0, "low": 30.0, "high": 30.0})
-    assert ["b", "1", "of", "3", "30", "30", "exact"] in map(str.split, shown(found).splitlines())
-
-
-def test_of_some_shards_the_others_are_estimated() -> None:
-    one = heat_live.LogicalKey("b", 3, [30], at_least=False, whole=False)
-    assert (one.exact, one.total) == (False, (90.0, 30.0, float("inf")))
-    several = heat_live.LogicalKey("b", 100, [30] * 20, at_least=True, whole=False)
-    assert (several.exact, several.total) == (False, (3000.0, 3000.0, float("inf")))
-    unfinished = heat_live.LogicalKey("b", 3, [30], at_least=True, whole=True)
-    assert (unfinished.exact, unfinished.total) == (False, (30.0, 30.0, float("inf")))
+    assert (b["shards_found"], b["shards_read"], b["items_read"]) == (1, 3, 30)
+    assert b["items"] == {"value": 30.0, "low": 30.0, "high": 30.0}
+    assert ["b", "3", "of", "3", "30"] in map(str.split, shown(found).splitlines())
 
 
 def test_number_keys(resource: DynamoDBServiceResource) -> None:
@@ -209,6 +205,52 @@ def test_number_keys(resource: DynamoDBServiceResource) -> None:
         heat(described(table, bytes=10_000), RandomSuffix(3))
     assert [operation for operation, _ in recorder.requests] == ["DescribeTable"]
     assert shown(heat(described(table, bytes=10_000), Unsharded()))
+
+
+@pytest.fixture
+def few(resource: DynamoDBServiceResource) -> Table:
+    """Two keys of five items and ten shards each, of which most are empty."""
+    table = make_table(resource, ("Date", "S"), ("OrderId", "N"), name="Few")
+    with table.batch_writer() as batch:
+        for number, shard in enumerate([1, 2, 3, 4, 5, 6, 7, 8, 9, 9]):
+            batch.put_item(Item={"Date": f"{'ab'[number % 2]}.{shard}", "OrderId": number})
+    return table
+
+
+def test_the_hottest_logical_key_takes_what_its_shards_take_together(few: Table) -> None:
+    """Not as many times its hottest shard as it has shards."""
+    text = shown(heat(described(few, bytes=10_000), RandomSuffix(10), write_units=2000.0))
+    assert "the hottest key takes 1,000 write units a second (50%)" in text
+    rows = [line.split() for line in text.splitlines() if line.startswith(("  a ", "  b "))]
+    assert sorted(rows) == [["a", "10", "of", "10", "5"], ["b", "10", "of", "10", "5"]]
+
+
+def test_of_a_sample_shards_that_were_not_found_may_be_empty(few: Table) -> None:
+    """The logical key's figures are those of the sample's share, not of all its shards."""
+    found = heat(described(few, bytes=LARGE), RandomSuffix(10), rng=random.Random(4))
+    share, keys = found.found.sample.share, found.to_json()["logical_keys"]
+    assert share < 0.5
+    for key in keys:
+        assert key["shards_read"] is None
+        one = key["shards_found"] == 1
+        assert key["items"]["value"] == pytest.approx(key["items_read"] / (1 if one else share))
+    assert "shards found" in shown(found)
+
+
+def test_a_sample_that_ended_in_the_middle_is_not_exact(few: Table) -> None:
+    """All segments were begun, and some stored keys have more: the shards that were not found may have items too."""
+    found = heat_live.LogicalKey("a", 10, [{"items": 5.0}], 1.0, at_least=True)
+    assert (found.exact, found.shards_read, found.total) == (False, None, (5.0, 5.0, float("inf")))
+
+
+def test_a_table_that_is_read_whole_is_read_in_few_requests(table: Table) -> None:
+    """Engines that search the whole table for each segment take a time for each; the plan says how many there are."""
+    before = Seen()
+    counted = described(table, items=4996, bytes=0)
+    with recording(table.meta.client) as recorder:
+        heat(counted, most_units=1000.0, seen=before)
+    assert len(recorder.requests) == 30
+    assert "632 read units, if an item has 1.0 KB (at most 1,000), 30 requests, 8 at a time, and " in before.text
 
 
 def test_the_units_a_second_are_kept(table: Table) -> None:
@@ -359,7 +401,8 @@ def test_size_of_a_table() -> None:
         (("heat", "--table", "Orders", "--strategy", "x"), "--strategy: 'x' is not valid JSON"),
         (("heat", "--table", "Orders", "--time", "Status"), "times: 'Status' is not an attribute of the key Customer"),
         (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
-        (("heat", "--table", "Nothing"), "not begun: An error occurred (ResourceNotFoundException)"),
+        (("heat", "--table", "Nothing"), "--table: DescribeTable of table 'Nothing' failed: An error occurred"),
+        (("size", "--table", "Nothing"), "--table: DescribeTable of table 'Nothing' failed: An error occurred"),
         (("heat", "--table", "Orders", "--throttled", "--last", "soon"), "--last: 'soon' is not a duration"),
         (("heat", "--table", "Orders", "--throttled", "--last", "9" * 20 + "d"), "--last: '99999999999999999999d' is"),
         (("heat", "--table", "Orders", "--throttled", "--last", "9999999d"), "--last: '9999999d' is longer ago"),
@@ -394,3 +437,32 @@ def test_throttled_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         "Orders", "cloudwatch", 7, timedelta(minutes=30),
     )  # fmt: skip
     assert asked["strategy"] == RandomSuffix(3)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (400, b'{"__type": "x#UnknownOperationException", "message": ""}', "this endpoint has no Contributor Insights"),
+        (501, b"<!doctype html><title>501 Not Implemented</title>", "this endpoint has no Contributor Insights"),
+        (
+            400,
+            b'{"__type": "x#ResourceNotFoundException", "message": "no"}',
+            "table 'Orders' failed: An error occurred",
+        ),
+        (400, b'{"__type": "x#AccessDeniedException", "message": "no"}', "dynamodb:DescribeContributorInsights"),
+    ],
+)
+def test_throttled_keys_of_an_endpoint_that_does_not_know_them(status: int, body: bytes, says: str) -> None:
+    client: Any = boto3.client("dynamodb", region_name="us-east-1", config=Config(retries={"total_max_attempts": 1}))
+
+    headers: Any = {}
+    raw: Any = SimpleNamespace(stream=lambda **_: iter([body]))
+
+    def answer(**_: Any) -> AWSResponse:
+        return AWSResponse("http://localhost", status, headers, raw)
+
+    client.meta.events.register("before-send.dynamodb", answer)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with pytest.raises(ConfigurationError, match=r"^--throttled: ") as caught:
+        throttled.read_throttled(client, None, "Orders", None, until=now, last=timedelta(hours=1), top=3)
+    assert says in str(caught.value)

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from shardkit.analysis.sample import (
     extrapolated,
     keys_unseen,
     plan_sample,
+    shards_total,
 )
 from shardkit.analysis.verdict import judge, judge_sharded
 from shardkit.errors import ConfigurationError
@@ -51,6 +53,16 @@ def test_the_least_that_a_plan_asks_for_is_enough() -> None:
 def test_too_few_units(units: float) -> None:
     with pytest.raises(ConfigurationError, match="read_units: must be a number >"):
         plan_sample(10**6, units)
+
+
+@given(st.integers(1, 7 * 10**6))
+def test_a_table_that_is_read_whole_takes_few_requests(size: int) -> None:
+    """None takes less than half a unit."""
+    plan = plan_sample(size, 1000)
+    assert plan.share == 1
+    assert plan.requests == plan.segments <= 30
+    assert plan.read_units is not None
+    assert plan.read_units >= 0.5 * plan.segments
 
 
 def test_a_table_that_was_not_counted_yet() -> None:
@@ -150,6 +162,43 @@ def test_one_segment_and_none() -> None:
     assert sample.total("nothing") == (0, 0, float("inf"))
 
 
+# -- the shards of a logical key
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=7), st.integers(0, 30), st.floats(0.01, 0.99))
+def test_the_shards_found_estimate_all_of_them(figures: list[int], empty: int, share: float) -> None:
+    """The average over all samples that find a shard is exactly the truth, however many are empty."""
+    average = seen = 0.0
+    for read in product([True, False], repeat=len(figures)):
+        found = [figure for figure, one in zip(figures, read, strict=True) if one]
+        chance = share ** len(found) * (1 - share) ** (len(figures) - len(found))
+        if found:
+            total = shards_total(found, len(figures) + empty + 1, share)
+            assert sum(found) <= total.low <= total.value <= total.high
+            average += chance * total.value
+            seen += chance
+    assert average / seen == pytest.approx(sum(figures))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.8])
+@pytest.mark.parametrize("empty", [0, 10, 18])
+def test_intervals_of_shards_contain_the_truth(share: float, empty: int) -> None:
+    rng = random.Random(19)
+    held = samples = 0
+    for _ in range(300):
+        figures = [1 + int(rng.expovariate(0.1)) for _ in range(20 - empty)]
+        found = [figure for figure in figures if rng.random() < share]
+        if found:
+            samples += 1
+            held += within(shards_total(found, 20, share), sum(figures))
+    assert held >= 0.92 * samples
+
+
+def test_shards_that_were_all_read() -> None:
+    assert shards_total([5], 10, 1.0) == (5, 5, 5)
+    assert shards_total([5, 6], 2, 0.3) == (11, 11, 11)
+
+
 # -- the whole table's keys
 
 
@@ -204,6 +253,12 @@ def test_shards_that_are_enough_and_too_few() -> None:
     found = counted(*[10] * 10).result()
     few = judge_sharded(found, 10, write_units=5000)
     assert (few.good, few.shards, few.reason) == (False, 263, "its hottest key has 10 shards, which are too few")
+    uneven = judge_sharded(found, 10, shares=(0.1, 0.1), write_units=9000)
+    assert (uneven.good, uneven.shards, uneven.reason) == (
+        False,
+        8,
+        "its hottest key has 10 shards, enough if they were even, but one stored key takes 10.0% of the write units",
+    )
     enough = judge_sharded(found, 10, write_units=500)
     assert (enough.good, enough.reason) == (True, "its hottest key has 10 shards, which are enough")
     assert judge_sharded(found, 1, write_units=8500).good is False
