@@ -43,6 +43,7 @@ from shardkit.cli.options import (
     calculated_suffix,
     check_attributes,
     dynamodb,
+    explained,
     option,
     parsed_strategy,
     text_source,
@@ -164,7 +165,7 @@ def load(
                 else _load(target, opened, stderr if progress else None, **how)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(stderr, f"not begun: {error}")
+            say(stderr, f"not begun: {explained(error, table)}")
             raise Exit(WRONG_USE) from None
         except KeyboardInterrupt:
             stderr.print("stopped before the first write")

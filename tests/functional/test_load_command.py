@@ -261,6 +261,27 @@ def test_a_typo_in_the_text_form_of_a_strategy_is_wrong_use(table: Table, folder
     assert table.scan()["Count"] == 0
 
 
+@pytest.mark.parametrize(
+    ("unset", "says"),
+    [
+        ("AWS_DEFAULT_REGION", "not begun: no AWS region is set; give --region, or set AWS_DEFAULT_REGION"),
+        ("AWS_ACCESS_KEY_ID", "not begun: table 'Orders': no AWS credentials were found; give --profile, or set"),
+    ],
+)
+def test_what_the_environment_lacks_is_said(
+    unset: str, says: str, table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders_csv(folder, 5)
+    monkeypatch.delenv(unset)
+    if unset == "AWS_ACCESS_KEY_ID":
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    result = invoke("orders.csv", *SHARDED)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "key_schema" not in result.stderr
+    assert table.table_name == "Orders"
+
+
 def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
     """An attribute that only some items have is not a typo."""
     orders_jsonl(folder)
@@ -273,15 +294,19 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"), "Nowhere"),
+        (
+            ("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"),
+            "not begun: table 'Nowhere': DescribeTable failed: An error occurred (ResourceNotFoundException)",
+        ),
         (("missing.csv", *SHARDED), "there is no file"),
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
         (
             ("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'),
-            "a mapping whose type is one of",
+            "--strategy: must be a mapping whose type is one of",
         ),
+        (("orders.csv", "--table", "Orders", "--strategy", '{"type": "RandomSufix"}'), "(did you mean RandomSuffix?)"),
         (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column 'Totla' (did you mean Total?)"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
         (("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "kept"), "are the same file"),
