@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
+from shardkit.core.checks import did_you_mean
 from shardkit.core.hashing import binary, checked, code_point_product, shown, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
@@ -94,7 +95,11 @@ class TextForm:
         given: Any = form
         made = _TYPES.get(str(given.get("type"))) if isinstance(given, Mapping) else None
         if made is None:
-            raise ConfigurationError(f"form: must be a mapping whose type is one of {[*_TYPES]}, got {shown(form)}")
+            named = given.get("type") if isinstance(given, Mapping) else None
+            near = did_you_mean(named, _TYPES) if isinstance(named, str) else ""
+            raise ConfigurationError(
+                f"form: must be a mapping whose type is one of {[*_TYPES]}, got {shown(form)}{near}"
+            )
         try:
             return made(**{name: _value(name, value) for name, value in form.items() if name != "type"})
         except TypeError as error:  # a field too many or too few
@@ -436,9 +441,10 @@ class CalculatedSuffix(Strategy):
         try:
             value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
         except LookupError as error:
+            near = did_you_mean(str(next(iter(error.args), "")), map(str, item))
             raise ShardUnknownError(
-                f"by: {shown(by)} found no {error} among {sorted(map(str, item))}; add it to Item=, or to Key= beside "
-                "the key attributes; or give Shard="
+                f"by: {shown(by)} found no {error} among {sorted(map(str, item))}{near}; add it to Item=, or to Key= "
+                "beside the key attributes; or give Shard="
             ) from error
         if isinstance(by, str) and isinstance(value, tuple):
             raise InvalidKeyError(f"by: {by!r} has the value {shown(value)}, a list in DynamoDB; use a single value")

@@ -30,6 +30,7 @@ class _Writes:
             workers=1,
             draw=programs.draw,
             window=BATCH_ITEMS,
+            batch_writer=True,
             replace_by=None if overwrite_by_pkeys is None else tuple(overwrite_by_pkeys),
         )
         self._table = sharding.table

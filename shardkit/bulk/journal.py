@@ -134,6 +134,11 @@ class Journal:
             )
         self._header = kept
         then = {name: value for name, value in kept.items() if name not in {_FORMAT, "load"}}
+        if files := _changed_files(then, header):
+            raise ConfigurationError(
+                f"journal: {str(self._file.path)!r} is of a load that began before {', '.join(files[:5])} changed; to "
+                f"load the source as it is now, {_anew(header)}"
+            )
         if changed := list(_differences(then, header)):
             raise ConfigurationError(
                 f"journal: {str(self._file.path)!r} is of another load: {'; '.join(changed[:5])}; resume with the same "
@@ -217,6 +222,39 @@ def _records(content: bytes) -> Iterator[Any]:
         if line != b"%08x %b\n" % (checksum, body):
             return
         yield orjson.loads(body)
+
+
+def _changed_files(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the names of the source's files that have changed; none if anything else of the load is different."""
+    before, after = _files(then), _files(now)
+    if not before or before.keys() != after.keys() or _without_files(then) != _without_files(now):
+        return []
+    return [name for name, file in before.items() if file != after[name]]
+
+
+def _files(header: Mapping[str, Any]) -> dict[str, Any]:
+    source = header.get("source")
+    files = source.get("files") if isinstance(source, dict) else None
+    named = isinstance(files, list) and all(isinstance(file, dict) and "name" in file for file in files)
+    return {str(file["name"]): file for file in files} if files and named else {}
+
+
+def _without_files(header: Mapping[str, Any]) -> dict[str, Any]:
+    # A file of another size is divided into other sections.
+    return {**header, "source": {**header["source"], "files": None, "sections": None}}
+
+
+def _anew(header: Mapping[str, Any]) -> str:
+    """Return how to load a corrected source, so that no item is stored twice."""
+    strategy = header.get("strategy") or {}
+    by = strategy.get("by", ())
+    names = [by] if isinstance(by, str) else by if isinstance(by, list | tuple) else [None]
+    if strategy.get("type") != "RandomSuffix" and set(names) <= set(header.get("keys") or ()):
+        return "delete the journal and load all of it again (each item replaces itself)"
+    return (
+        "load only the corrected records, from a file of their own and with another journal (the shard is not "
+        "calculated from the primary key, so items that are loaded again may be stored twice)"
+    )
 
 
 def _differences(then: Any, now: Any, name: str = "") -> Iterator[str]:

@@ -94,7 +94,9 @@ class Load:
         duplicates: Duplicates = "last",
         replace_by: tuple[str, ...] | None = None,
         max_failures: int | None = None,
+        batch_writer: bool = False,
     ) -> None:
+        self.what = "the batch writer of table" if batch_writer else "the load into table"
         self._sharding = sharding
         self._workers = workers
         self._draw = draw
@@ -111,7 +113,7 @@ class Load:
         self._departures = Departures(self._window, workers)
         self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = LoadTally(sharding)
+        self._tally = LoadTally(sharding, batch_writer=batch_writer)
         self._results = LoadResults(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when nothing but throttles has come
@@ -434,14 +436,12 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
 
 def log_end(load: Load, table: str) -> None:
     if load.fatal is not None:
-        _log.warning("the load into table %s stopped: %s", table, load.fatal)
+        _log.warning("%s %s stopped: %s", load.what, table, load.fatal)
     elif load.broken is not None:
         # Only the code: the message of the caller's own error may show an item.
-        _log.warning(
-            "the load into table %s stopped, because its source raised an error: %s", table, code_of(load.broken)
-        )
+        _log.warning("%s %s stopped, because its source raised an error: %s", load.what, table, code_of(load.broken))
     for advice in load.report.advice:
-        _log.warning("the load into table %s: %s", table, advice)
+        _log.warning("%s %s: %s", load.what, table, advice)
 
 
 class InterruptedLoadError(KeyboardInterrupt):

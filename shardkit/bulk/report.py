@@ -138,7 +138,8 @@ Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
 class LoadTally:
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Sharding, *, batch_writer: bool = False) -> None:
+        self._batch_writer = batch_writer
         self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
         self.write_units = 0.0
@@ -227,9 +228,13 @@ class LoadTally:
         if "account" in self.scopes:
             yield "the account's limit was reached: request a higher quota, or load at another time"
         if self.written >= _SORTED_ITEMS and mix < _SORTED:
+            several = f"{mix:.0f} partition key{' was' if round(mix) == 1 else 's were'} in flight at once"
             yield (
-                f"only {mix:,.1f} partition keys were in flight at once: the source is sorted by key, or has few keys; "
-                "read it in another order or with more cursors, or spread its keys over more shards"
+                f"only {several}: the items come sorted by key, or have few keys; write them in another order, use "
+                "bulk_load, or spread their keys over more shards"
+                if self._batch_writer
+                else f"only {several}: the source is sorted by key, or has few keys; read it in another order or with "
+                "more cursors, or spread its keys over more shards"
             )
         yield from self._one_shard.advice()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import click
@@ -42,6 +43,7 @@ from shardkit.cli.options import (
     calculated_suffix,
     check_attributes,
     dynamodb,
+    explained,
     option,
     parsed_strategy,
     text_source,
@@ -58,7 +60,12 @@ SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 @click.command(cls=options.Command)
 @click.argument("source")
 @option("--table", required=True, help="Table to load into.")
-@option("--shards", type=COUNT, group=SPREAD, help="Shards of a partition key, with --by.")
+@option(
+    "--shards",
+    type=COUNT,
+    group=SPREAD,
+    help="Shards of a partition key, with --by. Without a strategy, keys get no suffix.",
+)
 @option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from.")
 @option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
 @options.reading
@@ -158,7 +165,7 @@ def load(
                 else _load(target, opened, stderr if progress else None, **how)
             )
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(stderr, f"not begun: {error}")
+            say(stderr, f"not begun: {explained(error, table)}")
             raise Exit(WRONG_USE) from None
         except KeyboardInterrupt:
             stderr.print("stopped before the first write")
@@ -360,6 +367,11 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     past = "" if table.runner.transport == "client" else ", past boto3's client"
     say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}{past}")
+    if isinstance(table.strategy, Unsharded):
+        say(
+            console,
+            "keys are written without a suffix; if the table's keys have one, give --shards and --by, or --strategy",
+        )
     if source.types:
         say(console, "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()))
 
@@ -388,6 +400,13 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
         which = "all of them" if complete else "those that could be written"
         kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are written to a file"
         say(console, kept)
+    elif report.failed_before and dead_letters and _has_content(dead_letters):
+        say(console, f"those that failed before are in {dead_letters}")
+
+
+def _has_content(path: str) -> bool:
+    file = Path(path)
+    return file.is_file() and file.stat().st_size > 0
 
 
 def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import click
 from boto3.session import Session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
 from click.exceptions import Exit
 from rich.console import Console
 
@@ -24,7 +24,7 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
 from shardkit.strategies import CalculatedSuffix, Strategy
 
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
@@ -113,7 +113,13 @@ def parsed_strategy(form: str) -> Strategy:
         parsed = json.loads(form)
     except (RecursionError, ValueError) as error:
         raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
-    return Strategy.from_dict(parsed)
+    try:
+        return Strategy.from_dict(parsed)
+    except ConfigurationError as error:
+        message = str(error)
+        if not message.startswith("form:"):
+            raise
+        raise ConfigurationError(f"--strategy{message.removeprefix('form')}") from error
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -164,6 +170,21 @@ def out() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_WIDE)
 
 
+def explained(error: Exception, table: str | None = None) -> str:
+    """Return an error's message, with what the command line's options can do about it."""
+    of = f"table {table!r}: " if table else ""
+    if isinstance(error, NoRegionError):
+        return "no AWS region is set; give --region, or set AWS_DEFAULT_REGION"
+    if isinstance(error, NoCredentialsError):
+        return f"{of}no AWS credentials were found; give --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+    if isinstance(error, TableNotDescribedError):
+        return (
+            f"{of}DescribeTable failed: {error.__cause__ or error}; check the table's name, --region, --profile, and "
+            "the permission dynamodb:DescribeTable"
+        )
+    return str(error)
+
+
 @contextmanager
 def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
     """Report an error as ``what``, and exit with a code; after Ctrl-C with that of a command that stopped."""
@@ -175,7 +196,7 @@ def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has closed it: end silently
         raise
     except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        say(stderr, f"{what}: {error}")
+        say(stderr, f"{what}: {explained(error)}")
         raise Exit(code) from None
 
 

@@ -101,6 +101,8 @@ def _parsed(path: str) -> dict[str, Any]:
         raise ConfigurationError(f"scenario: {path} is not a file of at most {_MOST_BYTES:,} bytes; give a TOML file")
     try:
         parsed: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"scenario: there is no file at {path!r}; give a TOML file") from None
     except (RecursionError, ValueError) as error:  # ValueError: also for an integer of thousands of digits
         raise ConfigurationError(f"scenario: {path} is not TOML: {error}") from error
     return parsed

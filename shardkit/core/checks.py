@@ -65,6 +65,11 @@ def check_key(given: Any) -> str | bytes | int | Decimal:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean OrderId?)`` with the most similar known name; empty if none is similar."""
+    near = most_similar(name, known)
+    return "" if near is None else f" (did you mean {near}?)"
+
+
+def most_similar(name: str, known: Iterable[str]) -> str | None:
     folded = {one.casefold(): one for one in islice(known, _COMPARED)}
     near = get_close_matches(name.casefold(), folded, n=1)
-    return f" (did you mean {folded[near[0]]}?)" if near else ""
+    return folded[near[0]] if near else None

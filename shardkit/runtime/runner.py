@@ -351,9 +351,9 @@ def table_runner(
     """
     client = getattr(getattr(table, "meta", None), "client", None)
     if client is None or not hasattr(table, "name") or is_async(client):
+        other = ", or use shardkit.aio for an async one" if is_async(client) or is_async(table) else ""
         raise ConfigurationError(
-            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'), or use "
-            "shardkit.aio for an async one"
+            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
         )
     return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
+from shardkit.core.checks import most_similar
 from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire
@@ -106,14 +107,16 @@ class Sharding:
             if value is not None and (text := value.get("S")) and text.isascii() and name in texts and len(value) == 1:
                 key[name] = value
             else:
-                key[name] = self.checked(name, value, kind)
+                key[name] = self.checked(name, value, kind, item)
         return key
 
-    def checked(self, name: str, value: WireValue | None, kind: str) -> WireValue:
-        """Return a key attribute's wire value if DynamoDB accepts it."""
+    def checked(self, name: str, value: WireValue | None, kind: str, item: Iterable[str] = ()) -> WireValue:
+        """Return a key attribute's wire value if DynamoDB accepts it; ``item`` has the names where one is missing."""
         if value is None:
+            near = most_similar(name, (other for other in item if other not in self.key_names))
+            has = "" if near is None else f", which has {near!r}"
             raise InvalidKeyError(
-                f"{name}: missing in the {kind}; it is a key attribute of table {self.table!r}; give it a value"
+                f"{name}: missing in the {kind}{has}; it is a key attribute of table {self.table!r}; give it a value"
             )
         if len(value) != 1:  # botocore accepts it
             raise InvalidKeyError(

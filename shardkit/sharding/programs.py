@@ -178,13 +178,13 @@ def _not_described(table: str, error: Exception) -> Exception:
     response = getattr(error, "response", None)
     if isinstance(response, dict) and not is_transient(error):
         return TableNotDescribedError(
-            f"key_schema: not given, and DescribeTable of table {table!r} failed: {error}; check the table's name, the "
-            "client's region and the permission dynamodb:DescribeTable, or give key_schema= (no DescribeTable then)",
+            f"table {table!r}: DescribeTable failed: {error}; check the table's name, the client's region and the "
+            "permission dynamodb:DescribeTable, or give key_schema= (no DescribeTable then)",
             response,
         )
     if code_of(error) == "NoCredentialsError":
         return MissingCredentialsError(
-            f"key_schema: not given, and DescribeTable of table {table!r} found no credentials ({error}); give the "
+            f"table {table!r}: DescribeTable found no credentials ({error}); give the "
             "session or the client credentials (a profile, a role, AWS_ACCESS_KEY_ID)"
         )
     return error

@@ -6,7 +6,7 @@ import pickle
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import boto3
 import pytest
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 ONE: Any = KEY
+FILE: Any = "orders.csv"
 DAY = Key("Date").eq("2014-07-09")
 
 
@@ -106,6 +107,11 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a text that is none": (lambda orders: orders.scan(IndexName="\ud800"), InvalidValueError, "UTF-8"),
     "no item at all": (lambda orders: orders.put_item(Item=None), InvalidKeyError, "None"),
     "an item without a key": (lambda orders: orders.put_item(Item={"Date": "x"}), InvalidKeyError, "OrderId: missing"),
+    "an item with a misspelt key": (
+        lambda orders: orders.put_item(Item={"Date": "x", "orderId": "A17"}),
+        InvalidKeyError,
+        "OrderId: missing in the item, which has 'orderId'",
+    ),
     "an empty key": (lambda orders: orders.put_item(Item={**KEY, "Date": ""}), InvalidKeyError, "empty"),
     "a key of the wrong type": (lambda orders: orders.put_item(Item={**KEY, "OrderId": 5}), InvalidKeyError, "type N"),
     "a key that is a list": (lambda orders: orders.get_item(Key={**KEY, "Date": ["x"]}), InvalidKeyError, "type L"),
@@ -135,12 +141,12 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "a query by the sort key": (
         lambda orders: orders.query(KeyConditionExpression=Key("OrderId").eq("A17")),
         UnsupportedExpressionError,
-        "'Date'",
+        "on the partition key 'Date', got '=' on 'OrderId'",
     ),
     "a query over a range of partition keys": (
-        lambda orders: orders.query(KeyConditionExpression=Key("Date").gt("2014")),
+        lambda orders: orders.query(KeyConditionExpression=Key("Date").begins_with("2014")),
         UnsupportedExpressionError,
-        "'Date'",
+        "on the partition key 'Date', got begins_with on 'Date'",
     ),
     "a query on an unknown index": (
         lambda orders: orders.query(KeyConditionExpression=DAY, IndexName="no"),
@@ -151,6 +157,11 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "an empty list of keys": (lambda orders: orders.batch_get_items([]), ConfigurationError, "empty"),
     "an empty list of items": (lambda orders: bulk_load(orders, []), ConfigurationError, "no items"),
     "an item for a list of items": (lambda orders: bulk_load(orders, ONE), ConfigurationError, "dict"),
+    "a file's name for a list of items": (
+        lambda orders: bulk_load(orders, FILE),
+        ConfigurationError,
+        "got str; give a list or a generator; for a file, give open_source('…', table=…)",
+    ),
     "a shard that is none": (lambda orders: orders.put_item(Item=KEY, Shard=6), ConfigurationError, "1 to 5"),
 }
 
@@ -392,8 +403,11 @@ def test_a_key_schema_whose_rest_is_none(table: Table, more: dict[str, Any]) -> 
 @pytest.mark.parametrize("wrong", [None, "Orders", 5])
 def test_a_table_or_strategy_that_is_none(table: Table, wrong: Any) -> None:
     """The error says what to give."""
-    with pytest.raises(ConfigurationError, match="boto3"):
+    with pytest.raises(ConfigurationError, match="boto3") as raised:
         ShardedTable(wrong, Unsharded())
+    assert "async" not in str(raised.value)
+    with pytest.raises(ConfigurationError, match=r"must be a boto3 Table, got .* give .*Table\('…'\)$"):
+        ShardedTable(cast("Any", table.meta.client), Unsharded())
     with pytest.raises(ConfigurationError, match="CalculatedSuffix"):
         ShardedTable(table, wrong)
 

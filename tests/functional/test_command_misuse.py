@@ -177,7 +177,7 @@ def test_arguments(arguments: tuple[str, ...], says: str, table: Table) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("missing.toml", "missing.toml"),
+        ("missing.toml", "not begun: scenario: there is no file at 'missing.toml'; give a TOML file"),
         (".", "is not a file"),
         ("/dev/zero", "is not a file of at most 1,000,000 bytes"),
         ("pipe.toml", "is not a file"),

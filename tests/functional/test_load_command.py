@@ -93,6 +93,44 @@ def test_failures_go_to_the_dead_letters_which_can_be_loaded_again(table: Table,
     assert ("2014-07-09", "B1", "7") in stored(table)
 
 
+def test_a_dead_letter_that_was_not_an_item_names_what_to_correct(table: Table, folder: Path) -> None:
+    """Its file is recognized, also if its first letter is such a one, and some letters have become items."""
+    orders_csv(folder, 3, "2014-07-09,B1,many,", "2014-07-09,B2,none,")
+    invoke("orders.csv", *SHARDED, "--dead-letters", "dead.json", "--types", "Total:N")
+    first, second = map(json.loads, (folder / "dead.json").read_text(encoding="utf-8").splitlines())
+    del second["text"]
+    second["Item"] = {"Date": {"S": "2014-07-09"}, "OrderId": {"S": "B2"}, "Total": {"N": "7"}}
+    (folder / "dead.json").write_text(f"{json.dumps(first)}\n{json.dumps(second)}\n", encoding="utf-8")
+    result = invoke("dead.json", *SHARDED)
+    assert result.exit_code == 1
+    assert (
+        "failed: dead.json, line 1: the line is a dead letter whose record was not an item (orders.csv, line 5: "
+        "column 'Total' holds 'many'"
+    ) in result.stdout
+    assert ("2014-07-09", "B2", "7") in stored(table)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "says"),
+    [
+        ('{"type": "CalculatedSuffix", "by": "OrderId", "shards": 4}', "delete the journal and load all of it again"),
+        ('{"type": "CalculatedSuffix", "by": "Total", "shards": 4}', "load only the corrected records"),
+        ('{"type": "RandomSuffix", "shards": 4}', "load only the corrected records"),
+        ('{"type": "Unsharded"}', "delete the journal and load all of it again"),
+    ],
+)
+def test_a_source_that_was_corrected_is_not_resumed(table: Table, folder: Path, strategy: str, says: str) -> None:
+    arguments = ("orders.csv", "--table", "Orders", "--strategy", strategy, "--types", "Total:N", "--journal", "kept")
+    orders_csv(folder, 3, "2014-07-09,B1,many,")
+    assert invoke(*arguments).exit_code == 1
+    orders_csv(folder, 3, "2014-07-09,B1,21.5,")
+    again = invoke(*arguments)
+    assert again.exit_code == 2
+    assert f"orders.csv changed; to load the source as it is now, {says}" in again.stderr
+    assert "is of another load: source.files[0]" in invoke(*arguments, "--empty-strings").stderr
+    assert len(table.scan()["Items"]) == 3
+
+
 def test_a_resumed_load_with_dead_letters_is_not_all_written(table: Table, folder: Path) -> None:
     """It says so and exits so, however often it is resumed."""
     orders_csv(folder, 30, "2014-07-09,,1,")
@@ -102,6 +140,9 @@ def test_a_resumed_load_with_dead_letters_is_not_all_written(table: Table, folde
         again = invoke(*arguments)
         assert again.exit_code == 1
         assert again.stdout.startswith("0 items: 0 written, 0 failed, 31 done before (1 of them failed)")
+        assert "those that failed before are in dead.jsonl" in again.stdout
+    elsewhere = invoke(*arguments[:-1], "another.jsonl")
+    assert "failed before" not in elsewhere.stdout
     report = json.loads(invoke(*arguments, "--json").stdout)
     assert (report["exit_code"], report["resumed"], report["failed_before"]) == (1, 31, 1)
 
@@ -142,7 +183,9 @@ def test_by_several_attributes(table: Table, folder: Path) -> None:
 
 def test_without_a_strategy_keys_are_written_as_they_are(table: Table, folder: Path) -> None:
     items = orders_csv(folder, 20)
-    assert invoke("orders.csv", "--table", "Orders").exit_code == 0
+    result = invoke("orders.csv", "--table", "Orders")
+    assert result.exit_code == 0
+    assert "keys are written without a suffix; if the table's keys have one, give" in result.stderr
     assert {item["Date"] for item in table.scan()["Items"]} == {item["Date"] for item in items}
 
 
@@ -218,6 +261,27 @@ def test_a_typo_in_the_text_form_of_a_strategy_is_wrong_use(table: Table, folder
     assert table.scan()["Count"] == 0
 
 
+@pytest.mark.parametrize(
+    ("unset", "says"),
+    [
+        ("AWS_DEFAULT_REGION", "not begun: no AWS region is set; give --region, or set AWS_DEFAULT_REGION"),
+        ("AWS_ACCESS_KEY_ID", "not begun: table 'Orders': no AWS credentials were found; give --profile, or set"),
+    ],
+)
+def test_what_the_environment_lacks_is_said(
+    unset: str, says: str, table: Table, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders_csv(folder, 5)
+    monkeypatch.delenv(unset)
+    if unset == "AWS_ACCESS_KEY_ID":
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    result = invoke("orders.csv", *SHARDED)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "key_schema" not in result.stderr
+    assert table.table_name == "Orders"
+
+
 def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
     """An attribute that only some items have is not a typo."""
     orders_jsonl(folder)
@@ -230,15 +294,19 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"), "Nowhere"),
+        (
+            ("orders.csv", "--table", "Nowhere", "--shards", "4", "--by", "OrderId"),
+            "not begun: table 'Nowhere': DescribeTable failed: An error occurred (ResourceNotFoundException)",
+        ),
         (("missing.csv", *SHARDED), "there is no file"),
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
         (
             ("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'),
-            "a mapping whose type is one of",
+            "--strategy: must be a mapping whose type is one of",
         ),
+        (("orders.csv", "--table", "Orders", "--strategy", '{"type": "RandomSufix"}'), "(did you mean RandomSuffix?)"),
         (("orders.csv", *SHARDED, "--types", "Totla:N"), "no column 'Totla' (did you mean Total?)"),
         (("orders.csv", *SHARDED, "--write-units", "many"), "write_units"),
         (("orders.csv", *SHARDED, "--journal", "kept", "--dead-letters", "kept"), "are the same file"),

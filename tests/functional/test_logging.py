@@ -109,7 +109,8 @@ def test_a_load_s_stop(
         run(orders)
     ((level, said),) = logged(caplog)
     assert level == logging.WARNING
-    assert said.startswith(f"the load into table {orders.name} stopped: ")
+    what = "the load into table" if run is load else "the batch writer of table"
+    assert said.startswith(f"{what} {orders.name} stopped: ")
     assert "AccessDeniedException" in said
     assert SECRET not in said
 

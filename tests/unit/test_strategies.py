@@ -294,6 +294,11 @@ def test_a_missing_attribute_leaves_the_shard_unknown(by: Any) -> None:
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+def test_a_misspelt_attribute_is_recognized() -> None:
+    with pytest.raises(ShardUnknownError, match=r"found no 'Att' among .* \(did you mean At\?\); add it"):
+        CalculatedSuffix("Att", 2).shard_of(DAY, {"Date": DAY, "At": 1})
+
+
 def test_tuples_are_no_attribute_values_nor_empty_nor_nested() -> None:
     with pytest.raises(InvalidKeyError, match="a list in DynamoDB"):
         CalculatedSuffix("a", 2).shard_of("k", {"a": ("b",)})

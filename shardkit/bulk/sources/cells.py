@@ -27,7 +27,10 @@ def parse_types(text: str) -> dict[str, str]:
     """Parse ``Total:N,Gift:BOOL`` as one type per column."""
     types = {}
     for part in filter(None, text.split(",")):
-        name, _, letter = part.rpartition(":")
+        name, colon, letter = part.rpartition(":")
+        if not colon:
+            wanted = part.replace("=", ":") if "=" in part else f"{part}:N"
+            raise ConfigurationError(f"types: {part!r} has no colon; give {wanted!r}")
         types[name.strip()] = letter.strip()
     return check_types(types, text)
 

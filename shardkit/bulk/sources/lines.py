@@ -13,6 +13,7 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import InvalidValueError, ShardkitError
 
 _DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
+_TEXT_LETTER = frozenset({"text", "place", "code", "reason", "load", "at"})
 _LETTERS = frozenset({"S", "N", "B", "BOOL", "NULL", "M", "L", "SS", "NS", "BS"})
 
 
@@ -61,6 +62,12 @@ class DynamoDBJson(JsonLines):
             raise InvalidValueError(
                 "the line is of an incremental export, which also has deletions; give a full export"
             )
+        if _is_text_letter(parsed):
+            raise InvalidValueError(
+                f"the line is a dead letter whose record was not an item ({parsed['place']}: "
+                f"{parsed['reason']!s:.200}); correct it there and load that, or replace text "
+                "by Item with the item in DynamoDB JSON"
+            )
         if not _wraps(parsed):
             return from_wire_item(parsed)
         if condition := next((name for name in parsed if "condition" in name.lower()), None):
@@ -75,7 +82,12 @@ class DynamoDBJson(JsonLines):
 
 def is_dynamodb_json(record: dict[str, Any]) -> bool:
     item = record["Item"] if _wraps(record) else record
-    return bool(item) and all(map(_is_wire, item.values()))
+    return _is_text_letter(record) or (bool(item) and all(map(_is_wire, item.values())))
+
+
+def _is_text_letter(record: dict[str, Any]) -> bool:
+    """Return whether it is a dead letter of a record that is not an item."""
+    return record.keys() >= _TEXT_LETTER and isinstance(record["text"], str)
 
 
 def _wraps(record: dict[str, Any]) -> bool:

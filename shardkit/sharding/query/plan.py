@@ -69,9 +69,12 @@ class Plan:
         condition = parse_key_condition(wire)
         for name in schema.partition:
             if name not in condition.equals:
+                got = [f"'=' on {other!r}" for other in condition.equals]
+                if condition.range is not None:
+                    got.append(f"{condition.range[1].op} on {condition.range[0]!r}")
                 raise UnsupportedExpressionError(
-                    f"KeyConditionExpression: must have '=' on the partition key {name!r}, got "
-                    f"{sorted(condition.equals) or 'no equality'}; give Key({name!r}).eq(…), or use scan()"
+                    f"KeyConditionExpression: must have '=' on the partition key {name!r}, got {', '.join(got)}; give "
+                    f"Key({name!r}).eq(…), or use scan()"
                 )
         refuse_stored_keys(sharding, wire, *_FILTERS)
         fanned, sort = _fanned_and_sort(sharding, schema, condition)

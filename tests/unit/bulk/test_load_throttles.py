@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.bulk.load_machine import STALLED_SECONDS
+from shardkit.bulk.load_machine import STALLED_SECONDS, log_end
 from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.errors import ShardkitError
@@ -40,7 +40,17 @@ def test_keys_in_flight() -> None:
         load = a_load(workers=2)
         drive(load, items, Service())
         assert load.report.keys_in_flight == pytest.approx(mix, rel=0.02)
-        assert any("partition keys were in flight" in advice for advice in load.report.advice) == (mix < 2)
+        assert any("only 1 partition key was in flight" in advice for advice in load.report.advice) == (mix < 2)
+
+
+def test_a_batch_writer_is_not_advised_on_a_source(caplog: pytest.LogCaptureFixture) -> None:
+    load = a_load(batch_writer=True)
+    drive(load, some(1000), Service())
+    (advice,) = [one for one in load.report.advice if "in flight" in one]
+    assert advice.startswith("only 1 partition key was in flight at once: ")
+    assert "cursors" not in advice
+    log_end(load, "Orders")
+    assert f"the batch writer of table Orders: {advice}" in caplog.messages
 
 
 # Reasons.

@@ -261,6 +261,8 @@ def test_parse_types() -> None:
     for wrong in ("Total", "Total:X", ":N"):
         with pytest.raises(ConfigurationError, match="types: "):
             parse_types(wrong)
+    with pytest.raises(ConfigurationError, match=r"^types: 'Temp=N' has no colon; give 'Temp:N'$"):
+        parse_types("Total:N,Temp=N")
 
 
 def test_numbers_as_people_write_them() -> None:
