@@ -232,19 +232,20 @@ def _planned(table: LiveTable, most_units: float) -> SamplePlan:
 def _show_plan(stderr: Console, table: LiveTable, plan: SamplePlan, most_units: float, rate: float) -> None:
     if plan.read_units is None:
         say(stderr, f"{table.title}: DynamoDB has not counted its items yet (it does about every six hours)")
-        about = f"at most {most_units:,.10g} read units"
+        assumed, about = "", f"at most {most_units:,.10g} read units"
     else:
         counted = f"{table.items:,} items" + (f", {size(table.bytes)}" if table.bytes else "")
         say(stderr, f"{table.title}: {counted}, as DynamoDB counted (about every six hours)")
-        assumed = "" if table.bytes else f", if an item has {size(_ASSUMED)}"
+        # Local engines count the items only.
+        assumed = "" if table.bytes else f"if an item has {size(_ASSUMED)}, "
         seconds = duration(max(0.0, plan.read_units - rate * _BURST) / rate)
         about = (
-            f"about {plan.read_units:,.0f} read units{assumed} (at most {most_units:,.10g}), {plan.requests:,} "
+            f"about {plan.read_units:,.0f} read units (at most {most_units:,.10g}), {plan.requests:,} "
             f"request{'' if plan.requests == 1 else 's'}, {_CONCURRENCY} at a time, and {seconds} or more"
         )
     of = f"{plan.segments:,} of {plan.total_segments:,} random segments ({percent(plan.share)} of the keys)"
     say(stderr, f"reading {'all of it' if plan.share == 1 else of}, eventually consistent:")
-    say(stderr, f"this takes {about}, at {rate:,.10g} units a second")
+    say(stderr, f"{assumed}this takes {about}, at {rate:,.10g} units a second")
 
 
 def _read(
