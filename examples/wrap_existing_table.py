@@ -6,7 +6,8 @@ The items of an existing table have no suffix, so a strategy that adds suffixes 
 a table with the same key schema and copies the items, which get their suffixes. Then it puts, gets, updates, queries
 and deletes an item through the wrapper. The existing table is only read.
 
-The copy does not include writes that reach the existing table meanwhile: stop them, or write to both tables.
+Stop all writes to the existing table until the copy has ended. Writing to both tables is not enough: the copy puts
+items as it read them, so it overwrites newer writes, and brings deleted items back.
 """
 
 from __future__ import annotations
