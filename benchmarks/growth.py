@@ -8,13 +8,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from boto3.dynamodb.conditions import Key
 
 from benchmarks import ways
-from benchmarks.measure import Figure, forget_peak, peak
+from benchmarks.measure import ROOT, Figure, forget_peak, peak
 from benchmarks.stub import stub
 
 __all__ = ["Point", "draw", "growth", "measured"]
@@ -24,7 +23,6 @@ ITEMS = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 CPU_SECONDS = 0.5
 """Small reads are repeated for so long."""
 _MANY = 1000
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Figure", "Timing", "alternate", "forget_peak", "over", "peak", "percentile"]
+__all__ = ["ROOT", "Figure", "Timing", "alternate", "forget_peak", "over", "peak", "percentile"]
 
+ROOT = Path(__file__).resolve().parent.parent
+"""The folder of the project."""
 Clock = Callable[[], float]
 _STATUS = Path("/proc/self/status")
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from benchmarks import ways
-from benchmarks.growth import ROOT
-from benchmarks.measure import Figure, peak
+from benchmarks.measure import ROOT, Figure, peak
 from benchmarks.orders import order, order_id
 from benchmarks.stub import stub
 from benchmarks.writes import SHARDS

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.growth import ROOT
+from benchmarks.measure import ROOT
 from shardkit import CalculatedSuffix
 from shardkit.cli.pictures import BLUE, COLOURS, GREEN, GREY, ORANGE, picture
 from shardkit.cli.simulate import draw as draw_simulated

@@ -29,6 +29,7 @@ from typing import Any
 
 import orjson
 
+from benchmarks.measure import ROOT
 from benchmarks.orders import ORDER_BYTES, orders, wire_order
 
 __all__ = ["Store", "drawn_latency", "stub"]
@@ -36,7 +37,6 @@ __all__ = ["Store", "drawn_latency", "stub"]
 PAGE_ITEMS = 1024 * 1024 // ORDER_BYTES
 PAGES_KEPT = 64 * 1024 * 1024
 PARTITION, SORT = "Date", "OrderId"
-_ROOT = Path(__file__).resolve().parent.parent
 
 _DESCRIPTION = orjson.dumps(
     {
@@ -380,7 +380,7 @@ def stub(
     given += [] if certificate is None else ["--certificate", str(certificate)]
     process = subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "benchmarks.stub", *given],
-        cwd=_ROOT,
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
