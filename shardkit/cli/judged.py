@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """A candidate, and what is said of it.
+    """A candidate, and the verdict on it.
 
     ``shards`` are those to assess: needed, asked for, or (``has_shards``) those that a sharded table has. Keys in
     ``at_least`` have more than was read.
