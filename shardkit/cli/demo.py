@@ -70,7 +70,7 @@ def mocked_dynamodb() -> Iterator[None]:
 
 
 def dynamodb(endpoint_url: str | None) -> DynamoDBServiceResource:
-    """Connect with the environment's credentials; if there are none, with invented ones, which a local engine accepts."""
+    """Connect with the environment's credentials; without any, a local engine gets invented ones."""
     session = Session()
     if endpoint_url is None or urlsplit(endpoint_url).hostname in LOCAL_HOSTS:
         key = None if os.environ.keys() & {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} else DUMMY
