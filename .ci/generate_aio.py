@@ -1,13 +1,14 @@
-"""Write shardkit/aio/table.py, the async ShardedTable, from shardkit/table.py.
+"""Write the async ShardedTable, ShardedCounter, TimeSeries and CachedTable, in shardkit/aio, from the sync ones.
 
     python .ci/generate_aio.py
 
-Run it after each change of shardkit/table.py; tests/unit/test_generated.py compares. It works on the text:
+Run it after each change of shardkit/table.py, counter.py, timeseries.py or cache.py; tests/unit/test_generated.py
+compares. It works on the text:
 
 1. A method becomes ``async def`` if it runs a program, calls the wrapped table, or calls a method that does. Such calls
    are awaited, also in the examples of docstrings.
 2. An attribute of the description is awaited.
-3. ``NAMES`` have an async twin. What else differs stands in ``TEXTS``, where each text must occur exactly once.
+3. ``NAMES`` have an async twin. What else differs stands in ``FILES``, where each text must occur exactly once.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "shardkit" / "table.py"
-TARGET = ROOT / "shardkit" / "aio" / "table.py"
+SOURCES = ROOT / "shardkit"
+TARGETS = SOURCES / "aio"
 
-NAMES = ("BatchWriter", "QueryItems", "Runner", "ScanItems", "table_runner")
+NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of", "table_runner")
 TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
-RUNS = r"self\.(?:_runner\.run|_table\.(?!get_available_subresources)\w+)\("
-TEXTS = {
+RUNS = r"self\.(?:_runner\.(?:over\(\"client\"\)\.)?run|_table\.(?!batch_writer|get_available_subresources)\w+)\("
+TABLE_TEXTS = {
     "from collections.abc import Iterable": "from collections.abc import Awaitable, Iterable",
     '"""ShardedTable: a boto3 ``Table`` with sharded partition keys."""': (
         '"""The async ShardedTable.\n\nGenerated from shardkit/table.py by .ci/generate_aio.py: change it there.\n"""'
@@ -39,10 +40,10 @@ TEXTS = {
         "table: An aiobotocore client, or an aioboto3 ``Table``, whose client (``table.meta.client``) is used. The\n"
         "            application's credentials, configuration and event handlers apply."
     ),
-    "        key_schema: The key schema as for": (
-        "        table_name: The table's name, with a client.\n        key_schema: The key schema as for"
+    "        indexes: The sharded global": (
+        "        table_name: The table's name, with a client.\n        indexes: The sharded global"
     ),
-    "        *,\n        key_schema:": "        *,\n        table_name: str | None = None,\n        key_schema:",
+    "        *,\n        indexes:": "        *,\n        table_name: str | None = None,\n        indexes:",
     "self._table = table\n": "self._table = table_of(table, table_name)\n",
     "            table,\n            strategy,\n": "            self._table,\n            strategy,\n",
     "The wrapped boto3 ``Table``, which knows no shards.": (
@@ -64,8 +65,65 @@ TEXTS = {
 }
 
 
-def generated(source: str) -> str:
-    """Return the text of the async file for that of the sync one."""
+COUNTER_TEXTS = {
+    '"""ShardedCounter: a counter that takes more adds per second than one partition key."""': (
+        '"""The async ShardedCounter.\n\n'
+        'Generated from shardkit/counter.py by .ci/generate_aio.py: change it there.\n"""'
+    ),
+    "from shardkit.runtime.runner import": (
+        "from shardkit.runtime.client_table import table_of\nfrom shardkit.runtime.runner import"
+    ),
+    'ShardedCounter(boto3.resource("dynamodb").Table("Pages"), {"Page": "home"}, "Views", shards=20)': (
+        'ShardedCounter(client, {"Page": "home"}, "Views", shards=20, table_name="Pages")'
+    ),
+    "table: A boto3 ``Table``; or a": "table: An aiobotocore client or aioboto3 ``Table``; or an async",
+    "needed with a boto3 ``Table``.": "needed without a ``ShardedTable``.",
+    "        key_schema: As for ``ShardedTable``, with a boto3 ``Table``.": (
+        "        table_name: The table's name, with a client.\n"
+        "        key_schema: As for ``ShardedTable``, if ``table`` is not one."
+    ),
+    "        key_schema: Mapping[str, Any] | None = None,\n": (
+        "        table_name: str | None = None,\n        key_schema: Mapping[str, Any] | None = None,\n"
+    ),
+    "it is needed with a boto3 Table;": "it is needed without a ShardedTable;",
+    "            runner = table_runner(": (
+        "            table = table_of(table, table_name)\n            runner = table_runner("
+    ),
+    'options = {"shards": shards, "key_schema"': 'options = {"shards": shards, "table_name": table_name, "key_schema"',
+}
+SERIES_TEXTS = {
+    '"""TimeSeries: one logical table, stored in a table for each period."""': (
+        '"""The async TimeSeries.\n\n'
+        'Generated from shardkit/timeseries.py by .ci/generate_aio.py: change it there.\n"""'
+    ),
+    "from shardkit.table import ItemOperations\n": "",
+    "from shardkit.errors import": "from shardkit.aio.table import ItemOperations\nfrom shardkit.errors import",
+    'TimeSeries(\n            boto3.resource("dynamodb"),': "TimeSeries(\n            client,",
+    "target: A boto3 resource or client.": "target: An aiobotocore client, or an aioboto3 resource.",
+    "if is_async(client):": "if not is_async(client):",
+    "target: must be a boto3 resource or client, got {target!r:.100}; use shardkit.aio for an async one": (
+        "target: must be an aiobotocore client or aioboto3 resource, got {target!r:.100}; "
+        'use "\n                "shardkit.TimeSeries for one of boto3'
+    ),
+}
+CACHE_TEXTS = {
+    '"""CachedTable: a table whose popular items are read from memory."""': (
+        '"""The async CachedTable.\n\nGenerated from shardkit/cache.py by .ci/generate_aio.py: change it there.\n"""'
+    ),
+    'table = boto3.resource("dynamodb").Table("Products")\n': (
+        'table = ShardedTable(client, Unsharded(), table_name="Products")\n'
+    ),
+    "table: A boto3 ``Table``, a ``ShardedTable``, a ``TimeSeries``, or an object with the methods of one.": (
+        "table: An aioboto3 ``Table``, an async ``ShardedTable`` (over a client, with ``Unsharded()`` for a table\n"
+        "            without suffixes) or ``TimeSeries``, or an object with the methods of one."
+    ),
+    """boto3's ``Table.meta``.""": """The ``meta`` of the table, with its client.""",
+}
+FILES = {"cache.py": CACHE_TEXTS, "table.py": TABLE_TEXTS, "counter.py": COUNTER_TEXTS, "timeseries.py": SERIES_TEXTS}
+
+
+def generated(name: str, source: str) -> str:
+    """Return the text of an async file for that of the sync one."""
     # A piece for each method; its decorators are at the end of the piece before.
     head, *methods = re.split(r"^(?=    def )", source, flags=re.MULTILINE)
     names: set[str] = set()
@@ -77,11 +135,11 @@ def generated(source: str) -> str:
         runs.sub(r"await \g<0>", f"    async {method[4:]}") if _name(method) in names else method for method in methods
     ]
     text = "".join([head, *awaited])
-    for given, wanted in TEXTS.items():
+    for given, wanted in FILES[name].items():
         if text.count(given) != 1:
-            raise SystemExit(f"{SOURCE}: must have {given!r} once, got {text.count(given)}; change TEXTS in {__file__}")
+            raise SystemExit(f"{name}: must have {given!r} once, got {text.count(given)}; change FILES in {__file__}")
         text = text.replace(given, wanted)
-    text = re.sub(r"^    (?!table_name)([a-z_]+): (.+)$", r"    \1: Awaitable[\2]", text, flags=re.MULTILINE)
+    text = re.sub(r"^    (?!table_name)([a-z][a-z_]*): (.+)$", r"    \1: Awaitable[\2]", text, flags=re.MULTILINE)
     text = re.sub(rf"\b(?:{'|'.join(NAMES)})\b", lambda found: TWINS[found[0]], text)
     calls = re.compile(rf"(?<![\w.])(?=(?:\w+\.)+(?:{'|'.join(sorted(names))})\()")
     return re.sub(r"^ +Example:\n(?:  .*\n)+", lambda example: _awaited(calls, example[0]), text, flags=re.MULTILINE)
@@ -96,4 +154,5 @@ def _awaited(calls: re.Pattern[str], example: str) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(generated(SOURCE.read_text(encoding="utf-8")), encoding="utf-8")
+    for file in FILES:
+        (TARGETS / file).write_text(generated(file, (SOURCES / file).read_text(encoding="utf-8")), encoding="utf-8")

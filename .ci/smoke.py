@@ -25,7 +25,15 @@ from shardkit import CalculatedSuffix, CapacityMeter, ShardedTable, bulk_load, i
 
 ENGINES = runpy.run_path(str(Path(__file__).resolve().parents[1] / "tests" / "support" / "engines.py"))
 DAY = Key("Date").eq("2014-07-09")
-COMMANDS = {"demo": "demo", "load": "load", "size": "cli", "heat": "cli", "plan": "cli", "simulate": "cli"}
+COMMANDS = {
+    "demo": "demo",
+    "load": "load",
+    "backfill": "cli",
+    "size": "cli",
+    "heat": "cli",
+    "plan": "cli",
+    "simulate": "cli",
+}
 
 
 def check_package() -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import history, report, simulate
 from benchmarks.bulk import bulk
+from benchmarks.cache import cache
 from benchmarks.direct import direct
 from benchmarks.growth import Point, draw, growth
 from benchmarks.heat_maps import draw_runs
@@ -47,6 +48,7 @@ class Bench(StrEnum):
     direct = "direct"
     install = "install"
     meter = "meter"
+    cache = "cache"
     bulk = "bulk"
     window = "window"
     units = "units"
@@ -64,6 +66,7 @@ _TITLES = {
     Bench.direct: "Past the client: CPU",
     Bench.install: "An installed client: CPU",
     Bench.meter: "A metered call: CPU",
+    Bench.cache: "Popular items from memory",
     Bench.bulk: "Bulk loads",
     Bench.window: "Bulk loads: the window",
     Bench.units: "Read units",
@@ -80,6 +83,7 @@ MEASURES = {
     Bench.direct: direct,
     Bench.install: install,
     Bench.meter: meter,
+    Bench.cache: cache,
     Bench.bulk: bulk,
     Bench.window: window,
     Bench.imports: imports,

@@ -15,11 +15,13 @@ from benchmarks.measure import ROOT
 from shardkit import CalculatedSuffix
 from shardkit.cli.pictures import BLUE, COLOURS, GREEN, GREY, ORANGE, picture
 from shardkit.cli.simulate import draw as draw_simulated
+from shardkit.cli.simulate_series import draw_throughput
 from shardkit.core.interleave import Interleave
-from shardkit.partitions import plan_shards
+from shardkit.partitions import SeriesPlan, plan_shards
 from shardkit.partitions.scenarios.items import generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
+from shardkit.partitions.scenarios.series import read_series
 from shardkit.partitions.simulator import draws
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "draw_both",
     "items_per_key",
     "queries",
+    "series",
     "shards_for",
     "uploads",
 ]
@@ -222,6 +225,12 @@ def draw_shards(figure: Any) -> None:
     figure.suptitle("The more partitions a table has, the fewer shards a hot key needs", x=0.01, ha="left")
 
 
+def series() -> SeriesPlan:
+    """Return the plan of the clicks: one table that grows, and a table for each month."""
+    file = ROOT / "examples" / "clicks.toml"
+    return read_series(tomllib.loads(file.read_text(encoding="utf-8")), file.name)
+
+
 def draw_hot_day() -> None:
     """Draw what ``shardkit simulate examples/hot_day.toml --plot`` draws."""
     scenario = ROOT / "examples" / "hot_day.toml"
@@ -238,4 +247,5 @@ if __name__ == "__main__":
     draw_both("query", 2.6, draw_query)
     draw_both("do-i-need-this", 7.2, draw_decision, width=9)
     draw_both("number-of-shards", 4.8, draw_shards, width=9)
+    draw_both("timeseries", 3.2, lambda figure: draw_throughput(figure, series()))
     draw_hot_day()

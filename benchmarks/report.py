@@ -75,7 +75,9 @@ def section_of_units(title: str, cases: Sequence[Case], figures: Sequence[Figure
                 f"{case.floor:,.1f}",
                 _took(states["fresh"]),
                 _took(states["warm"]) if "warm" in states else "",
-                " ".join(dict.fromkeys(f"≤ {_number(f.target)}" for f in judged if f.unit and f.target != 1)),
+                " ".join(
+                    dict.fromkeys(f"≤ {_number(f.target)}" for f in judged if f.unit and f.target not in {None, 1})
+                ),
                 _verdict(judged),
             )
         )

@@ -6,39 +6,55 @@ from typing import TYPE_CHECKING
 from shardkit.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardkit.bulk.backfill import backfill_index
+    from shardkit.bulk.backfill_machine import BackfillReport
     from shardkit.bulk.load import bulk_load, streaming_bulk
     from shardkit.bulk.load_machine import InterruptedLoadError
     from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
     from shardkit.bulk.sources.opening import open_source
     from shardkit.capacity import CapacityBudget, CapacityMeter
     from shardkit.core.hashing import code_point_product, stable_hash
+    from shardkit.counter import CounterValue, ShardedCounter
     from shardkit.errors import (
         AmbiguousItemError,
         CapacityBudgetError,
         ConfigurationError,
         CursorError,
+        IncompleteResetError,
         InvalidKeyError,
         InvalidValueError,
+        MaintenanceError,
         MissingCredentialsError,
+        PeriodError,
         ShardkitError,
         ShardQueryError,
         ShardUnknownError,
         TableNotDescribedError,
+        UnknownOutcomeError,
         UnsupportedExpressionError,
         UnsupportedOperationError,
         UnsupportedParameterError,
     )
     from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.runtime.transports import DirectTransport
-    from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
+    from shardkit.strategies import (
+        CalculatedSuffix,
+        RandomSuffix,
+        RangeSuffix,
+        Strategy,
+        Unsharded,
+        register_function,
+    )
     from shardkit.table import ShardedTable
     from shardkit.table_types import TableLike
+    from shardkit.timeseries import TimeSeries
     from shardkit.version import __version__
 
 logging.getLogger("shardkit").addHandler(logging.NullHandler())  # the application decides where it goes
 
 __all__ = [
     "AmbiguousItemError",
+    "BackfillReport",
     "BulkLoadError",
     "BulkReport",
     "BulkResult",
@@ -47,27 +63,36 @@ __all__ = [
     "CapacityBudgetError",
     "CapacityMeter",
     "ConfigurationError",
+    "CounterValue",
     "CursorError",
     "DirectTransport",
+    "IncompleteResetError",
     "Installation",
     "InterruptedLoadError",
     "InvalidKeyError",
     "InvalidValueError",
+    "MaintenanceError",
     "MissingCredentialsError",
+    "PeriodError",
     "RandomSuffix",
+    "RangeSuffix",
     "ShardQueryError",
     "ShardTally",
     "ShardUnknownError",
+    "ShardedCounter",
     "ShardedTable",
     "ShardkitError",
     "Strategy",
     "TableLike",
     "TableNotDescribedError",
+    "TimeSeries",
+    "UnknownOutcomeError",
     "Unsharded",
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
     "UnsupportedParameterError",
     "__version__",
+    "backfill_index",
     "bulk_load",
     "code_point_product",
     "install",
@@ -82,6 +107,8 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "shardkit.bulk.backfill": ("backfill_index",),
+            "shardkit.bulk.backfill_machine": ("BackfillReport",),
             "shardkit.bulk.load_machine": ("InterruptedLoadError",),
             "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
@@ -92,23 +119,36 @@ if not TYPE_CHECKING:
                 "CapacityBudgetError",
                 "ConfigurationError",
                 "CursorError",
+                "IncompleteResetError",
                 "InvalidKeyError",
                 "InvalidValueError",
+                "MaintenanceError",
                 "MissingCredentialsError",
+                "PeriodError",
                 "ShardkitError",
                 "ShardQueryError",
                 "ShardUnknownError",
                 "TableNotDescribedError",
+                "UnknownOutcomeError",
                 "UnsupportedExpressionError",
                 "UnsupportedOperationError",
                 "UnsupportedParameterError",
             ),
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
+            "shardkit.counter": ("CounterValue", "ShardedCounter"),
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.runtime.transports": ("DirectTransport",),
-            "shardkit.strategies": ("CalculatedSuffix", "RandomSuffix", "Strategy", "Unsharded", "register_function"),
+            "shardkit.strategies": (
+                "CalculatedSuffix",
+                "RandomSuffix",
+                "RangeSuffix",
+                "Strategy",
+                "Unsharded",
+                "register_function",
+            ),
             "shardkit.table": ("ShardedTable",),
             "shardkit.table_types": ("TableLike",),
+            "shardkit.timeseries": ("TimeSeries",),
             "shardkit.version": ("__version__",),
         },
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
@@ -12,13 +13,17 @@ __all__ = [
     "CapacityBudgetError",
     "ConfigurationError",
     "CursorError",
+    "IncompleteResetError",
     "InvalidKeyError",
     "InvalidValueError",
+    "MaintenanceError",
     "MissingCredentialsError",
+    "PeriodError",
     "ShardQueryError",
     "ShardUnknownError",
     "ShardkitError",
     "TableNotDescribedError",
+    "UnknownOutcomeError",
     "UnsupportedExpressionError",
     "UnsupportedOperationError",
     "UnsupportedParameterError",
@@ -128,6 +133,47 @@ class ShardQueryError(ShardkitError):
         super().__init__(message, errors, partial_items)
         self.errors: dict[int | None, BaseException] = dict(errors or {})
         self.partial_items: list[Mapping[str, Any]] = list(partial_items)
+
+
+class PeriodError(ShardkitError, LookupError):
+    """A period of a time series is closed to writes, or has no table; ``period`` is its name."""
+
+    def __init__(self, message: str, period: str = "") -> None:
+        super().__init__(message, period)
+        self.period = period
+
+
+class MaintenanceError(ShardkitError):
+    """Some steps of a time series' maintenance failed; ``report`` has all of them."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message, report)
+        self.report = report
+
+
+class UnknownOutcomeError(ShardkitError):
+    """The answer to an add was lost: the shard may or may not contain it. It was not sent a second time.
+
+    ``amount`` is what was to be added; ``shard`` the shard.
+    """
+
+    def __init__(self, message: str, amount: Decimal = Decimal(0), shard: int | None = None) -> None:
+        super().__init__(message, amount, shard)
+        self.amount = amount
+        self.shard = shard
+
+
+class IncompleteResetError(ShardkitError):
+    """A counter's reset stopped before its last shard.
+
+    ``taken`` is what was subtracted from the shards before; ``unknown`` what may have been subtracted from the shard at
+    which it stopped, because the answer was lost (0: nothing).
+    """
+
+    def __init__(self, message: str, taken: Decimal = Decimal(0), unknown: Decimal = Decimal(0)) -> None:
+        super().__init__(message, taken, unknown)
+        self.taken = taken
+        self.unknown = unknown
 
 
 class CapacityBudgetError(ShardkitError):

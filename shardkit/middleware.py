@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -15,6 +15,8 @@ import boto3
 from botocore import register_initializer, unregister_initializer
 from botocore.exceptions import ClientError
 
+from shardkit.caching.installed import Caches, Uncached
+from shardkit.caching.options import CacheOptions
 from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.requests import tables_of
@@ -29,13 +31,12 @@ from shardkit.errors import (
     UnsupportedOperationError,
 )
 from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
-from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, log_retry
+from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import decide
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.transactions import TRANSACTIONS
 from shardkit.strategies import Strategy
@@ -79,9 +80,11 @@ def install(
     target: Any,
     tables: Mapping[str, Strategy],
     *,
+    indexes: Mapping[str, Mapping[str, Strategy]] | None = None,
     key_schemas: Mapping[str, Mapping[str, Any]] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
+    cache: Mapping[str, CacheOptions] | None = None,
 ) -> Installation:
     """Shard the calls on tables through a client, a resource or a session, without a change to the code that calls.
 
@@ -98,11 +101,16 @@ def install(
             aiobotocore client, an aioboto3 resource, or a session of any of them (its DynamoDB clients made from now
             on).
         tables: A strategy for each table name or ARN.
+        indexes: By table, the sharded global secondary indexes: a strategy for the name of each, as for
+            :class:`ShardedTable`.
         key_schemas: Key schemas by table, as for CreateTable. By default, one DescribeTable per client and table reads
             the key schema when it is first needed.
         max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
             ``max_pool_connections``.
         rng: The source of random suffixes and jitter; seed it to repeat a run.
+        cache: For tables whose popular items are read from memory: how (see ``shardkit.cache.CachedTable``). GetItem,
+            BatchGetItem and Query are answered from copies, which each client has of its own. Give a table whose keys
+            have no suffix the strategy ``Unsharded()``.
 
     Returns:
         The installation, whose ``uninstall()`` ends it; also a context manager.
@@ -117,7 +125,7 @@ def install(
     Cost: a call whose shard is known is one request, as before; a Query is fanned out (see :meth:`ShardedTable.query`).
     IAM: the permissions of the operations, and ``dynamodb:DescribeTable``.
     """
-    given = _Given.checked(tables, key_schemas, max_concurrency, rng)
+    given = _Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache)
     events = events_of_session(target)
     attachment = _on_client(client_of(target), given) if events is None else _OnSession(events, given)
     return Installation(tables, attachment.detach)
@@ -126,9 +134,11 @@ def install(
 def install_everywhere(
     tables: Mapping[str, Strategy],
     *,
+    indexes: Mapping[str, Mapping[str, Strategy]] | None = None,
     key_schemas: Mapping[str, Mapping[str, Any]] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
+    cache: Mapping[str, CacheOptions] | None = None,
 ) -> Installation:
     """Shard the calls on tables through all sessions that are made from now on, for libraries that make their own.
 
@@ -139,9 +149,11 @@ def install_everywhere(
 
     Args:
         tables: As for :func:`install`.
+        indexes: As for :func:`install`.
         key_schemas: As for :func:`install`.
         max_concurrency: As for :func:`install`.
         rng: As for :func:`install`.
+        cache: As for :func:`install`.
 
     Returns:
         The installation, as for :func:`install`.
@@ -151,7 +163,9 @@ def install_everywhere(
 
     Cost and IAM are those of :func:`install`. Source: botocore, ``register_initializer``.
     """
-    return Installation(tables, _Everywhere(_Given.checked(tables, key_schemas, max_concurrency, rng)).detach)
+    return Installation(
+        tables, _Everywhere(_Given.checked(tables, indexes, key_schemas, max_concurrency, rng, cache)).detach
+    )
 
 
 _lock = threading.RLock()
@@ -164,32 +178,72 @@ class _Given:
     """What ``install()`` was given, checked."""
 
     tables: Mapping[str, Strategy]
+    indexes: Mapping[str, Mapping[str, Strategy]]
     key_schemas: Mapping[str, Mapping[str, Any]]
     max_concurrency: int | None
     draw: Callable[[], float]
+    caches: Mapping[str, CacheOptions]
 
     @classmethod
-    def checked(cls, tables: Any, key_schemas: Any, max_concurrency: int | None, rng: random.Random | None) -> _Given:
+    def checked(
+        cls,
+        tables: Any,
+        indexes: Any,
+        key_schemas: Any,
+        max_concurrency: int | None,
+        rng: random.Random | None,
+        cache: Any,
+    ) -> _Given:
         if not isinstance(tables, Mapping) or not tables or not all(isinstance(name, str) and name for name in tables):
             raise ConfigurationError(
                 f"tables: must map table names to strategies, got {tables!r:.200}; "
-                'for example {"Orders": CalculatedSuffix("OrderId", shards=200)}'
+                'for example {"Orders": CalculatedSuffix("OrderId", shards=200)}, or {"Orders": Unsharded()} for a '
+                "table that only has a cache or sharded indexes"
             )
-        schemas = {} if key_schemas is None else key_schemas
-        if not isinstance(schemas, Mapping) or schemas.keys() - tables.keys():
-            raise ConfigurationError(
-                f"key_schemas: must map names of tables= ({sorted(tables)}) to key schemas, got {schemas!r:.200}"
-            )
+        of_tables = {
+            name: {} if given is None else given for name, given in (("indexes", indexes), ("key_schemas", key_schemas))
+        }
+        for name, what in (("indexes", "indexes with strategies"), ("key_schemas", "key schemas")):
+            if not isinstance(of_tables[name], Mapping) or of_tables[name].keys() - tables.keys():
+                raise ConfigurationError(
+                    f"{name}: must map names of tables= ({sorted(tables)}) to {what}, got {of_tables[name]!r:.200}"
+                )
         if max_concurrency is not None:
             check_side_by_side("max_concurrency", max_concurrency)
-        given = cls(dict(tables), dict(schemas), max_concurrency, draw_from(rng))
+        caches = {} if cache is None else cache
+        if not isinstance(caches, Mapping) or caches.keys() - tables.keys() or not _all_options(caches.values()):
+            raise ConfigurationError(
+                f"cache: must map names of tables= ({sorted(tables)}) to CacheOptions, got {cache!r:.200}; for example "
+                '{"Orders": CacheOptions(ttl=30, max_bytes=64_000_000)}'
+            )
+        made = cls(
+            dict(tables),
+            dict(of_tables["indexes"]),
+            dict(of_tables["key_schemas"]),
+            max_concurrency,
+            draw_from(rng),
+            dict(caches),
+        )
         for name in tables:
-            given.programs(name, name, {})
-        return given
+            made.programs(name, name, {})
+        return made
 
     def programs(self, table: str, named: str, shardings: dict[str, Sharding]) -> Programs:
         """Return the programs of a table, for calls that name it so: by its name or its ARN."""
-        return Programs(named, self.tables[table], self.key_schemas.get(table), self.draw, WIRE_VALUES, shardings)
+        schema, indexes = self.key_schemas.get(table), self.indexes.get(table)
+        return Programs(named, self.tables[table], schema, self.draw, WIRE_VALUES, shardings, indexes)
+
+
+def _all_options(given: Iterable[Any]) -> bool:
+    return all(isinstance(one, CacheOptions) for one in given)
+
+
+@dataclass(frozen=True)
+class _CachedRead:
+    """A call that a cache answers: what its program yields in place of a request."""
+
+    operation: str
+    params: dict[str, Any]
 
 
 class _Tables(Attachment):
@@ -206,7 +260,19 @@ class _Tables(Attachment):
         self._programs: dict[str, Programs | None] = {}
         self.redefined(None)
         self._runner = self._runner_of(client)
-        self._fan_out = FanOut(self._runner.concurrency, given.draw, on_retry=log_retry, cancels=self._runner.cancels)
+        self._fan_out = self._runner.fan_out(given.draw)
+        self._caches = Caches(Uncached(client, self._call, self._names_of, self.shardings), given.caches)
+
+    def _call(self, operation: str, params: dict[str, Any]) -> Any:
+        return self._runner.run(self._uncached(operation, params))
+
+    def _names_of(self, table: str) -> Any:
+        return self._runner.run(self._names_read(table))
+
+    def _names_read(self, table: str) -> Program[tuple[str, ...]]:
+        sharding = yield from self._known(table)
+        assert sharding is not None
+        return sharding.key_names
 
     def _runner_of(self, client: Any) -> Any:
         return ClientRunner(client, self.shardings, self._given.max_concurrency)
@@ -238,6 +304,11 @@ class _Tables(Attachment):
         return True
 
     def program(self, operation: str, params: dict[str, Any]) -> Program[Response]:
+        if self._caches.answers(operation, params):
+            return _from_cache(_CachedRead(operation, params))
+        return self._uncached(operation, params)
+
+    def _uncached(self, operation: str, params: dict[str, Any]) -> Program[Response]:
         several = _SEVERAL_TABLES.get(operation)
         if several is not None:
             return several(params, self._known, WIRE_VALUES, self._fan_out)
@@ -296,8 +367,11 @@ class _Tables(Attachment):
 
     def answer(self, call: LogicalCall) -> Any:
         assert call.program is not None
+        begun: Any = call.begun
         with self._errors(call):
-            return answered(self._runner.run(call.program, call.begun))
+            if isinstance(begun, _CachedRead):
+                return answered(self._caches.answer(begun.operation, begun.params))
+            return answered(self._runner.run(call.program, begun))
 
     @contextmanager
     def _errors(self, call: LogicalCall) -> Iterator[None]:
@@ -328,8 +402,17 @@ class _AsyncTables(_Tables):
 
     async def answer(self, call: LogicalCall) -> Answered:
         assert call.program is not None
+        begun: Any = call.begun
         with self._errors(call):
-            return answered(await self._runner.run(call.program, call.begun))
+            if isinstance(begun, _CachedRead):
+                return answered(await self._caches.answer(begun.operation, begun.params))
+            return answered(await self._runner.run(call.program, begun))
+
+
+def _from_cache(read: Any) -> Program[Response]:
+    # Not a request, so the call is not sent: ``answer`` is asked, as for every program of several requests.
+    response: Response = yield read
+    return response
 
 
 def _as_client_error(error: ShardkitError, kind: type, response: Any, operation: str) -> Exception:

@@ -6,23 +6,26 @@ import base64
 import builtins
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
-from shardkit.core.checks import did_you_mean
-from shardkit.core.hashing import binary, checked, code_point_product, shown, stable_hash
+from shardkit.core import ranges
+from shardkit.core.checks import check_count, did_you_mean
+from shardkit.core.hashing import binary, checked, code_point_product, number_text, shown, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 
-__all__ = ["CalculatedSuffix", "RandomSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
+__all__ = ["CalculatedSuffix", "RandomSuffix", "RangeSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: dict[str, type[Strategy]] = {}  # by the class's name; filled below
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"stable_hash": stable_hash, "code_point_product": code_point_product}
 _KEY_FORMS: dict[str, Callable[[Any], Any]] = {"S": str, "B": lambda text: base64.b64decode(text, validate=True)}
+_BOUNDARY_FORMS: dict[str, Callable[[Any], Any]] = {**_KEY_FORMS, "N": Decimal}
 
 
 def register_function(function: F, *, name: str) -> F:
@@ -34,7 +37,7 @@ def register_function(function: F, *, name: str) -> F:
     Do so at import, in every process that reads the strategy.
 
     Args:
-        function: A function for ``shards``, ``by`` or ``hash`` of a strategy.
+        function: A function for ``shards``, ``by``, ``hash`` or ``boundaries`` of a strategy.
         name: A non-empty str. Never reuse it for another function.
 
     Returns:
@@ -72,7 +75,8 @@ class TextForm:
 
         Cost: O(keys in ``shards``); no request.
         """
-        return {"type": type(self).__name__, **{name: _plain(value) for name, value in vars(self).items()}}
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        return {"type": type(self).__name__, **{name: _plain(value) for name, value in given.items()}}
 
     @staticmethod
     def from_dict(form: Mapping[str, Any]) -> Strategy:
@@ -112,9 +116,13 @@ def _plain(value: Any) -> Any:
     """Return the plain form of a field's value; ``_value`` is the inverse."""
     if isinstance(value, Mapping) and not callable(value):
         forms = [{"S": key} if isinstance(key, str) else {"B": base64.b64encode(key).decode()} for key in value]
-        return sorted(map(list, zip(forms, value.values(), strict=True)), key=repr)
+        return sorted(map(list, zip(forms, map(_plain, value.values()), strict=True)), key=repr)
+    if isinstance(value, Decimal):
+        return {"N": number_text(value)}
+    if isinstance(value, bytes):
+        return {"B": base64.b64encode(value).decode()}
     if not callable(value):
-        return list(value) if isinstance(value, tuple) else value
+        return list(map(_plain, value)) if isinstance(value, tuple) else value
     for name, function in list(_FUNCTIONS.items()):
         if function == value:
             return {"function": name}
@@ -122,6 +130,8 @@ def _plain(value: Any) -> Any:
 
 
 def _value(name: str, form: Any) -> Any:
+    if name == "boundaries" and isinstance(form, list):
+        return _boundaries(form)
     if isinstance(form, Mapping):
         if len(form) != 1 or form.get("function") not in list(_FUNCTIONS):
             raise ConfigurationError(
@@ -131,9 +141,26 @@ def _value(name: str, form: Any) -> Any:
     if name != "shards" or not isinstance(form, list):
         return tuple(form) if isinstance(form, list) else form
     try:
-        return {_KEY_FORMS[letter](text): count for key, count in form for letter, text in [*key.items()]}
+        return {_read_form(_KEY_FORMS, key): count for key, count in form}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ConfigurationError(f"shards: must be [[{{'S': key}}, count], ...], got {shown(form)}") from error
+
+
+def _boundaries(form: list[Any]) -> Any:
+    try:
+        if form and isinstance(form[0], list):
+            return {_read_form(_KEY_FORMS, key): _boundaries(one) for key, one in form}
+        return tuple(_read_form(_BOUNDARY_FORMS, one) if isinstance(one, Mapping) else one for one in form)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            "boundaries: must be ['text', {'N': '1'}, {'B': base64}, ...] or [[{'S': key}, [boundary, ...]], ...], "
+            f"got {shown(form)}"
+        ) from error
+
+
+def _read_form(forms: Mapping[str, Callable[[Any], Any]], form: Mapping[str, Any]) -> Any:
+    ((letter, text),) = form.items()
+    return forms[letter](text)
 
 
 _MOST_SHARDS = 1_000_000  # per logical key: enough for 1,000 million write units a second
@@ -141,6 +168,7 @@ _MOST_SHARDS = 1_000_000  # per logical key: enough for 1,000 million write unit
 KeyValue: TypeAlias = str | bytes | bytearray | Binary | int | Decimal
 Shards = int | Mapping[Any, int] | Callable[[Any], int]
 By = str | tuple[str, ...] | Callable[[Mapping[str, Any]], Any]
+Boundaries = Sequence[KeyValue] | Mapping[Any, Sequence[KeyValue]] | Callable[[Any], Sequence[KeyValue]]
 
 
 class Strategy(TextForm):
@@ -150,7 +178,8 @@ class Strategy(TextForm):
         strategy = CalculatedSuffix("OrderId", shards=200)
         strategy.physical_key("2014-07-09", strategy.shard_of("2014-07-09", {"OrderId": "A17"}))
 
-    This is the base class of ``RandomSuffix``, ``CalculatedSuffix`` and ``Unsharded``; do not use it directly.
+    This is the base class of ``RandomSuffix``, ``CalculatedSuffix``, ``RangeSuffix`` and ``Unsharded``; do not use it
+    directly.
 
     In every method, ``key`` is a logical partition key: text or binary; for ``Unsharded`` also a number.
 
@@ -164,6 +193,8 @@ class Strategy(TextForm):
     shards: Shards
     separator: str = ""
     first: int
+    attribute: str | None = None
+    source: str | None = None
 
     @property
     def locate(self) -> bool:
@@ -175,6 +206,11 @@ class Strategy(TextForm):
         """The attributes that the shard is calculated from; None for other strategies, or if ``by`` is a function."""
         by: By | None = getattr(self, "by", None)
         return (by,) if isinstance(by, str) else by if isinstance(by, tuple) else None
+
+    @property
+    def ordered_by(self) -> str | None:
+        """The sort key whose ranges are the shards (RangeSuffix only): lower shards have lower sort keys."""
+        return None
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:
         """Return the shard of an item, if it is known.
@@ -209,7 +245,7 @@ class Strategy(TextForm):
             key: A logical partition key.
 
         Returns:
-            The range from ``first`` to ``first + shards - 1``; for ``Unsharded`` ``(None,)``.
+            The range from ``first`` to ``first + shards - 1`` (``RangeSuffix``: from 1); for ``Unsharded`` ``(None,)``.
 
         Raises:
             InvalidKeyError: As the class.
@@ -281,7 +317,8 @@ class Strategy(TextForm):
 
         Returns:
             The logical key and its shard; or ``physical`` and None, if it does not end with the separator and a shard
-            of that key (ASCII digits, no leading zero). Only the last suffix is removed.
+            of that key (ASCII digits, no leading zero; ``RangeSuffix``: the name of a range). Only the last suffix is
+            removed.
 
         Raises:
             ConfigurationError: The ``shards`` function returned an invalid number.
@@ -292,32 +329,57 @@ class Strategy(TextForm):
         if not self.separator or not isinstance(raw, str | bytes):
             return physical, None
         cut: Any = self.separator if isinstance(raw, str) else self.separator.encode("ascii")
-        logical, _, digits = raw.rpartition(cut)
-        # A logical key is not empty; digits have a leading zero only in "0".
-        if not logical or not digits.isascii() or not digits.isdigit() or (len(digits) > 1 and not int(digits[:1])):
-            return physical, None
-        shards = self.shards_for(logical)
-        ours = len(digits) <= len(str(shards[-1])) and int(digits) in shards
-        return (logical, int(digits)) if ours else (physical, None)
+        logical, _, written = raw.rpartition(cut)
+        shard = self._read(logical, written) if logical and written.isascii() else None  # a logical key is not empty
+        return (physical, None) if shard is None else (logical, shard)
 
     def _join(self, key: KeyValue, shard: int | None) -> KeyValue:
         if shard is None:
             return key
         raw = _carrier(key)
-        suffix = f"{self.separator}{shard}"
+        suffix = f"{self.separator}{self._written(raw, shard)}"
         return raw + suffix if isinstance(raw, str) else raw + suffix.encode("ascii")
 
+    def _written(self, logical: str | bytes, shard: int) -> str:
+        """Return how a shard of a key is written after the separator."""
+        return str(shard)
+
+    def _read(self, logical: str | bytes, written: str | bytes) -> int | None:
+        """Return the shard of a key that is written so; None: it has no such shard."""
+        # Digits have a leading zero only in "0".
+        if not written.isdigit() or (len(written) > 1 and not int(written[:1])):
+            return None
+        shards: Any = self.shards_for(logical)
+        return int(written) if len(written) <= len(str(shards[-1])) and int(written) in shards else None
+
     def _check(self) -> None:
+        self._check_of_index()
+        self._check_separator()
+        object.__setattr__(self, "first", _whole(self.first, "first", 0))
+        shards: Any = self.shards
+        if isinstance(shards, Mapping) or not callable(shards):
+            kept = _PerKey(shards, "shards", _count) if isinstance(shards, Mapping) else _count(shards, "shards")
+            object.__setattr__(self, "shards", kept)
+
+    def _check_of_index(self) -> None:
+        for name in ("attribute", "source"):
+            given: Any = getattr(self, name)
+            if given is not None and not (isinstance(given, str) and given):
+                raise ConfigurationError(
+                    f"{name}: must be the name of an attribute, for an index of indexes=, got {shown(given)}; omit it"
+                )
+        if self.attribute is not None and self.source is not None:
+            raise ConfigurationError(
+                f"attribute, source: must not both be given, got {shown(self.attribute)} and {shown(self.source)}; "
+                "give attribute= for an index with an attribute for the shard in its key, else source="
+            )
+
+    def _check_separator(self) -> None:
         separator: Any = self.separator
         if not (isinstance(separator, str) and separator and separator.isascii()) or any(map(str.isdigit, separator)):
             raise ConfigurationError(
                 f"separator: must be ASCII text without digits, not empty, got {shown(separator)}; give '.'"
             )
-        object.__setattr__(self, "first", _whole(self.first, "first", 0))
-        shards: Any = self.shards
-        if isinstance(shards, Mapping) or not callable(shards):
-            kept = _Counts(shards) if isinstance(shards, Mapping) else _count(shards, "shards")
-            object.__setattr__(self, "shards", kept)
 
     def __repr__(self) -> str:
         values = [(name, value) for name, value in vars(self).items() if value != getattr(type(self), name, None)]
@@ -353,6 +415,8 @@ class RandomSuffix(Strategy):
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
         locate: Whether operations on one item search all shards for it.
+        attribute: For an index of ``indexes=`` only: the attribute of its key that has the shard's number.
+        source: For an index of ``indexes=`` only: the attribute that keeps the logical value of its partition key.
 
     Raises:
         ConfigurationError: An argument cannot work.
@@ -365,6 +429,8 @@ class RandomSuffix(Strategy):
     separator: str = field(default=".", kw_only=True)
     first: int = field(default=1, kw_only=True)
     locate: bool = field(default=False, kw_only=True)
+    attribute: str | None = field(default=None, kw_only=True)
+    source: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check()
@@ -390,6 +456,8 @@ class CalculatedSuffix(Strategy):
         hash: A function from the value (bytes for binary) to an int >= 0, the same in every process.
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
+        attribute: For an index of ``indexes=`` only: the attribute of its key that has the shard's number.
+        source: For an index of ``indexes=`` only: the attribute that keeps the logical value of its partition key.
 
     Raises:
         ConfigurationError: An argument cannot work.
@@ -406,6 +474,8 @@ class CalculatedSuffix(Strategy):
     hash: Callable[[Any], int] = field(default=stable_hash, kw_only=True)
     separator: str = field(default=".", kw_only=True)
     first: int = field(default=1, kw_only=True)
+    attribute: str | None = field(default=None, kw_only=True)
+    source: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._check()
@@ -429,54 +499,247 @@ class CalculatedSuffix(Strategy):
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
         shards = self.shards_for(key)
-        number: Any = self.hash(self._value(item))
+        number: Any = self.hash(_by_value(self.by, item))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ConfigurationError(
                 f"hash: {shown(self.hash)} returned {shown(number)}; it must return an int >= 0; use stable_hash"
             )
         return shards[number % len(shards)]
 
-    def _value(self, item: Mapping[str, Any]) -> Any:
-        by = self.by
+
+@dataclass(frozen=True, repr=False)
+class RangeSuffix(Strategy):
+    """Ranges of the sort key as shards, which keep the order: a Query asks only those that it can touch, one by one.
+
+    Example:
+        RangeSuffix("OrderId", ["F", "N"])  # 3 ranges: below F, from F to below N, from N on
+
+    The suffix of a range is its lower boundary in hex (``2014-07-09.x46``), not its number: a new boundary above all
+    stored sort keys moves no item. Shards are numbered from 1, in the order of their sort keys.
+
+    Args:
+        by: The name of the table's sort key; for an index of ``indexes=``, of the index's.
+        boundaries: The lowest sort key of every range but the first, in ascending order: texts, bytes or numbers of at
+            most 64 bytes. A mapping from logical key to boundaries (a key that is not in it has one range), or a
+            function of the logical key (which gets bytes for binary, and must return the same each time), gives each
+            key its own.
+        separator: What stands between logical key and range: ASCII text without digits and the letters a to f and x.
+        source: As of ``CalculatedSuffix``.
+
+    Raises:
+        ConfigurationError: An argument cannot work.
+
+    Cost: O(boundaries); no request.
+    Source: ``tests/vectors/suffix.json``, for implementations in other languages.
+    """
+
+    by: str
+    boundaries: Boundaries
+    separator: str = field(default=".", kw_only=True)
+    source: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._check_of_index()
+        self._check_separator()
+        if ranges.NAME_CHARACTERS & set(self.separator):
+            raise ConfigurationError(
+                f"separator: must not have the letters a to f and x, which are in the names of ranges, got "
+                f"{shown(self.separator)}; give '.'"
+            )
+        if not isinstance(self.by, str) or not self.by:
+            raise ConfigurationError(f"by: must be the name of the table's sort key, got {shown(self.by)}")
+        given: Any = self.boundaries
+        if isinstance(given, Mapping) and given:
+            object.__setattr__(self, "boundaries", _PerKey(given, "boundaries", ranges.boundaries))
+        elif not callable(given):
+            listed = () if isinstance(given, Mapping) else given
+            object.__setattr__(self, "boundaries", ranges.boundaries(listed, "boundaries"))
+
+    @classmethod
+    def from_sample(cls, values: Iterable[KeyValue], shards: int, *, by: str, separator: str = ".") -> RangeSuffix:
+        """Return a strategy whose boundaries cut a sample of sort keys into ranges of equal size.
+
+        Example:
+            RangeSuffix.from_sample(order_ids, 50, by="OrderId")
+
+        A boundary is the shortest text that separates two values of the sample. With 100 values a shard, the fullest
+        of 50 ranges gets about a quarter more than the mean.
+
+        Args:
+            values: Sort keys, in the order in which they were written. They are kept in memory.
+            shards: How many ranges to cut, 1 to 1,000,000.
+            by: As of the class.
+            separator: As of the class.
+
+        Returns:
+            A strategy with at most ``shards`` ranges; :meth:`skew` tells how evenly other keys fall.
+
+        Raises:
+            ConfigurationError: There are fewer values than shards, or boundaries would be longer than 64 bytes.
+            InvalidKeyError: A value is not a sort key, or of another type than the first.
+
+        Warns:
+            UserWarning: The sort keys only grow (or only fall), so all new items would have one shard; or values repeat
+                so often that the ranges are fewer or uneven.
+
+        Cost: O(values × log(values)); no request.
+        """
+        check_count("shards", shards, "ranges", most=_MOST_SHARDS)
+        sample = ranges.sample(values)
+        if len(sample) < shards:
+            raise ConfigurationError(
+                f"values: must be at least as many as shards ({shards:,}), got {len(sample):,}; give a larger sample"
+            )
+        strategy = cls(by, tuple(ranges.cuts(sorted(sample), shards)), separator=separator)
+        above, below = ranges.growth(sample)
+        for share, growing, outer in ((above, "grow", "last"), (below, "fall", "first")):
+            if share > _MOST_OUTSIDE:
+                warnings.warn(
+                    f"values: sort keys that only {growing}: {share:.0%} of the later half of the sample lie beyond "
+                    f"all of the earlier half, so new items would all have the {outer} range; use CalculatedSuffix, or "
+                    "give the values in the order in which they were written",
+                    stacklevel=2,
+                )
+        found, skew = len(strategy.shards_for("any")), strategy.skew("any", sample)
+        if found < shards or skew > _MOST_SKEW:
+            warnings.warn(
+                f"values: {len(sample):,} with {len(sample) - len(set(sample)):,} repetitions make {found:,} ranges of "
+                f"{shards:,}, and the fullest has {skew:.3g} times the mean; give a larger sample, or fewer shards",
+                stacklevel=2,
+            )
+        return strategy
+
+    def skew(self, key: KeyValue, values: Iterable[KeyValue]) -> float:
+        """Return how much fuller than the mean the fullest range of a key is.
+
+        Example:
+            RangeSuffix("OrderId", ["F", "N"]).skew("2014-07-09", ["A", "B", "G", "P"]) == 1.5
+
+        Args:
+            key: A logical partition key.
+            values: Sort keys, such as those of a later day than the sample's.
+
+        Returns:
+            The items of the fullest range divided by the mean of all ranges: 1 is even, the number of ranges is the
+            worst.
+
+        Raises:
+            InvalidKeyError: As the class; or a value is not a sort key of the boundaries' type.
+            ConfigurationError: As the class; or there are no values.
+
+        Cost: O(values × log(boundaries)); no request.
+        """
+        return ranges.fullest(self._bounds(_carrier(key)), ranges.sample(values))
+
+    @property
+    def ordered_by(self) -> str:  # noqa: D102
+        return self.by
+
+    def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int:  # noqa: D102
+        return 1 + ranges.place(self._bounds(_carrier(key)), _by_value(self.by, item), self.by)
+
+    def shards_for(self, key: KeyValue) -> Sequence[int]:  # noqa: D102
+        return range(1, len(self._bounds(_carrier(key))) + 2)
+
+    def shards_between(
+        self, key: KeyValue, low: KeyValue | None = None, high: KeyValue | None = None, *, below: bool = False
+    ) -> Sequence[int]:
+        """Return the shards that can hold sort keys from ``low`` to ``high``.
+
+        Example:
+            RangeSuffix("OrderId", ["F", "N"]).shards_between("2014-07-09", "G", "N", below=True) == range(2, 3)
+
+        Args:
+            key: A logical partition key.
+            low: The lowest sort key; None: no lower end.
+            high: The highest sort key; None: no upper end. If it is lower than ``low``, the shard of ``low`` is
+                returned: DynamoDB refuses such a range, and a request shows its error.
+            below: Whether ``high`` itself is excluded.
+
+        Returns:
+            A range of shard numbers, never empty.
+
+        Raises:
+            InvalidKeyError: As the class; or an end is not a sort key of the boundaries' type.
+            ConfigurationError: As the class.
+
+        Cost: O(log(boundaries)); no request.
+        """
+        bounds = self._bounds(_carrier(key))
+        first = 0 if low is None else ranges.place(bounds, low, self.by)
+        last = len(bounds) if high is None else ranges.place(bounds, high, self.by)
+        if below and last and bounds[last - 1] == ranges.sort_key(high):
+            last -= 1
+        return range(first + 1, max(first, last) + 2)
+
+    def _bounds(self, raw: str | bytes) -> tuple[ranges.Boundary, ...]:
+        given: Any = self.boundaries
+        if isinstance(given, tuple):
+            return given
+        return given.get(raw, ()) if isinstance(given, Mapping) else _bounds_from(given, raw)
+
+    def _written(self, logical: str | bytes, shard: int) -> str:
+        return ranges.name(self._bounds(logical)[shard - 2] if shard > 1 else None)
+
+    def _read(self, logical: str | bytes, written: str | bytes) -> int | None:
+        name = written if isinstance(written, str) else written.decode("ascii")
+        return _shards_by_name(self._bounds(logical)).get(name)
+
+
+_MOST_OUTSIDE = 0.5  # of a sample's later half, beyond its earlier half
+_MOST_SKEW = 1.5
+
+
+@lru_cache(1000)
+def _bounds_from(function: Callable[[Any], Any], raw: str | bytes) -> tuple[ranges.Boundary, ...]:
+    return ranges.boundaries(function(raw), f"boundaries (for key {shown(raw)})")
+
+
+@lru_cache(1000)
+def _shards_by_name(bounds: tuple[ranges.Boundary, ...]) -> dict[str, int]:
+    return {ranges.name(bound): number for number, bound in enumerate((None, *bounds), 1)}
+
+
+_TYPES.update({made.__name__: made for made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded)})
+
+
+def _by_value(by: By, item: Mapping[str, Any]) -> Any:
+    try:
+        value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
+    except LookupError as error:
+        near = did_you_mean(str(next(iter(error.args), "")), map(str, item))
+        raise ShardUnknownError(
+            f"by: {shown(by)} found no {error} among {sorted(map(str, item))}{near}; add it to Item=, or to Key= "
+            "beside the key attributes; or give Shard="
+        ) from error
+    if isinstance(by, str) and isinstance(value, tuple):
+        raise InvalidKeyError(f"by: {by!r} has the value {shown(value)}, a list in DynamoDB; use a single value")
+    return checked(value)
+
+
+class _PerKey(Mapping[Any, Any]):
+    """A checked, unchangeable copy of a mapping from logical key to its number of shards, or to its boundaries."""
+
+    def __init__(self, given: Mapping[Any, Any], what: str, check: Callable[[Any, str], Any]) -> None:
         try:
-            value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
-        except LookupError as error:
-            near = did_you_mean(str(next(iter(error.args), "")), map(str, item))
-            raise ShardUnknownError(
-                f"by: {shown(by)} found no {error} among {sorted(map(str, item))}{near}; add it to Item=, or to Key= "
-                "beside the key attributes; or give Shard="
-            ) from error
-        if isinstance(by, str) and isinstance(value, tuple):
-            raise InvalidKeyError(f"by: {by!r} has the value {shown(value)}, a list in DynamoDB; use a single value")
-        return checked(value)
-
-
-_TYPES.update({made.__name__: made for made in (RandomSuffix, CalculatedSuffix, Unsharded)})
-
-
-class _Counts(Mapping[Any, int]):
-    """A checked, unchangeable copy of a mapping from logical key to its number of shards."""
-
-    def __init__(self, counts: Mapping[Any, int]) -> None:
-        try:
-            self._counts = {_carrier(key): _count(count, f"shards[{key!r}]") for key, count in counts.items()}
+            self._values = {_carrier(key): check(value, f"{what}[{key!r}]") for key, value in given.items()}
         except InvalidKeyError as error:
-            raise ConfigurationError(f"shards: {shown(counts)} has an invalid key: {error}") from error
+            raise ConfigurationError(f"{what}: {shown(given)} has an invalid key: {error}") from error
 
-    def __getitem__(self, key: Any) -> int:
-        return self._counts[key]
+    def __getitem__(self, key: Any) -> Any:
+        return self._values[key]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._counts)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self._values)
 
     def __hash__(self) -> int:
-        return hash(frozenset(self._counts.items()))
+        return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        return repr(self._counts)
+        return repr(self._values)
 
 
 def _carrier(key: Any) -> str | bytes:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
-from shardkit.runtime.runner import Runner, log_retry, table_runner
+from shardkit.runtime.runner import Runner, table_runner
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
 from shardkit.strategies import Strategy
@@ -43,114 +44,17 @@ __all__ = ["QueryItems", "ScanItems", "ShardedTable"]
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
-class ShardedTable:
-    """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
+class ItemOperations:
+    """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
-    Example:
-        orders = ShardedTable(boto3.resource("dynamodb").Table("Orders"), CalculatedSuffix("OrderId", shards=200))
-        orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
-        orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
-
-    Method names, keywords, responses and exceptions are those of boto3's ``Table``. Items and keys have their logical
-    keys. shardkit adds some methods and two keywords: ``Shard`` (use only the shard with this number) and
-    ``ReturnShards`` (add ``Shard`` to the response, or ``Shards`` parallel to ``Items``).
-
-    Args:
-        table: A boto3 ``Table``; requests go through its client (``table.meta.client``), so the application's
-            credentials, configuration and event handlers apply.
-        strategy: How suffixes are chosen.
-        key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
-            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
-        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
-            ``max_pool_connections`` (10 unless configured).
-        rng: The source of random suffixes and jitter; seed it to repeat a run.
-        transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
-            signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
-            most event handlers still apply; docs/direct.md says which do not.
-
-    Raises:
-        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
-    """
-
-    # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
-    archival_summary: dict[str, Any]
-    attribute_definitions: list[dict[str, Any]]
-    billing_mode_summary: dict[str, Any]
-    creation_date_time: datetime
-    deletion_protection_enabled: bool
-    disassociation_protection_enabled: bool
-    global_secondary_indexes: list[dict[str, Any]]
-    global_table_settings_replication_mode: str
-    global_table_version: str
-    global_table_witnesses: list[dict[str, Any]]
-    item_count: int
-    key_schema: list[dict[str, Any]]
-    latest_stream_arn: str
-    latest_stream_label: str
-    local_secondary_indexes: list[dict[str, Any]]
-    multi_region_consistency: str
-    on_demand_throughput: dict[str, Any]
-    provisioned_throughput: dict[str, Any]
-    replicas: list[dict[str, Any]]
-    restore_summary: dict[str, Any]
-    sse_description: dict[str, Any]
-    stream_specification: dict[str, Any]
-    table_arn: str
-    table_class_summary: dict[str, Any]
-    table_id: str
-    table_name: str
-    table_size_bytes: int
-    table_status: str
-    vector_indexes: list[dict[str, Any]]
-    warm_throughput: dict[str, Any]
-
-    def __init__(
-        self,
-        table: Any,
-        strategy: Strategy,
-        *,
-        key_schema: Mapping[str, Any] | None = None,
-        max_concurrency: int | None = None,
-        rng: random.Random | None = None,
-        transport: Transport = "client",
-    ) -> None:
-        self._table = table
-        self._runner = table_runner(
-            table,
-            strategy,
-            key_schema=key_schema,
-            max_concurrency=max_concurrency,
-            rng=rng,
-            transport=transport,
-        )
-        self._programs = self._runner.programs
-        self._fan_out = FanOut(
-            self._runner.concurrency, self._programs.draw, on_retry=log_retry, cancels=self._runner.cancels
-        )
-
-    def __repr__(self) -> str:
-        given = "" if self._runner.transport == "client" else f", transport={self._runner.transport!r}"
-        return f"ShardedTable({self._table!r}, {self.strategy!r}{given})"
+    _runner: Runner
+    _programs: Programs
+    _fan_out: FanOut
 
     @property
     def strategy(self) -> Strategy:
         """The strategy that chooses suffixes."""
         return self._programs.strategy
-
-    @property
-    def table(self) -> Any:
-        """The wrapped boto3 ``Table``, which knows no shards."""
-        return self._table
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return str(self._table.name)
-
-    @property
-    def meta(self) -> Any:
-        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
-        return self._table.meta
 
     # Single items.
 
@@ -206,7 +110,8 @@ class ShardedTable:
 
         Args:
             Item: The item, with its logical key.
-            Shard: The number of the shard to write to; with ``CalculatedSuffix`` must be the calculated shard.
+            Shard: The number of the shard to write to; with ``CalculatedSuffix`` or ``RangeSuffix``, the calculated
+                one.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.put_item``.
 
@@ -490,7 +395,8 @@ class ShardedTable:
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_runner"] = Runner(self.meta.client, self._programs, max_concurrency, self._runner.transport)
+            runner = self._runner
+            view.__dict__["_runner"] = Runner(runner.client, self._programs, max_concurrency, runner.transport)
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 
@@ -676,6 +582,119 @@ class ShardedTable:
     def runner(self) -> Runner:
         """The runner of this table's operations; internal."""
         return self._runner
+
+    @property
+    def fan_out(self) -> FanOut:
+        """How this view runs fan-outs; internal."""
+        return self._fan_out
+
+
+class ShardedTable(ItemOperations):
+    """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
+
+    Example:
+        orders = ShardedTable(boto3.resource("dynamodb").Table("Orders"), CalculatedSuffix("OrderId", shards=200))
+        orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
+        orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
+
+    Method names, keywords, responses and exceptions are those of boto3's ``Table``. Items and keys have their logical
+    keys. shardkit adds some methods and two keywords: ``Shard`` (use only the shard with this number) and
+    ``ReturnShards`` (add ``Shard`` to the response, or ``Shards`` parallel to ``Items``).
+
+    Args:
+        table: A boto3 ``Table``; requests go through its client (``table.meta.client``), so the application's
+            credentials, configuration and event handlers apply.
+        strategy: How suffixes are chosen.
+        indexes: The sharded global secondary indexes: a strategy for the name of each, with ``attribute=``, ``source=``
+            or neither (docs/sharded-indexes.md). Every write keeps their keys true.
+        key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
+            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
+        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
+            ``max_pool_connections`` (10 unless configured).
+        rng: The source of random suffixes and jitter; seed it to repeat a run.
+        transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
+            signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
+            most event handlers still apply; docs/direct.md says which do not.
+
+    Raises:
+        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
+    """
+
+    # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
+    archival_summary: dict[str, Any]
+    attribute_definitions: list[dict[str, Any]]
+    billing_mode_summary: dict[str, Any]
+    creation_date_time: datetime
+    deletion_protection_enabled: bool
+    disassociation_protection_enabled: bool
+    global_secondary_indexes: list[dict[str, Any]]
+    global_table_settings_replication_mode: str
+    global_table_version: str
+    global_table_witnesses: list[dict[str, Any]]
+    item_count: int
+    key_schema: list[dict[str, Any]]
+    latest_stream_arn: str
+    latest_stream_label: str
+    local_secondary_indexes: list[dict[str, Any]]
+    multi_region_consistency: str
+    on_demand_throughput: dict[str, Any]
+    provisioned_throughput: dict[str, Any]
+    replicas: list[dict[str, Any]]
+    restore_summary: dict[str, Any]
+    sse_description: dict[str, Any]
+    stream_specification: dict[str, Any]
+    table_arn: str
+    table_class_summary: dict[str, Any]
+    table_id: str
+    table_name: str
+    table_size_bytes: int
+    table_status: str
+    vector_indexes: list[dict[str, Any]]
+    warm_throughput: dict[str, Any]
+
+    def __init__(
+        self,
+        table: Any,
+        strategy: Strategy,
+        *,
+        indexes: Mapping[str, Strategy] | None = None,
+        key_schema: Mapping[str, Any] | None = None,
+        max_concurrency: int | None = None,
+        rng: random.Random | None = None,
+        transport: Transport = "client",
+    ) -> None:
+        self._table = table
+        self._runner = table_runner(
+            table,
+            strategy,
+            indexes=indexes,
+            key_schema=key_schema,
+            max_concurrency=max_concurrency,
+            rng=rng,
+            transport=transport,
+        )
+        self._programs = self._runner.programs
+        self._fan_out = self._runner.fan_out(self._programs.draw)
+
+    def __repr__(self) -> str:
+        indexes = f", indexes={dict(self._programs.indexes)!r}" if self._programs.indexes else ""
+        transport = "" if self._runner.transport == "client" else f", transport={self._runner.transport!r}"
+        return f"ShardedTable({self._table!r}, {self.strategy!r}{indexes}{transport})"
+
+    @property
+    def table(self) -> Any:
+        """The wrapped boto3 ``Table``, which knows no shards."""
+        return self._table
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return str(self._table.name)
+
+    @property
+    def meta(self) -> Any:
+        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
+        return self._table.meta
 
     # Methods of boto3's ``Table`` that sharding does not change.
 

@@ -242,6 +242,24 @@ class BatchGetItemsResponse(TypedDict):
     ResponseMetadata: ResponseMetadataTypeDef
 
 
+class CachedGetItemResponse(GetItemResponse):
+    """What ``CachedTable.get_item`` returns."""
+
+    Cached: NotRequired[Literal["fresh", "stale"]]
+
+
+class CachedPageResponse(PageResponse):
+    """What ``CachedTable.query`` returns."""
+
+    Cached: NotRequired[Literal["fresh", "stale"]]
+
+
+class CachedBatchResponse(BatchGetItemsResponse):
+    """What ``CachedTable.batch_get_items`` returns; ``Cached`` is parallel to ``Items``."""
+
+    Cached: NotRequired[list[Literal["miss", "fresh", "stale"]]]
+
+
 class TransactWriteItemsResponse(TypedDict):
     """What ``transact_write_items`` returns."""
 

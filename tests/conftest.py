@@ -92,10 +92,10 @@ def resource(boto3_session: boto3.Session) -> Iterator[DynamoDBServiceResource]:
 
 
 @pytest.fixture(scope="session")
-def engine_endpoint() -> Callable[[engines.EngineName], str]:
+def engine_endpoint() -> Callable[[engines.ServerName], str]:
     """Gives an engine's URL; where the engine is missing, the test is skipped (or fails: SHARDKIT_REQUIRE_ENGINES)."""
 
-    def endpoint(name: engines.EngineName) -> str:
+    def endpoint(name: engines.ServerName) -> str:
         try:
             return engines.engine_endpoint(name)
         except engines.EngineUnavailableError as error:

@@ -22,7 +22,10 @@ MODULES = (
     "shardkit.capacity.exporters.prometheus",
     "shardkit.partitions",
     "shardkit.table_types",
+    "shardkit.cache",
+    "shardkit.streams",
     "shardkit.testing",
+    "shardkit.timeseries",
 )
 """What docs/policy.md calls public, and the types of docs/typing.md. A name is on the page of its first module."""
 

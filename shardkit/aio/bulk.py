@@ -1,4 +1,4 @@
-"""bulk_load and streaming_bulk into an async table."""
+"""bulk_load, streaming_bulk and backfill_index with an async table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from contextlib import aclosing
 from typing import Any, Unpack
 
 from shardkit.aio.table import ShardedTable
+from shardkit.aio.timeseries import TimeSeries
+from shardkit.bulk.backfill import Backfilling, BackfillOptions
+from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
 from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.bulk.series_load import machine_of
 from shardkit.bulk.sources.base import Item, Place, Record, Source
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.runner import AsyncRunner
@@ -18,7 +22,7 @@ Items = Iterable[Item] | AsyncIterable[Item] | Source
 
 
 def streaming_bulk(
-    table: ShardedTable, items: Items, **options: Unpack[LoadOptions]
+    table: ShardedTable | TimeSeries, items: Items, **options: Unpack[LoadOptions]
 ) -> AsyncGenerator[BulkResult, None]:
     """Write items, interleaved over their partition keys, and yield one result per item.
 
@@ -29,7 +33,7 @@ def streaming_bulk(
                     print(result.place, result.error)
 
     Args:
-        table: An async ``ShardedTable``.
+        table: An async ``ShardedTable``, or an async ``TimeSeries``.
         items: The items: an iterable, an async iterable, or a source.
         **options: The options of :func:`shardkit.streaming_bulk`, except ``processes`` and ``connect``. ``workers`` is
             not limited by the table's ``max_concurrency``.
@@ -49,7 +53,7 @@ def streaming_bulk(
     return _each(table.runner.over(options.get("transport")), items, options)
 
 
-async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOptions]) -> BulkReport:
+async def bulk_load(table: ShardedTable | TimeSeries, items: Items, **options: Unpack[LoadOptions]) -> BulkReport:
     """Write items, interleaved over their partition keys, and return a report.
 
     Example:
@@ -74,8 +78,39 @@ async def bulk_load(table: ShardedTable, items: Items, **options: Unpack[LoadOpt
     return loading.load.report
 
 
-def _check(table: Any, items: Items, options: LoadOptions) -> None:
+async def backfill_index(table: ShardedTable, index: str, **options: Unpack[BackfillOptions]) -> BackfillReport:
+    """Give the items that a table already has the attribute of a sharded index, then verify all items.
+
+    Example:
+        by_status = CalculatedSuffix("OrderId", shards=10, source="status")
+        orders = ShardedTable(client, Unsharded(), table_name="Orders", indexes={"by-status": by_status})
+        report = await backfill_index(orders, "by-status", write_units=500)
+        report.complete
+
+    Arguments, exceptions, cost and IAM are those of :func:`shardkit.backfill_index`.
+
+    Returns:
+        The report.
+    """
     if not isinstance(table, ShardedTable):
+        raise ConfigurationError(
+            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; give one with indexes="
+        )
+    runner = table.runner
+    with Backfilling(runner, await runner.run(runner.programs.known()), index, options) as backfilling:
+        for machine in backfilling.passes():
+            driver = runner.driver(machine)
+            try:
+                while not machine.ended:
+                    await driver.run()
+                    backfilling.tell(machine)
+            finally:
+                await driver.close()
+    return backfilling.report
+
+
+def _check(table: Any, items: Items, options: LoadOptions) -> None:
+    if not isinstance(table, ShardedTable | TimeSeries):
         raise ConfigurationError(
             f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for an unsharded one, give "
             "ShardedTable(client, Unsharded(), table_name='…'); for a table of boto3, use shardkit.bulk_load"
@@ -86,8 +121,9 @@ def _check(table: Any, items: Items, options: LoadOptions) -> None:
 
 async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> Loading:
     workers = runner.side_by_side(options.get("workers"), "workers")
-    sharding = await runner.run(runner.programs.known())
-    return Loading(sharding, items, options, workers=workers, draw=runner.programs.draw)
+    programs = runner.programs
+    sharding = await runner.run(programs.loading())
+    return Loading(sharding, items, options, workers=workers, draw=programs.draw, machine=machine_of(programs))
 
 
 async def _each(runner: AsyncRunner, items: Items, options: LoadOptions) -> AsyncGenerator[BulkResult, None]:

@@ -16,11 +16,12 @@ from shardkit.bulk.batch_writer import AsyncBatchWriter
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.client_table import table_of
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
-from shardkit.runtime.runner import AsyncRunner, log_retry, async_table_runner
+from shardkit.runtime.runner import AsyncRunner, async_table_runner
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
 from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.scan import ScanRows
 from shardkit.strategies import Strategy
@@ -47,116 +48,17 @@ __all__ = ["AsyncQueryItems", "AsyncScanItems", "ShardedTable"]
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
-class ShardedTable:
-    """Wrap an aiobotocore client or aioboto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
+class ItemOperations:
+    """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
-    Example:
-        orders = ShardedTable(client, CalculatedSuffix("OrderId", shards=200), table_name="Orders")
-        await orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
-        await orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
-
-    Method names, keywords, responses and exceptions are those of boto3's ``Table``. Items and keys have their logical
-    keys. shardkit adds some methods and two keywords: ``Shard`` (use only the shard with this number) and
-    ``ReturnShards`` (add ``Shard`` to the response, or ``Shards`` parallel to ``Items``).
-
-    Args:
-        table: An aiobotocore client, or an aioboto3 ``Table``, whose client (``table.meta.client``) is used. The
-            application's credentials, configuration and event handlers apply.
-        strategy: How suffixes are chosen.
-        table_name: The table's name, with a client.
-        key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
-            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
-        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
-            ``max_pool_connections`` (10 unless configured).
-        rng: The source of random suffixes and jitter; seed it to repeat a run.
-        transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
-            signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
-            most event handlers still apply; docs/direct.md says which do not.
-
-    Raises:
-        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
-    """
-
-    # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
-    archival_summary: Awaitable[dict[str, Any]]
-    attribute_definitions: Awaitable[list[dict[str, Any]]]
-    billing_mode_summary: Awaitable[dict[str, Any]]
-    creation_date_time: Awaitable[datetime]
-    deletion_protection_enabled: Awaitable[bool]
-    disassociation_protection_enabled: Awaitable[bool]
-    global_secondary_indexes: Awaitable[list[dict[str, Any]]]
-    global_table_settings_replication_mode: Awaitable[str]
-    global_table_version: Awaitable[str]
-    global_table_witnesses: Awaitable[list[dict[str, Any]]]
-    item_count: Awaitable[int]
-    key_schema: Awaitable[list[dict[str, Any]]]
-    latest_stream_arn: Awaitable[str]
-    latest_stream_label: Awaitable[str]
-    local_secondary_indexes: Awaitable[list[dict[str, Any]]]
-    multi_region_consistency: Awaitable[str]
-    on_demand_throughput: Awaitable[dict[str, Any]]
-    provisioned_throughput: Awaitable[dict[str, Any]]
-    replicas: Awaitable[list[dict[str, Any]]]
-    restore_summary: Awaitable[dict[str, Any]]
-    sse_description: Awaitable[dict[str, Any]]
-    stream_specification: Awaitable[dict[str, Any]]
-    table_arn: Awaitable[str]
-    table_class_summary: Awaitable[dict[str, Any]]
-    table_id: Awaitable[str]
-    table_name: str
-    table_size_bytes: Awaitable[int]
-    table_status: Awaitable[str]
-    vector_indexes: Awaitable[list[dict[str, Any]]]
-    warm_throughput: Awaitable[dict[str, Any]]
-
-    def __init__(
-        self,
-        table: Any,
-        strategy: Strategy,
-        *,
-        table_name: str | None = None,
-        key_schema: Mapping[str, Any] | None = None,
-        max_concurrency: int | None = None,
-        rng: random.Random | None = None,
-        transport: Transport = "client",
-    ) -> None:
-        self._table = table_of(table, table_name)
-        self._runner = async_table_runner(
-            self._table,
-            strategy,
-            key_schema=key_schema,
-            max_concurrency=max_concurrency,
-            rng=rng,
-            transport=transport,
-        )
-        self._programs = self._runner.programs
-        self._fan_out = FanOut(
-            self._runner.concurrency, self._programs.draw, on_retry=log_retry, cancels=self._runner.cancels
-        )
-
-    def __repr__(self) -> str:
-        given = "" if self._runner.transport == "client" else f", transport={self._runner.transport!r}"
-        return f"ShardedTable({self._table!r}, {self.strategy!r}{given})"
+    _runner: AsyncRunner
+    _programs: Programs
+    _fan_out: FanOut
 
     @property
     def strategy(self) -> Strategy:
         """The strategy that chooses suffixes."""
         return self._programs.strategy
-
-    @property
-    def table(self) -> Any:
-        """The wrapped aioboto3 ``Table``, which knows no shards; over a client, its methods without items."""
-        return self._table
-
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return str(self._table.name)
-
-    @property
-    def meta(self) -> Any:
-        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
-        return self._table.meta
 
     # Single items.
 
@@ -212,7 +114,8 @@ class ShardedTable:
 
         Args:
             Item: The item, with its logical key.
-            Shard: The number of the shard to write to; with ``CalculatedSuffix`` must be the calculated shard.
+            Shard: The number of the shard to write to; with ``CalculatedSuffix`` or ``RangeSuffix``, the calculated
+                one.
             ReturnShards: Add ``Shard`` to the response.
             options: As for boto3's ``Table.put_item``.
 
@@ -496,7 +399,8 @@ class ShardedTable:
         }
         options = {name: value for name, value in given.items() if value is not _KEPT}
         if max_concurrency is not None:
-            view.__dict__["_runner"] = AsyncRunner(self.meta.client, self._programs, max_concurrency, self._runner.transport)
+            runner = self._runner
+            view.__dict__["_runner"] = AsyncRunner(runner.client, self._programs, max_concurrency, runner.transport)
         view.__dict__["_fan_out"] = replace(self._fan_out, connections=view.runner.concurrency, **options)
         return view
 
@@ -683,6 +587,121 @@ class ShardedTable:
     def runner(self) -> AsyncRunner:
         """The runner of this table's operations; internal."""
         return self._runner
+
+    @property
+    def fan_out(self) -> FanOut:
+        """How this view runs fan-outs; internal."""
+        return self._fan_out
+
+
+class ShardedTable(ItemOperations):
+    """Wrap an aiobotocore client or aioboto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
+
+    Example:
+        orders = ShardedTable(client, CalculatedSuffix("OrderId", shards=200), table_name="Orders")
+        await orders.put_item(Item={"Date": "2014-07-09", "OrderId": "A17", "Total": 12})
+        await orders.query(KeyConditionExpression=Key("Date").eq("2014-07-09"), Limit=50)
+
+    Method names, keywords, responses and exceptions are those of boto3's ``Table``. Items and keys have their logical
+    keys. shardkit adds some methods and two keywords: ``Shard`` (use only the shard with this number) and
+    ``ReturnShards`` (add ``Shard`` to the response, or ``Shards`` parallel to ``Items``).
+
+    Args:
+        table: An aiobotocore client, or an aioboto3 ``Table``, whose client (``table.meta.client``) is used. The
+            application's credentials, configuration and event handlers apply.
+        strategy: How suffixes are chosen.
+        table_name: The table's name, with a client.
+        indexes: The sharded global secondary indexes: a strategy for the name of each, with ``attribute=``, ``source=``
+            or neither (docs/sharded-indexes.md). Every write keeps their keys true.
+        key_schema: The key schema as for CreateTable: ``{"KeySchema": […], "AttributeDefinitions": […]}`` and the
+            indexes. By default, one DescribeTable reads it when it is first needed (IAM: ``dynamodb:DescribeTable``).
+        max_concurrency: Concurrent requests of one fan-out, 1 to 1,000; by default the client's
+            ``max_pool_connections`` (10 unless configured).
+        rng: The source of random suffixes and jitter; seed it to repeat a run.
+        transport: ``"client"``: requests go through the table's client. ``"direct"`` or a DirectTransport: shardkit
+            signs them and sends them past it, with a fraction of its CPU. The client's credentials, configuration and
+            most event handlers still apply; docs/direct.md says which do not.
+
+    Raises:
+        ConfigurationError: An argument is invalid, or a package that ``transport`` needs is not installed.
+    """
+
+    # Attributes of boto3's ``Table``, from DescribeTable; __getattr__ reads them.
+    archival_summary: Awaitable[dict[str, Any]]
+    attribute_definitions: Awaitable[list[dict[str, Any]]]
+    billing_mode_summary: Awaitable[dict[str, Any]]
+    creation_date_time: Awaitable[datetime]
+    deletion_protection_enabled: Awaitable[bool]
+    disassociation_protection_enabled: Awaitable[bool]
+    global_secondary_indexes: Awaitable[list[dict[str, Any]]]
+    global_table_settings_replication_mode: Awaitable[str]
+    global_table_version: Awaitable[str]
+    global_table_witnesses: Awaitable[list[dict[str, Any]]]
+    item_count: Awaitable[int]
+    key_schema: Awaitable[list[dict[str, Any]]]
+    latest_stream_arn: Awaitable[str]
+    latest_stream_label: Awaitable[str]
+    local_secondary_indexes: Awaitable[list[dict[str, Any]]]
+    multi_region_consistency: Awaitable[str]
+    on_demand_throughput: Awaitable[dict[str, Any]]
+    provisioned_throughput: Awaitable[dict[str, Any]]
+    replicas: Awaitable[list[dict[str, Any]]]
+    restore_summary: Awaitable[dict[str, Any]]
+    sse_description: Awaitable[dict[str, Any]]
+    stream_specification: Awaitable[dict[str, Any]]
+    table_arn: Awaitable[str]
+    table_class_summary: Awaitable[dict[str, Any]]
+    table_id: Awaitable[str]
+    table_name: str
+    table_size_bytes: Awaitable[int]
+    table_status: Awaitable[str]
+    vector_indexes: Awaitable[list[dict[str, Any]]]
+    warm_throughput: Awaitable[dict[str, Any]]
+
+    def __init__(
+        self,
+        table: Any,
+        strategy: Strategy,
+        *,
+        table_name: str | None = None,
+        indexes: Mapping[str, Strategy] | None = None,
+        key_schema: Mapping[str, Any] | None = None,
+        max_concurrency: int | None = None,
+        rng: random.Random | None = None,
+        transport: Transport = "client",
+    ) -> None:
+        self._table = table_of(table, table_name)
+        self._runner = async_table_runner(
+            self._table,
+            strategy,
+            indexes=indexes,
+            key_schema=key_schema,
+            max_concurrency=max_concurrency,
+            rng=rng,
+            transport=transport,
+        )
+        self._programs = self._runner.programs
+        self._fan_out = self._runner.fan_out(self._programs.draw)
+
+    def __repr__(self) -> str:
+        indexes = f", indexes={dict(self._programs.indexes)!r}" if self._programs.indexes else ""
+        transport = "" if self._runner.transport == "client" else f", transport={self._runner.transport!r}"
+        return f"ShardedTable({self._table!r}, {self.strategy!r}{indexes}{transport})"
+
+    @property
+    def table(self) -> Any:
+        """The wrapped aioboto3 ``Table``, which knows no shards; over a client, its methods without items."""
+        return self._table
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return str(self._table.name)
+
+    @property
+    def meta(self) -> Any:
+        """boto3's ``Table.meta``; ``meta.client`` is the unsharded client."""
+        return self._table.meta
 
     # Methods of boto3's ``Table`` that sharding does not change.
 

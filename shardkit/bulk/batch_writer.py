@@ -7,8 +7,9 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from shardkit.bulk.load_machine import Load, log_end, raise_failures
+from shardkit.bulk.load_machine import log_end, raise_failures
 from shardkit.bulk.queue import BATCH_ITEMS
+from shardkit.bulk.series_load import machine_of
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class _Writes:
     """The load of a batch writer, which takes writes until the ``with`` block has ended."""
 
     def __init__(self, sharding: Sharding, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
-        self.load = Load(
+        self.load = machine_of(programs)(
             sharding,
             workers=1,
             draw=programs.draw,
@@ -69,7 +70,7 @@ class BatchWriter:
     """What ``ShardedTable.batch_writer()`` returns. Threads may share it."""
 
     def __init__(self, runner: Runner, overwrite_by_pkeys: list[str] | None) -> None:
-        self._writes = _Writes(runner.run(runner.programs.known()), runner.programs, overwrite_by_pkeys)
+        self._writes = _Writes(runner.run(runner.programs.loading()), runner.programs, overwrite_by_pkeys)
         self._driver: SyncDriver[Any] = runner.driver(self._writes.load)
         self._lock = threading.Lock()
 
@@ -114,7 +115,7 @@ class AsyncBatchWriter:
     async def _open(self) -> tuple[_Writes, AsyncDriver[Any]]:
         if self._opened is None:
             programs = self._runner.programs
-            writes = _Writes(await self._runner.run(programs.known()), programs, self._overwrite_by_pkeys)
+            writes = _Writes(await self._runner.run(programs.loading()), programs, self._overwrite_by_pkeys)
             self._opened = writes, self._runner.driver(writes.load)
         return self._opened
 

@@ -22,10 +22,12 @@ from shardkit.bulk.load_machine import (
     log_end,
     raise_failures,
 )
+from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.bulk.series_load import SeriesLoad, machine_of
 from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
-from shardkit.core.checks import check_count, check_side_by_side, did_you_mean
-from shardkit.errors import ConfigurationError, ShardkitError, brief
+from shardkit.core.checks import check_count, check_option_names, check_progress, check_side_by_side
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.interrupts import Interruptions
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
@@ -86,7 +88,7 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
               when 1,000 items are read; the window fills while the load sends.
             * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
               and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
-              is looked up every minute. By default there is no limit.
+              is looked up every minute. Of a TimeSeries, it is that of each table. By default there is no limit.
             * ``on_error: Literal["raise", "collect"] = "raise"``: ``"raise"`` raises BulkLoadError after all other
               items are written. ``"collect"`` reports failures only in the results and the report.
             * ``max_failures: int | None = None``: The load stops when more items than this have failed.
@@ -148,9 +150,15 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     runner = runner_of(table, workers, options.get("transport"))
     most = runner.concurrency * (processes or 1)
     workers = min(workers or most, most)
-    sharding = runner.run(runner.programs.known())
+    sharding = runner.run(runner.programs.loading())
     through = None
+    machine = machine_of(runner.programs)
     if processes is not None:
+        if machine is not Load:
+            raise ConfigurationError(
+                f"processes: not supported by a load into a TimeSeries, got {processes}; leave it out, or load each "
+                "period's table by itself"
+            )
         through = Processes(
             runner,
             count=processes,
@@ -158,7 +166,8 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
             connect=options.get("connect"),
             transport=options.get("transport"),
         )
-    return runner, Loading(sharding, items, options, workers=workers, draw=runner.programs.draw), through
+    draw = runner.programs.draw
+    return runner, Loading(sharding, items, options, workers=workers, draw=draw, machine=machine), through
 
 
 def _results(runner: Runner, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
@@ -197,22 +206,18 @@ def _results(runner: Runner, loading: Loading, through: Processes | None) -> Ite
 def check_options(options: LoadOptions, *, unsupported: Sequence[str] = ()) -> None:
     """Check the options of a load; ``unsupported`` are those that only ``shardkit.bulk_load`` has."""
     known = [name for name in LoadOptions.__annotations__ if name not in unsupported]
-    for name in options:
-        if name in unsupported:
-            raise ConfigurationError(f"{name}: is not supported by this load; leave it out, or use shardkit.bulk_load")
-        if name not in known:
-            raise ConfigurationError(
-                f"{name}: is not an option of a load{did_you_mean(name, known)}; the options are {', '.join(known)}"
-            )
+    if refused := [name for name in options if name in unsupported]:
+        raise ConfigurationError(
+            f"{refused[0]}: is not supported by this load; leave it out, or use shardkit.bulk_load"
+        )
+    check_option_names(options, known, "a load")
     check_load(**_machine_options(options))
     if (transport := options.get("transport")) is not None:
         direct_options(transport)
     check_choice("on_error", options.get("on_error", "raise"), get_args(OnError))
     _check_workers(options)
     _check_files(options)
-    progress = options.get("progress")
-    if progress is not None and not callable(progress):
-        raise ConfigurationError(f"progress: {brief(progress)} is not callable; give a function of one report")
+    check_progress(options.get("progress"))
 
 
 def _machine_options(options: LoadOptions) -> dict[str, Any]:
@@ -239,9 +244,7 @@ def _check_files(options: LoadOptions) -> None:
     given = {"journal": options.get("journal"), "dead_letters": options.get("dead_letters")}
     paths = {name: path for name, path in given.items() if path is not None}
     for name, path in paths.items():
-        text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-        if not text or "\0" in os.fsdecode(text):
-            raise ConfigurationError(f"{name}: {brief(path)} is not a path; give the path of a file")
+        check_path(name, path)
     if len(paths) == 2 and len({os.path.realpath(path) for path in paths.values()}) == 1:  # noqa: PLR2004
         journal, dead_letters = (os.fspath(path) for path in paths.values())
         raise ConfigurationError(
@@ -274,7 +277,14 @@ class Loading:
     """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them."""
 
     def __init__(
-        self, sharding: Sharding, items: Any, options: LoadOptions, *, workers: int, draw: Callable[[], float]
+        self,
+        sharding: Sharding,
+        items: Any,
+        options: LoadOptions,
+        *,
+        workers: int,
+        draw: Callable[[], float],
+        machine: Callable[..., Load | SeriesLoad] = Load,
     ) -> None:
         self._options = options
         self._table = sharding.table
@@ -289,7 +299,7 @@ class Loading:
             self._journal = Journal(path, _header(sharding, self._source))
             self._files.callback(self._close_journal, self._journal)
             identity, done = self._journal.load, self._journal.done
-        self.load = Load(
+        self.load = machine(
             sharding,
             workers=workers,
             draw=draw,
@@ -413,6 +423,7 @@ def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
         "table": sharding.table,
         "keys": {name: sharding.types.get(name) for name in sharding.keys.names},
         "strategy": sharding.strategy.to_dict(),
+        **({"indexes": sharding.sharded.to_dict()} if sharding.sharded else {}),
         "source": source.identity(),
     }
 

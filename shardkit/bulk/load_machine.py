@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
 from shardkit.bulk.queue import BATCH_ITEMS, Batch, Departures, LoadWindow
@@ -68,6 +68,26 @@ Duplicates = Literal["last", "first", "error"]
 _log = logging.getLogger("shardkit")
 
 
+class LoadRoom:
+    """How many items a load may hold; the loads of several tables share one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._opened = min(most, FIRST_ITEMS)
+        self._loads: list[Load] = []
+
+    def share(self, load: Load) -> None:
+        self._loads.append(load)
+
+    @property
+    def free(self) -> int:
+        return self._opened - sum([load.held for load in self._loads])
+
+    def widen(self) -> None:
+        """Take more items: a batch has left."""
+        self._opened = min(self._most, self._opened + (_READ_PER_SENT - 1) * BATCH_ITEMS)
+
+
 class Load:
     """The machine: ``put``, ``delete`` and ``close`` feed it; each of its results is a list of BulkResult.
 
@@ -76,6 +96,7 @@ class Load:
         spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
         where: Returns a place as a reader understands it.
         replace_by: Attributes that identify duplicates instead of the primary key.
+        room: The room that it shares with loads of other tables, and ``tally`` what they count together.
 
     The others are those of :func:`shardkit.streaming_bulk`. Memory: the window, ``workers`` batches in flight and as
     many waiting for their next try, and the failed items.
@@ -95,13 +116,15 @@ class Load:
         replace_by: tuple[str, ...] | None = None,
         max_failures: int | None = None,
         batch_writer: bool = False,
+        room: LoadRoom | None = None,
+        tally: LoadTally | None = None,
     ) -> None:
         self.what = "the batch writer of table" if batch_writer else "the load into table"
         self._sharding = sharding
         self._workers = workers
         self._draw = draw
-        self._most = window
-        self._opened = min(window, FIRST_ITEMS)  # how much of the window takes items yet
+        self._room = LoadRoom(window) if room is None else room
+        self._room.share(self)
         self._duplicates = duplicates
         self._max_failures = max_failures
         self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
@@ -113,7 +136,7 @@ class Load:
         self._departures = Departures(self._window, workers)
         self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = LoadTally(sharding, batch_writer=batch_writer)
+        self._tally = LoadTally(sharding, batch_writer=batch_writer) if tally is None else tally
         self._results = LoadResults(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when nothing but throttles has come
@@ -124,7 +147,12 @@ class Load:
     @property
     def room(self) -> int:
         """How many more items it accepts now; an item that fails at once counts too, until its result is taken."""
-        return 0 if self._closed else self._opened - len(self._window) - len(self._results)
+        return 0 if self._closed else self._room.free
+
+    @property
+    def held(self) -> int:
+        """The items in the window, and the results that were not taken."""
+        return len(self._window) + len(self._results)
 
     @property
     def wants(self) -> bool:
@@ -133,8 +161,16 @@ class Load:
     @property
     def ended(self) -> bool:
         """Whether every item has its result."""
-        held = len(self._window) or len(self._departures) or self._in_flight or len(self._results)
-        return self._closed and not held
+        return self._closed and self.quiet
+
+    @property
+    def quiet(self) -> bool:
+        """Whether it has nothing to do."""
+        return not (self.held or len(self._departures) or self._in_flight)
+
+    @property
+    def has_results(self) -> bool:
+        return len(self._results) > 0
 
     @property
     def report(self) -> BulkReport:
@@ -187,6 +223,17 @@ class Load:
         """Accept and send no more: what is in flight is finished, everything else fails with this error."""
         self._stop((), error)
 
+    def fail_waiting(self, error: Exception) -> None:
+        """Fail everything that was not sent, for good."""
+        self._fail((*self._departures.drain(), *self._window.drain()), error)
+
+    def pass_waiting(self) -> None:
+        """Count everything that was not sent as written: deletes from a table that does not exist."""
+        writes = [*self._departures.drain(), *self._window.drain()]
+        self._window.failed(writes)
+        self._tally.written += len(writes)
+        self._results.written(writes)
+
     def settled(self) -> Settled:
         return self._results.settled()
 
@@ -223,7 +270,7 @@ class Load:
                     batch = self._departures.next(now, under_way=len(self._in_flight), new=full)
                     if full:
                         # Without a batch too: if all keys in the window rest, read others.
-                        self._opened = min(self._most, self._opened + (_READ_PER_SENT - 1) * BATCH_ITEMS)
+                        self._room.widen()
                     if batch is not None:
                         return self._send(batch, now)
                 if self.wants:
@@ -340,7 +387,7 @@ class Load:
         self._tally.throttled(names)
         self._tally.scopes.add(scope)
         if scope == "index":
-            self._tally.indexes |= throttled_indexes(error)
+            self._tally.throttled_in(throttled_indexes(error), writes)
         if scope == "account":
             self._stop(writes, error)
         else:
@@ -399,7 +446,22 @@ def check_choice(name: str, given: Any, kinds: tuple[str, ...]) -> None:
         raise ConfigurationError(f"{name}: must be one of {', '.join(map(repr, kinds))}, got {brief(given)}")
 
 
-def raise_failures(load: Load, *, collect: bool = False) -> None:
+class Ended(Protocol):
+    """What a load is when it has ended."""
+
+    what: str
+
+    @property
+    def fatal(self) -> Exception | None: ...
+
+    @property
+    def broken(self) -> Exception | None: ...
+
+    @property
+    def report(self) -> BulkReport: ...
+
+
+def raise_failures(load: Ended, *, collect: bool = False) -> None:
     """Raise if the load or its source ended with an error, or if items failed and are not collected."""
     report = load.report
     cause = load.fatal or load.broken
@@ -434,7 +496,7 @@ def raise_failures(load: Load, *, collect: bool = False) -> None:
     raise BulkLoadError(message, report.failures, report) from cause
 
 
-def log_end(load: Load, table: str) -> None:
+def log_end(load: Ended, table: str) -> None:
     if load.fatal is not None:
         _log.warning("%s %s stopped: %s", load.what, table, load.fatal)
     elif load.broken is not None:

@@ -9,12 +9,18 @@ from io import FileIO
 from pathlib import Path
 from stat import S_IMODE
 
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+def check_path(option: str, given: object) -> None:
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else ""
+    if not text or "\0" in os.fsdecode(text):
+        raise ConfigurationError(f"{option}: must be the path of a file, got {brief(given)}")
 
 
 class LockedFile:
@@ -44,7 +50,7 @@ class LockedFile:
                 file = _locked(self.path)
             except BlockingIOError as error:
                 raise ConfigurationError(
-                    f"{self._option}: {str(self.path)!r} is in use by another load; wait until it ends, or give "
+                    f"{self._option}: {str(self.path)!r} is in use by another process; wait until it ends, or give "
                     "another path"
                 ) from error
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Find partition keys whose items a calculated suffix puts all on one shard."""
+"""Find partition keys whose items a strategy puts all on one shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from shardkit.bulk.writes import Write
 from shardkit.sharding.layout import Sharding
-from shardkit.strategies import CalculatedSuffix, Strategy
+from shardkit.strategies import CalculatedSuffix, RangeSuffix, Strategy
 
 MANY_ITEMS = 100
 """From so many items of a key on one shard, a load advises."""
@@ -27,7 +27,7 @@ class OneShard:
 
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding
-        self._calculated = isinstance(sharding.strategy, CalculatedSuffix)
+        self._calculated = isinstance(sharding.strategy, CalculatedSuffix | RangeSuffix)
         # By logical key: the only shard so far, or None; and the items.
         self._keys: dict[Any, list[Any]] = {}
 
@@ -37,11 +37,12 @@ class OneShard:
     def add(self, writes: Iterable[Write]) -> None:
         if not self._calculated:
             return
-        keys, end = self._keys, -len(self._sharding.strategy.separator)
+        strategy = self._sharding.strategy
+        keys, end = self._keys, -len(strategy.separator)
         for write in writes:
             stored: Any = write.identity[0]
             shard = write.shard
-            key = stored[: end - len(str(shard))]
+            key = stored[: end - len(str(shard))] if strategy.ordered_by is None else strategy.split(stored)[0]
             held = keys.get(key)
             if held is not None:
                 held[1] += 1
@@ -69,6 +70,12 @@ class OneShard:
 
 def one_shard_advice(strategy: Strategy, key: str, items: int, shard: int | None, *, shards: int, more: int = 0) -> str:
     others = f"; the same holds for {more:,} more partition key{'s' if more > 1 else ''}" if more else ""
+    if strategy.ordered_by is not None:
+        return (
+            f"{key:.60} has {items:,} items, all in range {shard} of its {shards:,} ({strategy!r}){others}; if "
+            f"{strategy.ordered_by} only grows, all new items have the last range: use CalculatedSuffix; otherwise cut "
+            "the ranges with RangeSuffix.from_sample"
+        )
     return (
         f"{key:.60} has {items:,} items, all on shard {shard} of its {shards:,}: {strategy!r} gives the same shard for "
         f"all of them{others}; calculate the shard from an attribute that differs between items (the sort key), or use "

@@ -139,6 +139,7 @@ Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 class LoadTally:
     def __init__(self, sharding: Sharding, *, batch_writer: bool = False) -> None:
+        self._sharding = sharding
         self._batch_writer = batch_writer
         self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
         self.retried = self.requests = self.throttles = 0
@@ -146,8 +147,8 @@ class LoadTally:
         self.failures: list[BulkResult] = []
         self.reasons: Counter[str] = Counter()
         self.scopes: set[Scope] = set()
-        self.indexes: set[str] = set()
         self._hot: Counter[Any] = Counter()
+        self._hot_in: defaultdict[str, Counter[Any]] = defaultdict(Counter)  # by index
         self._shards: defaultdict[int | None, list[Any]] = defaultdict(lambda: [0, 0.0])  # items, write units
         self._one_shard = OneShard(sharding)
         self._mixes = 0.0
@@ -181,9 +182,20 @@ class LoadTally:
         self.reasons.update(reasons or ("unknown",))
 
     def hot(self, keys: Iterable[Any]) -> None:
-        self._hot.update(keys)
-        if len(self._hot) > 2 * _HOT_KEYS:
-            self._hot = Counter(dict(self._hot.most_common(_HOT_KEYS)))
+        self._hot = _counted(self._hot, keys)
+
+    def throttled_in(self, indexes: Iterable[str], writes: Sequence[Write]) -> None:
+        """Count the keys that throttled writes have in indexes; an item may have none."""
+        for index in indexes:
+            schema = self._sharding.indexes.get(index)
+            names = () if schema is None else schema.partition
+            items = [orjson.loads(write.body).get("PutRequest", {}).get("Item", {}) for write in writes if names]
+            keys = [
+                tuple(from_wire_item({name: item[name] for name in names}).values())
+                for item in items
+                if {*names} <= item.keys()
+            ]
+            self._hot_in[index] = _counted(self._hot_in[index], (key[0] if len(key) == 1 else key for key in keys))
 
     @property
     def report(self) -> BulkReport:
@@ -207,11 +219,7 @@ class LoadTally:
             most = _listed(list(hot)[:_ADVISED_KEYS])
             yield f"single partition keys were throttled, {most} most: spread them over more shards"
         if "index" in self.scopes:
-            indexes = ", ".join(sorted(self.indexes)) or "an index"
-            yield (
-                f"single partition keys of {indexes} were throttled, because too many items share them: add a suffix "
-                "to the index's key too, or load at a lower rate (write_units=)"
-            )
+            yield from map(self._index_advice, sorted(self._hot_in) or [""])
         if "table" in self.scopes:
             yield (
                 "the table or an index was throttled as a whole: raise its write units, or load at a lower rate "
@@ -237,6 +245,21 @@ class LoadTally:
                 "more cursors, or spread its keys over more shards"
             )
         yield from self._one_shard.advice()
+
+    def _index_advice(self, index: str) -> str:
+        hot = [key for key, _ in self._hot_in[index].most_common(_ADVISED_KEYS)]
+        most = f", {_listed(hot)} most" if hot else ""
+        more = "more shards" if self._sharding.sharded.get(index) else "shards"
+        return (
+            f"single partition keys of {f'index {index}' if index else 'an index'} were throttled{most}, because too "
+            f"many items share them: give it {more} (indexes=, see docs/sharded-indexes.md; the advise() of a "
+            "CapacityMeter says how many), or load at a lower rate (write_units=)"
+        )
+
+
+def _counted(counts: Counter[Any], keys: Iterable[Any]) -> Counter[Any]:
+    counts.update(keys)
+    return Counter(dict(counts.most_common(_HOT_KEYS))) if len(counts) > 2 * _HOT_KEYS else counts
 
 
 def _listed(keys: Iterable[Any]) -> str:

@@ -17,7 +17,6 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
-from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
@@ -82,6 +81,8 @@ class Writes:
         wire = to_wire_item(item)
         key = self._sharding.key_of(wire)
         shard = self._shard(key, item, wire, place)
+        if self._sharding.sharded:
+            wire = self._sharding.sharded.stored(wire, item, partial(self._spread, place))
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
         wire[self._partition_key] = key[self._partition_key] = self._sharding.physical(key[self._partition_key], shard)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
@@ -143,7 +144,7 @@ class Writes:
         before = source.shard if isinstance(source, DeadLetter) else None
         if before is not None and before in sharding.shards(logical):
             return before
-        return drawn_shard(sharding, item, self._spread(place))
+        return sharding.drawn(logical, self._spread(place))
 
 
 Outline = dict[tuple[str, str | bytes], tuple[int, int]]

@@ -2,11 +2,11 @@
 
 from shardkit.capacity.advice import Advice, Skew
 from shardkit.capacity.budget import CapacityBudget
-from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue
 from shardkit.capacity.hot_keys import HotKeyWarning
+from shardkit.capacity.lookups import CacheUsage
 from shardkit.capacity.meter import CapacityMeter
 from shardkit.capacity.scopes import HotKey, Scope
-from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Rates, Usage, VectorBytes
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import item_size, storage_size
@@ -16,12 +16,14 @@ from shardkit.runtime.targets import Attachment
 __all__ = [
     "Advice",
     "Attachment",
+    "CacheUsage",
     "CapacityBudget",
     "CapacityEstimator",
     "CapacityMeter",
     "HotKey",
     "HotKeyWarning",
     "ItemChange",
+    "KeyOfIndex",
     "KeyOfTable",
     "KeyValue",
     "Rates",

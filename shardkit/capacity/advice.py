@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
+from shardkit.analysis.hot_index import index_advice, index_argument, index_line
 from shardkit.analysis.shards import shards_for
-from shardkit.capacity.charge import KeyValue
-from shardkit.capacity.tally import KeyOfTable, Tally
+from shardkit.capacity.charge import KeyOfTable, KeyValue
+from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 
 _SKEWED = 2.0  # times the fair share
 _THROTTLED = "more than it has, because it was throttled, and what it asks for is not known"
@@ -70,7 +74,7 @@ class Advice:
 
     Args:
         table: the table's name.
-        key: the logical key.
+        key: the logical key. Of an index, a tuple if it has several attributes, None if it is unknown.
         shards: how many shards it has now.
         shards_needed: how many it needs; None: no number is enough.
         reason: why so many, and what is assumed of the table's partitions.
@@ -81,6 +85,10 @@ class Advice:
         headroom: the part of a partition's throughput that is left free.
         times_fair: its hottest shard's share divided by the fair share, as in :class:`Skew`: 1 is even. More shards
             relieve the hottest only of items that can go to another.
+        index: the global index whose key it is; None: it is the table's.
+        partition: the attributes of the index's partition key, as far as they are known.
+        by: the attributes of the table's primary key, likewise.
+        strategy: the strategy that shards the index now; None: it is not sharded.
     """
 
     table: str
@@ -93,6 +101,21 @@ class Advice:
     throttles: int
     headroom: float
     times_fair: float = 1.0
+    index: str | None = None
+    partition: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+
+    @property
+    def line(self) -> str | None:
+        """The argument of a ``ShardedTable`` that shards the index: ``indexes={…}``; None if no argument helps."""
+        if self.index is None or self.shards_needed is None:
+            return None
+        if self.strategy is None:
+            return index_line(self.index, self.partition, self.by, self.shards_needed)
+        if not isinstance(self.strategy, RandomSuffix | CalculatedSuffix) or not isinstance(self.strategy.shards, int):
+            return None
+        return index_argument(self.index, repr(replace(self.strategy, shards=self.shards_needed)))
 
     @property
     def skewed(self) -> bool:
@@ -108,20 +131,34 @@ class Advice:
         skewed = (
             f". But its shards are not even: the hottest took {self.times_fair:.2f} times its fair share of the key's "
             "units. More shards do not help where that is one item, or one value that the suffix is calculated from: "
-            "see skew(), and spread by something else, or keep the item elsewhere"
+            f"see {'skew()' if self.index is None else 'by_index_key'}, and spread by something else, or keep the item "
+            "elsewhere"
             if self.skewed
             else ""
         )
         throttled = f", throttled {self.throttles:,} times (so it asks for more)" if self.throttles else ""
         known = self.shards_needed is not None
         needed = f"{self.shards_needed:,} shards instead of" if known else "no number of shards is enough, and it has"
+        place = self.table if self.index is None else f"{self.table}, index {self.index}"
+        name = ", a key that the requests do not name" if self.key is None else f" {self.key!r:.60}"
         return (
-            f"{self.table} {self.key!r:.60}: {needed} {self.shards:,}: {self.reason}. The busiest "
+            f"{place}{name}: {needed} {self.shards:,}: {self.reason}. The busiest "
             f"second of its hottest shard took {figure(self.peak_read_units)} read and {figure(self.peak_write_units)} "
             f"write units{throttled}, {self.partitions:.2f} of what a partition serves ({PARTITION_READ_UNITS:,} read "
             f"or {PARTITION_WRITE_UNITS:,} write units a second), and {1 - self.headroom:.2f} leaves "
-            f"{self.headroom:.0%} headroom{skewed}"
+            f"{self.headroom:.0%} headroom{skewed}{self._of_index()}"
         )
+
+    def _of_index(self) -> str:
+        if self.index is None:
+            return ""
+        if self.shards_needed is None:
+            what = "write fewer items with one key"
+        elif self.strategy is None:
+            what = index_advice(self.index, self.partition, self.by, self.shards_needed)
+        else:
+            what = f"write {self.line or 'a strategy with more shards'}: see docs/sharded-indexes.md"
+        return f". A hot index throttles the writes of its table: {what}"
 
 
 def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
@@ -135,34 +172,66 @@ def skew_of(tally: Tally, table: str, key: KeyValue) -> Skew:
 def advice_of(tally: Tally, headroom: float) -> list[Advice]:
     """Return the keys that need more throughput than a partition serves, those that need most shards first."""
     check_headroom(headroom)
+    advice = [*_of_keys(tally, headroom), *_of_index_keys(tally, headroom)]
+    return sorted(advice, key=lambda one: -(one.shards_needed or inf))
+
+
+def _of_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
     by_shard = _by_shard(tally)
-    advice = []
     for table, key in tally.keys:
         seen = by_shard.get((table, key), {})
         peaks = [tally.physical_keys.peaks((table, key, physical)) for physical in seen]
-        read, write = max(peaks or [tally.keys.peaks((table, key))], key=lambda pair: partitions_taken(*pair))
-        throttles = tally.keys.usage((table, key)).throttles
-        partitions = partitions_taken(read, write)
-        if partitions <= 1 - headroom and not throttles:
-            continue
-        shards = shards_of(tally, table, key)
-        # As if each shard were as hot as the hottest. A key that was throttled needs more than was seen.
-        needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
-        advice.append(
-            Advice(
-                table=table,
-                key=key,
-                shards=shards,
-                shards_needed=needed.shards,
-                reason=needed.reason if partitions > 1 - headroom else _THROTTLED,
-                peak_read_units=read,
-                peak_write_units=write,
-                throttles=throttles,
-                headroom=headroom,
+        hottest = max(peaks or [tally.keys.peaks((table, key))], key=lambda pair: partitions_taken(*pair))
+        shards, throttles = shards_of(tally, table, key), tally.keys.usage((table, key)).throttles
+        found = _advice(table, key, shards, hottest, throttles, headroom)
+        if found is not None:
+            skew = Skew(table=table, key=key, shards=shards, by_physical_key=seen)
+            yield replace(found, times_fair=skew.times_fair or 1.0)
+
+
+def _of_index_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
+    by_logical: defaultdict[tuple[str, str, KeyValue, int], dict[KeyValue, Usage]] = defaultdict(dict)
+    for (table, index, stored), usage in tally.index_keys.usages().items():
+        by_logical[table, index, *logical_index_key(tally, table, index, stored)][stored] = usage
+    for (table, index, key, shards), seen in by_logical.items():
+        peaks = [tally.index_keys.peaks((table, index, stored)) for stored in seen]
+        hottest = max(peaks, key=lambda pair: partitions_taken(*pair))
+        found = _advice(table, key, shards, hottest, sum(usage.throttles for usage in seen.values()), headroom)
+        if found is not None:
+            known = tally.described.get(table)
+            schema = None if known is None else known.indexes.get(index)
+            sharded = None if known is None else known.sharded.get(index)
+            yield replace(
+                found,
                 times_fair=Skew(table=table, key=key, shards=shards, by_physical_key=seen).times_fair or 1.0,
+                index=index,
+                partition=() if schema is None else schema.partition,
+                by=() if known is None else known.keys.names,
+                strategy=None if sharded is None else sharded.strategy,
             )
-        )
-    return sorted(advice, key=lambda one: -(one.shards_needed or inf))
+
+
+def _advice(
+    table: str, key: KeyValue, shards: int, hottest: tuple[float, float], throttles: int, headroom: float
+) -> Advice | None:
+    """Return the advice for a key whose hottest shard had these peaks of read and write units; None: it needs none."""
+    read, write = hottest
+    partitions = partitions_taken(read, write)
+    if partitions <= 1 - headroom and not throttles:
+        return None
+    # As if each shard were as hot as the hottest. A key that was throttled needs more than was seen.
+    needed = shards_for(read_units=read * shards, write_units=write * shards, headroom=headroom, more_than=shards)
+    return Advice(
+        table=table,
+        key=key,
+        shards=shards,
+        shards_needed=needed.shards,
+        reason=needed.reason if partitions > 1 - headroom else _THROTTLED,
+        peak_read_units=read,
+        peak_write_units=write,
+        throttles=throttles,
+        headroom=headroom,
+    )
 
 
 def _by_shard(tally: Tally) -> dict[KeyOfTable, dict[KeyValue, Usage]]:
@@ -177,3 +246,19 @@ def shards_of(tally: Tally, table: str, key: KeyValue) -> int:
     """Return how many shards a logical key has; 1 if its table is not sharded."""
     sharding = tally.shardings.get(table)
     return 1 if sharding is None else len(sharding.strategy.shards_for(key))  # type: ignore[arg-type]
+
+
+def logical_index_key(tally: Tally, table: str, index: str, stored: KeyValue) -> tuple[KeyValue, int]:
+    """Return the logical key of a stored key of an index, and how many shards it has; 1 if it is not sharded."""
+    known = tally.described.get(table)
+    sharded = None if known is None else known.sharded.get(index)
+    if sharded is None or stored is None:
+        return stored, 1
+    key: Any = stored
+    strategy = sharded.strategy
+    if strategy.attribute is not None:
+        pairs = zip(sharded.keys.partition, key, strict=True)
+        parts = tuple(value for name, value in pairs if name != strategy.attribute)
+        return parts[0] if len(parts) == 1 else parts, len(strategy.shards_for("any"))
+    logical, _ = strategy.split(key)
+    return logical, len(strategy.shards_for(logical))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from types import MappingProxyType
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from boto3.resources.base import ServiceResource
@@ -18,6 +19,8 @@ from shardkit.errors import ConfigurationError
 from shardkit.runtime.hooks import observe, unobserve
 from shardkit.runtime.observers import Call, Observer
 from shardkit.runtime.targets import Attachment, client_of
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Unsharded
 
 _ASK = "ReturnConsumedCapacity"
 _READS = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
@@ -41,14 +44,33 @@ def take_units(parsed: dict[str, Any], *, asked: bool) -> Any:
     return parsed.pop("ConsumedCapacity", None) if asked else parsed.get("ConsumedCapacity")
 
 
+IsPart = Callable[[str], bool]
+
+
+class _Tables(Container[str]):
+    """Tables by name, and those of time series, which may be created later."""
+
+    def __init__(self, names: Container[str], parts: Iterable[IsPart]) -> None:
+        self._names = names
+        self._parts = tuple(parts)
+
+    def __contains__(self, table: object) -> bool:
+        return table in self._names or (isinstance(table, str) and any(is_part(table) for is_part in self._parts))
+
+
 @dataclass(eq=False)
 class Attached(Attachment):
-    """An attachment to one client: for one table or all (None), and for one logical key or all (None)."""
+    """An attachment to one client: for one table or all (None), and for one logical key or all (None).
+
+    ``is_part`` returns whether a table of some name is one of those that a time series is made of.
+    """
 
     observer: ClientObserver
     table: str | None
     keys: Mapping[str, str]
     key: KeyValue
+    described: Mapping[str, Sharding]
+    is_part: IsPart | None = None
 
     def detach(self) -> None:
         self.observer.detach(self)
@@ -57,7 +79,8 @@ class Attached(Attachment):
 class ClientObserver(Observer):
     """Sees the calls of one client once each, however many attachments it has there.
 
-    ``_only`` are the tables to look at (None: all), ``_keys`` the names of their partition keys, as far as known.
+    ``_only`` are the tables to look at (None: all), ``_keys`` the names of their partition keys, as far as known, and
+    ``_described`` those whose indexes are known.
     """
 
     def __init__(self, client: Any) -> None:
@@ -65,11 +88,19 @@ class ClientObserver(Observer):
         self._client = weakref.ref(client)
         self._changing = threading.Lock()
         self._attached: tuple[Attached, ...] = ()
-        self._only: frozenset[str] | None = None
+        self._only: Container[str] | None = None
         self._keys: Mapping[str, str] = {}
+        self._described: Mapping[str, Sharding] = {}
 
-    def attach(self, table: str | None, keys: Mapping[str, str], key: KeyValue) -> Attached:
-        attached = Attached(self, table, keys, key)
+    def attach(
+        self,
+        table: str | None,
+        keys: Mapping[str, str],
+        key: KeyValue,
+        described: Mapping[str, Sharding],
+        is_part: IsPart | None,
+    ) -> Attached:
+        attached = Attached(self, table, keys, key, described, is_part)
         with self._changing:
             self._set((*self._attached, attached))
             client = self._client()
@@ -89,9 +120,14 @@ class ClientObserver(Observer):
         self._attached = attached
         if not attached:
             return  # calls under way are looked at as before
-        tables = [known.table for known in attached]
-        self._only = frozenset(table for table in tables if table is not None) if all(tables) else None
+        if all(known.table for known in attached):
+            names = frozenset(known.table for known in attached if known.table and known.is_part is None)
+            parts = [known.is_part for known in attached if known.is_part is not None]
+            self._only = _Tables(names, parts) if parts else names
+        else:
+            self._only = None
         self._keys = {table: name for known in attached for table, name in known.keys.items()}
+        self._described = {table: sharding for known in attached for table, sharding in known.described.items()}
 
 
 class Observers:
@@ -102,12 +138,20 @@ class Observers:
         self._lock = threading.Lock()
         self._observers: WeakKeyDictionary[Any, ClientObserver] = WeakKeyDictionary()
 
-    def attach(self, client: Any, table: str | None, keys: Mapping[str, str], key: KeyValue = None) -> Attached:
+    def attach(
+        self,
+        client: Any,
+        table: str | None,
+        keys: Mapping[str, str],
+        key: KeyValue = None,
+        described: Mapping[str, Sharding] = MappingProxyType({}),
+        is_part: IsPart | None = None,
+    ) -> Attached:
         with self._lock:
             observer = self._observers.get(client)
             if observer is None:
                 observer = self._observers[client] = self._make(client)
-        return observer.attach(table, keys, key)
+        return observer.attach(table, keys, key, described, is_part)
 
 
 def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
@@ -121,6 +165,19 @@ def partition_keys_of(key_schema: Mapping[str, str] | None) -> dict[str, str]:
     return {table_name(table): partition_key for table, partition_key in given.items()}
 
 
+def schemas_of(key_schema: Any) -> tuple[dict[str, str], dict[str, Sharding]]:
+    """Return a meter's ``key_schema=``: the names of partition keys, and the tables that were given with indexes."""
+    given = key_schema if isinstance(key_schema, Mapping) else {}
+    described = {
+        table: Sharding.described(table, Unsharded(), description)
+        for table, description in given.items()
+        if isinstance(description, Mapping)
+    }
+    names = {table: sharding.partition_key for table, sharding in described.items()}
+    keys = partition_keys_of({**given, **names} if names else key_schema)
+    return keys, {table_name(table): sharding for table, sharding in described.items()}
+
+
 def target_of(
     target: Any, keys: Mapping[str, str], *, describe: bool = True
 ) -> tuple[Any, str | None, Mapping[str, str]]:
@@ -131,14 +188,24 @@ def target_of(
     client = client_of(target)
     name = None if client is target else getattr(target, "name", None)
     table = None if name is None else table_name(name)
-    if describe and table is not None and table not in keys and isinstance(target, ServiceResource):
-        partition_key = _partition_key(target)
-        if partition_key is not None:
-            keys = {**keys, table: partition_key}
+    if describe and table is not None and table not in keys:
+        described = described_by(target)
+        if described is not None:
+            keys = {**keys, table: described.partition_key}
     return client, table, keys
 
 
-def _partition_key(table: Any) -> str | None:
+def parts_of(target: Any) -> IsPart | None:
+    """Return whether a table is one of those that a target is made of, as a function; None: it is one table."""
+    runner = getattr(getattr(target, "table", target), "runner", None)  # a cached table has the table behind it
+    return None if runner is None else runner.programs.is_part
+
+
+def described_by(target: Any) -> Sharding | None:
+    """Return what a boto3 ``Table`` says of its keys and global indexes; None for others, or if it is refused."""
+    if not isinstance(target, ServiceResource):
+        return None
+    table: Any = target
     try:
         schema = table.key_schema
     except (BotoCoreError, ClientError):
@@ -147,4 +214,12 @@ def _partition_key(table: Any) -> str | None:
         # A Table of aioboto3 returns a coroutine, which cannot be awaited here.
         getattr(schema, "close", lambda: None)()
         return None
-    return cast("str | None", next((key["AttributeName"] for key in schema if key["KeyType"] == "HASH"), None))
+    return Sharding.described(
+        table.name,
+        Unsharded(),
+        {
+            "KeySchema": schema,
+            "AttributeDefinitions": table.attribute_definitions,
+            "GlobalSecondaryIndexes": table.global_secondary_indexes,
+        },
+    )

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -14,9 +14,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from shardkit.capacity.attach import (
     Attached,
     ClientObserver,
+    IsPart,
     Observers,
     ask_for_units,
     partition_keys_of,
+    parts_of,
     take_units,
     target_of,
 )
@@ -112,8 +114,9 @@ class CapacityBudget:
 
         Args:
             target: what a meter can be attached to (:meth:`CapacityMeter.attach`): a client or a resource (all tables),
-                a ``Table`` or a :class:`shardkit.ShardedTable` (that table, all calls on the client that it holds), or
-                a session (all DynamoDB clients that it makes from now on).
+                a ``Table`` or a :class:`shardkit.ShardedTable` (that table, all calls on the client that it holds), a
+                :class:`shardkit.TimeSeries` (all its tables, likewise), or a session (all DynamoDB clients that it
+                makes from now on).
             key: a logical key, as a resource shows it: only calls that read or write it are held, and of a batch only
                 the units of this key count. Scans and statements carry no key, and are not held.
             key_schema: table names to the names of their partition keys; for ``key`` on a client or a session.
@@ -138,7 +141,7 @@ class CapacityBudget:
         # The calls of a ShardedTable bring the name of its partition key.
         if not hasattr(target, "runner"):
             _check_known(key, table, keys)
-        return self._observers.attach(client, table, keys, key)
+        return self._observers.attach(client, table, keys, key, is_part=parts_of(target))
 
 
 def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> None:
@@ -203,10 +206,14 @@ class Paces:
 
 
 class _Held(NamedTuple):
-    """The calls that a budget holds on a client: (table, logical key) of each attachment, None for all."""
+    """The calls that a budget holds on a client: (table, logical key) of each attachment, None for all.
+
+    ``parts`` are those of time series, with the rule for their tables.
+    """
 
     pairs: frozenset[tuple[str | None, KeyValue]]
-    only: frozenset[str] | None
+    parts: Sequence[tuple[IsPart, KeyValue]]
+    only: Container[str] | None
     partition_keys: Mapping[str, str]
 
     def units(self, call: Call, consumed: Any, parsed: Mapping[str, Any]) -> Mapping[Kind, float] | None:
@@ -222,7 +229,9 @@ class _Held(NamedTuple):
 
     def _has(self, table: str, logical: KeyValue) -> bool:
         # For an unknown key, the last two are the first two.
-        return not self.pairs.isdisjoint((_ALL, (table, None), (table, logical), (None, logical)))
+        return not self.pairs.isdisjoint((_ALL, (table, None), (table, logical), (None, logical))) or any(
+            key in {None, logical} and is_part(table) for is_part, key in self.parts
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -245,7 +254,7 @@ class _BudgetObserver(ClientObserver, Holder):
     def __init__(self, paces: Paces, client: Any) -> None:
         super().__init__(client)
         self._paces = paces
-        self._held = _Held(frozenset(), frozenset(), {})
+        self._held = _Held(frozenset(), (), frozenset(), {})
 
     def before(self, call: Call) -> None:
         if call.operation not in OPERATIONS:
@@ -300,5 +309,6 @@ class _BudgetObserver(ClientObserver, Holder):
 
     def _set(self, attached: tuple[Attached, ...]) -> None:
         super()._set(attached)
-        pairs = frozenset((known.table, known.key) for known in attached)
-        self._held = _Held(pairs, self._only, self._keys)
+        pairs = frozenset((known.table, known.key) for known in attached if known.is_part is None)
+        parts = [(known.is_part, known.key) for known in attached if known.is_part is not None]
+        self._held = _Held(pairs, parts, self._only, self._keys)

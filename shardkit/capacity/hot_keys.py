@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from shardkit.capacity.advice import shards_of
+from shardkit.capacity.advice import logical_index_key, shards_of
 from shardkit.capacity.charge import Charge, KeyValue
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import figure
@@ -32,6 +32,7 @@ class HotKeyWarning:
         shards: how many shards the logical key has; 1 if the table is not sharded.
         read_units: read units of the stored key in this second so far, estimates included.
         write_units: the same of write units.
+        index: the global index whose key it is; None: it is the table's.
     """
 
     table: str
@@ -40,6 +41,7 @@ class HotKeyWarning:
     shards: int
     read_units: float
     write_units: float
+    index: str | None = None
 
     @property
     def share(self) -> float:
@@ -57,8 +59,9 @@ class HotKeyWarning:
         shards = (
             f"it has {self.shards:,} shards: give it more" if self.shards > 1 else "spread the key over several shards"
         )
+        place = self.table if self.index is None else f"{self.table}, index {self.index}"
         return (
-            f"{self.table} {self.key!r:.60}{stored}: {figure(units)} {name} in one second, {self.share:.0%} of the "
+            f"{place} {self.key!r:.60}{stored}: {figure(units)} {name} in one second, {self.share:.0%} of the "
             f"{limit:,} that a partition serves; {shards} (the meter's advise() says how many)"
         )
 
@@ -78,7 +81,7 @@ class HotKeyWatch:
             )
         self._warn_at: float = warn_at
         self._on_warning: Callable[[HotKeyWarning], object] | None = on_warning
-        self._last: dict[tuple[str, KeyValue], float] = {}
+        self._last: dict[tuple[str, str | None, KeyValue], float] = {}
         self._found: deque[HotKeyWarning] = deque()
 
     def look(self, tally: Tally, charge: Charge, now: float) -> None:
@@ -88,27 +91,30 @@ class HotKeyWatch:
             if logical is None:
                 continue
             if physical is None:
-                read, write = tally.keys.units_in((table, logical), second)
+                units = tally.keys.units_in((table, logical), second)
             else:
-                read, write = tally.physical_keys.units_in((table, logical, physical), second)
-            if partitions_taken(read, write) < self._warn_at:
-                continue
+                units = tally.physical_keys.units_in((table, logical, physical), second)
             stored = logical if physical is None else physical
-            # Both directions: threads note their calls not quite in order, and a clock may be set back.
-            if abs(now - self._last.get((table, stored), -inf)) < _PAUSE:
-                continue
-            self._forget(now)
-            self._last[table, stored] = now
-            self._found.append(
-                HotKeyWarning(
-                    table=table,
-                    key=logical,
-                    physical_key=stored,
-                    shards=shards_of(tally, table, logical),
-                    read_units=read,
-                    write_units=write,
-                )
-            )
+            if self._is_due((table, None, stored), units, now):
+                shards = shards_of(tally, table, logical)
+                self._found.append(_warning(table, logical, stored, shards, units))
+        for of in charge.index_keys or ():
+            units = tally.index_keys.units_in(of, second)
+            if self._is_due(of, units, now):
+                table, index, stored = of
+                key, shards = logical_index_key(tally, table, index, stored)
+                self._found.append(_warning(table, key, stored, shards, units, index))
+
+    def _is_due(self, of: tuple[str, str | None, KeyValue], units: tuple[float, float], now: float) -> bool:
+        """Return whether to warn about a stored key of a table or an index; if so, not again for a minute."""
+        if partitions_taken(*units) < self._warn_at:
+            return False
+        # Both directions: threads note their calls not quite in order, and a clock may be set back.
+        if abs(now - self._last.get(of, -inf)) < _PAUSE:
+            return False
+        self._forget(now)
+        self._last[of] = now
+        return True
 
     def _forget(self, now: float) -> None:
         """Remove the entries that say nothing more: those at the front, because they are in the order of time."""
@@ -134,3 +140,12 @@ class HotKeyWatch:
                 yield self._found.popleft()
             except IndexError:  # another thread may have taken the last one
                 return
+
+
+def _warning(
+    table: str, key: KeyValue, stored: KeyValue, shards: int, units: tuple[float, float], index: str | None = None
+) -> HotKeyWarning:
+    read, write = units
+    return HotKeyWarning(
+        table=table, key=key, physical_key=stored, shards=shards, read_units=read, write_units=write, index=index
+    )

@@ -4,27 +4,47 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardkit.capacity.attach import (
     ClientObserver,
     Observers,
     ask_for_units,
-    partition_keys_of,
+    described_by,
+    parts_of,
+    schemas_of,
     take_units,
     target_of,
 )
-from shardkit.capacity.charge import Charge, charge_of, keys_of, whole_of, wire_key_of
+from shardkit.capacity.charge import (
+    Charge,
+    KeyOfIndex,
+    KeyOfTable,
+    charge_of,
+    index_keys_throttled,
+    keys_of,
+    plain_key,
+    whole_of,
+    wire_key_of,
+)
 from shardkit.capacity.hot_keys import HotKeyWarning, HotKeyWatch
 from shardkit.capacity.recorder import Backlog, Recorder, WatchedBacklog, WatchedRecorder, Whole
 from shardkit.capacity.scopes import Scope, Totals, scopes_of
 from shardkit.dynamodb.requests import METERED, tables_of
-from shardkit.dynamodb.service_errors import is_throttle_code, scope_of_reasons, throttle_reasons
+from shardkit.dynamodb.service_errors import (
+    is_throttle_code,
+    scope_of_reasons,
+    throttle_reasons,
+    throttled_indexes,
+)
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.observers import Call
+from shardkit.runtime.observers import CacheLookup, CacheObserver, Call
 from shardkit.runtime.targets import Attachment, SessionAttachment, events_of_session
+
+if TYPE_CHECKING:
+    from shardkit.sharding.layout import Sharding
 
 
 class CapacityMeter(Totals):
@@ -40,7 +60,8 @@ class CapacityMeter(Totals):
     The meter has the figures of all its scopes together, and of calls outside of them: ``read_units``, ``write_units``,
     ``estimated_read_units``, ``estimated_write_units``, ``requests``, ``rates``, ``throttles``, ``retries``,
     ``by_table``, ``by_index``, ``by_operation``, ``by_key``, ``by_physical_key``, ``by_tag``, ``hottest(n)``,
-    ``skew(key)``, ``advise()``. ``print(meter)`` shows them; ``to_dict()`` and ``to_json()`` return them.
+    ``skew(key)``, ``advise()``, and of cached tables ``cache``, ``cache_by_table``, ``cache_by_key``. ``print(meter)``
+    shows them; ``to_dict()`` and ``to_json()`` return them.
 
     Two kinds of calls are estimated: successful ones without ``ConsumedCapacity``, and writes whose condition failed
     (the size of the item if the error carries it, else one unit, the least it can cost). Calls that failed otherwise
@@ -97,7 +118,7 @@ class CapacityMeter(Totals):
         super().__init__("total", recorder, {})
         self._observers = Observers(partial(_MeterObserver, self))
 
-    def attach(self, target: Any, *, key_schema: Mapping[str, str] | None = None) -> Attachment:
+    def attach(self, target: Any, *, key_schema: Mapping[str, str | Mapping[str, Any]] | None = None) -> Attachment:
         """Count the calls of a client, those of one table on its client, or those of a session's clients.
 
         Example:
@@ -110,10 +131,13 @@ class CapacityMeter(Totals):
                 - a client or a resource: all tables;
                 - a ``Table``, a :class:`shardkit.ShardedTable` or a :class:`shardkit.aio.ShardedTable`: that table, all
                   calls on the client that it holds;
+                - a :class:`shardkit.TimeSeries` or a :class:`shardkit.aio.TimeSeries`: all its tables, likewise, also
+                  those that are created later;
                 - a session: all DynamoDB clients that it makes from now on, those of its resources included.
             key_schema: table names to the names of their partition keys, for ``by_key``. A ``ShardedTable`` and a boto3
                 ``Table`` do not need it. An aioboto3 ``Table`` does, and so does every table that is used through a
-                client: ``by_key`` has only the tables that are named here.
+                client: ``by_key`` has only the tables that are named here. For the keys of its global indexes, give a
+                table's description instead, as CreateTable takes it: ``{"KeySchema": […], …}``.
 
         Returns:
             An :class:`Attachment`: a context manager that also has ``detach()``. A target attached twice counts once.
@@ -125,11 +149,16 @@ class CapacityMeter(Totals):
             One DescribeTable for a boto3 ``Table`` that is not loaded and not in ``key_schema``; if it is refused,
             ``by_key`` stays empty for the table.
         """
-        keys = partition_keys_of(key_schema)
+        keys, described = schemas_of(key_schema)
         events = events_of_session(target)
         if events is not None:
-            return SessionAttachment(events, lambda client: self._observers.attach(client, None, keys))
-        return self._observers.attach(*target_of(target, keys))
+            return SessionAttachment(
+                events, lambda client: self._observers.attach(client, None, keys, described=described)
+            )
+        client, table, _ = target_of(target, keys, describe=False)
+        if table is not None and table not in keys and (own := described_by(target)) is not None:
+            keys[table], described[table] = own.partition_key, own
+        return self._observers.attach(client, table, keys, described=described, is_part=parts_of(target))
 
     def scope(self, name: str, /, **tags: str) -> Scope:
         """Return a scope, which counts the calls made inside its ``with`` and keeps the figures afterwards.
@@ -188,7 +217,7 @@ class _Note:
         self.asked = asked
 
 
-class _MeterObserver(ClientObserver):
+class _MeterObserver(ClientObserver, CacheObserver):
     """Counts the calls of one client for a meter. An error in here is logged, and does not reach the caller."""
 
     def __init__(self, meter: Totals, client: Any) -> None:
@@ -203,7 +232,11 @@ class _MeterObserver(ClientObserver):
             return
         try:
             only = self._only
-            if only is not None and call.params.get("TableName") not in only and only.isdisjoint(tables_of(call)):
+            if (
+                only is not None
+                and call.params.get("TableName") not in only
+                and not any(table in only for table in tables_of(call))
+            ):
                 return
             note = _Note(self._recorders, asked=ask_for_units(call))
             if scopes := scopes_of(self._meter):
@@ -228,18 +261,31 @@ class _MeterObserver(ClientObserver):
             return
         try:
             consumed = take_units(parsed, asked=note.asked)
-            whole = whole_of(call, consumed, parsed, self._keys)
+            whole = whole_of(call, consumed, parsed, self._keys, self._described)
             seen: Whole | Charge
             if whole is None:
-                seen = charge_of(call, consumed, parsed, only=self._only, partition_keys=self._keys)
+                seen = charge_of(
+                    call, consumed, parsed, only=self._only, partition_keys=self._keys, described=self._described
+                )
             else:
-                table, keys, report = whole
+                table, keys, report, index_keys = whole
                 # Unless the meter asked for it, the report is the caller's, who may change it.
-                seen = call.operation, call.shardings, table, keys, report if note.asked else _copied(report)
+                report = report if note.asked else _copied(report)
+                seen = call.operation, call.shardings, table, keys, report, index_keys
             self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
             _log.exception("%s: the meter could not read the response; it is not counted", call.operation)
+
+    def looked_up(self, table: str, lookups: Sequence[CacheLookup]) -> None:
+        if not any(known.table in {None, table} for known in self._attached):
+            return
+        try:
+            seen = [(_key_of(table, key), status, units) for key, status, units in lookups]
+            for recorder in (*self._recorders, *(scope.recorder for scope in scopes_of(self._meter))):
+                recorder.look_up(table, seen)
+        except Exception:  # noqa: BLE001 - of whatever kind
+            _log.exception("the meter could not read a lookup of table %s; it is not counted", table)
 
     def _attempts(self, call: Call, note: _Note, parsed: Mapping[str, Any]) -> None:
         if "Error" in parsed:
@@ -248,7 +294,7 @@ class _MeterObserver(ClientObserver):
         elif note.failed:
             self._retried(note)
         elif parsed.get(_UNPROCESSED):
-            self._throttled(call, note, (_UNPROCESSED,), by_key=False)
+            self._throttled(call, note, (_UNPROCESSED,), {})
         metadata = parsed.get("ResponseMetadata")
         unseen = (metadata.get("RetryAttempts") or 0) - note.retries if metadata else 0
         if unseen > 0:
@@ -262,7 +308,7 @@ class _MeterObserver(ClientObserver):
         reasons = throttle_reasons(response) if is_throttle_code(code) else frozenset()
         note.failed = tuple(sorted(reasons)) or (code,)
         if is_throttle_code(code):
-            self._throttled(call, note, note.failed, by_key=scope_of_reasons(reasons) == "key")
+            self._throttled(call, note, note.failed, response)
 
     def _retried(self, note: _Note) -> None:
         note.retries += 1
@@ -270,19 +316,31 @@ class _MeterObserver(ClientObserver):
             with recorder as tally:
                 tally.retries.update(note.failed)
 
-    def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], *, by_key: bool) -> None:
+    def _throttled(self, call: Call, note: _Note, reasons: tuple[str, ...], response: Mapping[str, Any]) -> None:
         tables = tables_of(call)
         if self._only is not None:
-            tables &= self._only
+            tables = {table for table in tables if table in self._only}
         key = None
-        if by_key and len(tables) == 1:
+        index_keys: Mapping[KeyOfIndex, Sharding | None] = {}
+        scope = scope_of_reasons(throttle_reasons(response)) if response else None
+        if len(tables) == 1 and scope in {"key", "index"}:
             (table,) = tables
-            logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.shardings)
-            key = None if logical is None else (table, logical)
+            indexes = throttled_indexes(response)
+            index_keys = index_keys_throttled(call, table, indexes, self._described)
+            if scope == "key" or len(index_keys) < len(indexes):  # an index may have the table's key
+                logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.shardings)
+                key = None if logical is None else (table, logical)
         now = self._clock()
         for recorder in note.recorders:
             with recorder as tally:
-                tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key)
+                tally.throttled(reasons, now, operation=call.operation, tables=tables, key=key, index_keys=index_keys)
+
+
+def _key_of(table: str, key: Mapping[str, Any] | None) -> KeyOfTable | None:
+    if key is None:
+        return None
+    ((letter, content),) = key.items()
+    return table, plain_key(letter, content)
 
 
 def _copied(structure: Mapping[str, Any]) -> dict[str, Any]:

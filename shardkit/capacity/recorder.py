@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shardkit.capacity.charge import Charge, Shares, WireKey, report_of
+from shardkit.capacity.charge import Charge, IndexKeys, KeyOfTable, KeysOfCall, report_of
 from shardkit.capacity.hot_keys import HotKeyWatch
 from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import part_of
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 _log = logging.getLogger("shardkit")
 
-Whole = tuple[str, "Mapping[str, Sharding]", str, "WireKey | Shares | None", Mapping[str, Any]]
-"""A call to one table that reported everything: its operation, shardings, table, key (or its keys' shares) and report.
+Whole = tuple[str, "Mapping[str, Sharding]", str, KeysOfCall, Mapping[str, Any], IndexKeys | None]
+"""A call to one table that reported everything: its operation, shardings, table, keys, report, and keys in indexes.
 
 The report is a copy if the caller gets it too and may change it."""
 
@@ -56,7 +56,7 @@ class Backlog:
                 if isinstance(call, Charge):
                     charges.append((call, now, recorders, tags))
                     continue
-                operation, shardings, table, keys, structure = call
+                operation, shardings, table, keys, structure, index_keys = call
                 try:
                     report = report_of(structure, write=OPERATIONS[operation])
                 except Exception:  # noqa: BLE001 - of whatever kind
@@ -68,7 +68,7 @@ class Backlog:
                 if charge is None:
                     charge = alike[kind] = Charge(operation, shardings)
                     charges.append((charge, now, recorders, tags))
-                charge.add(table, keys, report)
+                charge.add(table, keys, report, index_keys)
             for charge, now, recorders, tags in charges:
                 for recorder in recorders:
                     recorder.add(charge, now, tags)
@@ -86,6 +86,11 @@ class Recorder:
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]]) -> None:
         with self._lock:
             self._tally.add(charge, now, tags)
+
+    def look_up(self, table: str, lookups: Iterable[tuple[KeyOfTable | None, str, float]]) -> None:
+        """Add reads of a cached table."""
+        with self._lock:
+            self._tally.lookups.add(table, lookups)
 
     def __enter__(self) -> Tally:
         self.backlog.add_up()

@@ -12,9 +12,9 @@ import orjson
 
 from shardkit.analysis.shards import HEADROOM
 from shardkit.capacity import advice
-from shardkit.capacity.charge import KeyValue
+from shardkit.capacity.charge import KeyOfIndex, KeyOfTable, KeyValue
+from shardkit.capacity.lookups import CacheUsage
 from shardkit.capacity.recorder import Recorder
-from shardkit.capacity.tally import KeyOfTable
 from shardkit.capacity.usage import Rates, Usage, VectorBytes, figure
 from shardkit.core.checks import check_count, check_key
 from shardkit.dynamodb.encode import to_wire_item
@@ -161,10 +161,37 @@ class Totals:
         return {(table, physical): usage for (table, _, physical), usage in usages.items()}
 
     @property
+    def by_index_key(self) -> dict[KeyOfIndex, Usage]:
+        """Per (table, index, stored key), of global indexes that do not have the table's partition key in theirs.
+
+        Only calls that name the key count: puts, updates that set it (``SET status = :s``), and Queries of the index.
+        A key of several attributes is a tuple. What a batch used of an index is divided equally over its items.
+        """
+        with self.recorder as tally:
+            return tally.index_keys.usages()
+
+    @property
     def by_tag(self) -> dict[tuple[str, str], Usage]:
         """Per (tag, value), of calls inside scopes with tags."""
         with self.recorder as tally:
             return tally.tags.usages()
+
+    @property
+    def cache(self) -> CacheUsage:
+        """Reads of cached tables (:class:`shardkit.cache.CachedTable`): hits, misses, and the read units saved."""
+        return sum(self.cache_by_table.values(), CacheUsage())
+
+    @property
+    def cache_by_table(self) -> dict[str, CacheUsage]:
+        """The same per table name."""
+        with self.recorder as tally:
+            return dict(tally.lookups.by_table)
+
+    @property
+    def cache_by_key(self) -> dict[KeyOfTable, CacheUsage]:
+        """The same per (table, logical key); pages of indexes have no key."""
+        with self.recorder as tally:
+            return tally.lookups.by_key
 
     @property
     def other_keys(self) -> Usage:
@@ -228,7 +255,7 @@ class Totals:
             return advice.skew_of(tally, table or tables[0], key)
 
     def advise(self, *, headroom: float = HEADROOM) -> list[advice.Advice]:
-        """Return the keys that need more throughput than a partition serves, and how many shards each needs.
+        """Return the keys of tables and indexes that need more than a partition serves, and how many shards each needs.
 
         Example:
             >>> for advice in meter.advise():  # doctest: +SKIP
@@ -238,7 +265,8 @@ class Totals:
         A partition serves 3,000 read units and 1,000 write units a second, independently. The advice is based on the
         busiest second of a key's hottest shard. A key that was throttled because its partition was too hot needs more
         shards than it has. The number of the table's partitions is unknown: they are assumed to serve twice the load.
-        Keys of indexes are not seen.
+        Of global indexes, it sees the keys that ``by_index_key`` has; the advice then has the line that shards the
+        index, in ``line``.
 
         Args:
             headroom: the part of a partition's throughput to leave free, from 0 to below 1.
@@ -298,6 +326,10 @@ class Totals:
                 for hot in self.hottest(hottest)
             ],
             "other_keys": self.other_keys.to_dict(),
+            "cache": {
+                **self.cache.to_dict(),
+                "tables": {table: usage.to_dict() for table, usage in self.cache_by_table.items()},
+            },
         }
 
     def to_json(self, *, hottest: int = 10) -> str:
@@ -324,20 +356,29 @@ def _all(totals: Totals) -> dict[str, float]:
     return {**totals.total.to_dict(), **{name: getattr(totals, name) for name in VectorBytes._fields}}
 
 
+def _of_cache(usage: CacheUsage | None) -> dict[str, float]:
+    if usage is None:
+        return {}
+    return {"cache_hits": usage.hits, "cache_misses": usage.misses, "saved_read_units": usage.saved_read_units}
+
+
 def _rows(totals: Totals) -> list[list[str]]:
-    """Return the headings and the rows; there are columns for estimates, throttles and bytes only if there are any."""
+    """Return the headings and the rows; there are columns for estimates, bytes and the like only if there are any."""
     columns = ["requests", "read units", "write units"]
     found = _all(totals)
     if found["estimated_read_units"] or found["estimated_write_units"]:
         columns += ["estimated read units", "estimated write units"]
     columns += [name.replace("_", " ") for name in ("throttles", *VectorBytes._fields) if found[name]]
+    if totals.cache_by_table:
+        columns += ["cache hits", "cache misses", "saved read units"]
     return [[_text(totals.name), *columns], *([name, *_cells(row, columns)] for name, row in _named(totals))]
 
 
 def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
-    yield "total", _all(totals)
-    for table, usage in sorted(totals.by_table.items()):
-        yield f"table {table}", usage.to_dict()
+    cached, tables = totals.cache_by_table, totals.by_table
+    yield "total", _all(totals) | _of_cache(totals.cache)
+    for table in sorted({*tables, *cached}):
+        yield f"table {table}", tables.get(table, Usage()).to_dict() | _of_cache(cached.get(table))
     for (table, index), usage in sorted(totals.by_index.items()):
         yield f"index {table} {index}", usage.to_dict()
     for (table, index), taken in sorted(totals.by_vector_index.items()):
@@ -347,8 +388,12 @@ def _named(totals: Totals) -> Iterator[tuple[str, Mapping[str, float]]]:
     tags = sorted(totals.by_tag.items(), key=lambda pair: -pair[1].units_with_estimates)
     for (tag, value), usage in tags[:_SHOWN]:
         yield f"tag {_text(tag)}={_text(value):.60}", usage.to_dict()
-    for hot in totals.hottest(_SHOWN):
-        yield f"key {hot.table} {hot.key!r:.60}", hot.usage.to_dict()
+    copied = totals.cache_by_key
+    # The hottest, and then those that a cache has kept from being so.
+    keys = {(hot.table, hot.key): hot.usage for hot in totals.hottest(_SHOWN)}
+    famous = sorted(copied.items(), key=lambda pair: -pair[1].saved_read_units)[:_SHOWN]
+    for (table, key), usage in {**keys, **{one: keys.get(one, Usage()) for one, _ in famous}}.items():
+        yield f"key {table} {key!r:.60}", usage.to_dict() | _of_cache(copied.get((table, key)))
 
 
 def _text(name: str) -> str:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from heapq import nlargest
 from operator import add
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from shardkit.capacity.charge import Charge, KeyValue
+from shardkit.capacity.charge import Charge, KeyOfIndex, KeyOfTable, KeyValue
+from shardkit.capacity.lookups import Lookups
 from shardkit.capacity.usage import Account, Rates, Units, Usage, VectorBytes, Window
 from shardkit.core.heavy_hitters import HeavyHitters, Held
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
 
-KeyOfTable = tuple[str, KeyValue]
-"""A table's name, and a partition key of it, without its suffix."""
 PhysicalKey = tuple[str, KeyValue, KeyValue]
 """Table, logical key, physical key."""
 
@@ -111,11 +111,14 @@ class Tally:
     Attributes:
         keys: per (table, logical key); units of batches are apportioned, as estimates.
         physical_keys: per (table, logical key, physical key), of sharded tables.
+        index_keys: per (table, index, stored key of the index), of global indexes without the table's key.
         tags: per (name, value).
         throttles: throttled attempts by reason.
         retries: retried attempts, by what the attempt before met.
         shardings: per sharded table.
+        described: the tables of ``index_keys``, sharded or not.
         by_vector_index_and_operation: bytes per (table, vector index, API operation).
+        lookups: reads of cached tables.
     """
 
     def __init__(self, *, max_keys: int, window: float) -> None:
@@ -125,10 +128,13 @@ class Tally:
         self._indexes: defaultdict[tuple[str, str, str], Account] = defaultdict(Account)
         self.keys: Ledger[KeyOfTable] = Ledger(max_keys)
         self.physical_keys: Ledger[PhysicalKey] = Ledger(max_keys)
+        self.index_keys: Ledger[KeyOfIndex] = Ledger(max_keys)
         self.tags: Ledger[tuple[str, str]] = Ledger(max_keys)
+        self.lookups: Lookups = Lookups(max_keys)
         self.throttles: Counter[str] = Counter()
         self.retries: Counter[str] = Counter()
         self.shardings: dict[str, Sharding] = {}
+        self.described: dict[str, Sharding] = {}
         self.by_vector_index_and_operation: defaultdict[tuple[str, str, str], VectorBytes] = defaultdict(VectorBytes)
 
     def add(self, charge: Charge, now: float, tags: Iterable[tuple[str, str]] = ()) -> None:
@@ -151,19 +157,34 @@ class Tally:
                 self.keys.add((table, logical), units, accesses, second)
                 if physical is not None:
                     self.physical_keys.add((table, logical, physical), units, accesses, second)
+        if charge.index_keys is not None:
+            for of_index, (account, sharding) in charge.index_keys.items():
+                self.described[of_index[0]] = sharding
+                self.index_keys.add(of_index, account.units, account.requests, second)
         for tag in tags:
             self.tags.add(tag, total, requests, second)
 
     def throttled(
-        self, reasons: Iterable[str], now: float, *, operation: str, tables: Iterable[str], key: KeyOfTable | None
+        self,
+        reasons: Iterable[str],
+        now: float,
+        *,
+        operation: str,
+        tables: Iterable[str],
+        key: KeyOfTable | None,
+        index_keys: Mapping[KeyOfIndex, Sharding | None] = MappingProxyType({}),
     ) -> None:
-        """Add an attempt that was throttled; ``key`` if the partition of one key was too hot."""
+        """Add an attempt that was throttled; ``key`` and ``index_keys`` if the partitions of some keys were too hot."""
         self.throttles.update(reasons)
         accounts = [self._tables[table, operation] for table in tables]
         for account in (self._window.account(now), self._operations[operation], *accounts):
             account.throttles += 1
         if key is not None:
             self.keys.throttled(key)
+        for of_index, sharding in index_keys.items():
+            self.index_keys.throttled(of_index)
+            if sharding is not None:
+                self.described[of_index[0]] = sharding
 
     def rates(self, now: float) -> Rates:
         return self._window.rates(now)

@@ -34,19 +34,21 @@ def install_hint(missing: str, command: str | None) -> str:
 def build_app() -> click.Group:
     import click
 
+    from shardkit.cli.backfill import backfill
     from shardkit.cli.demo import demo
     from shardkit.cli.heat import heat
     from shardkit.cli.load import load
     from shardkit.cli.plan import plan
     from shardkit.cli.simulate import simulate
     from shardkit.cli.size import measure
+    from shardkit.cli.timeseries import timeseries
 
     @click.group("shardkit", context_settings={"show_default": True, "max_content_width": 120})
     @click.version_option(package_name="shardkit", message="shardkit %(version)s", help="Print the version and exit.")
     def shardkit() -> None:
         """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    for command in (demo, load, measure, heat, plan, simulate):
+    for command in (demo, load, backfill, measure, heat, plan, simulate, timeseries):
         shardkit.add_command(command)
     return shardkit
 

@@ -27,12 +27,16 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from shardkit import BulkReport, CalculatedSuffix, CapacityMeter, ShardedTable, Strategy, Unsharded, streaming_bulk
+from shardkit.bulk.load import streaming_bulk
+from shardkit.bulk.report import BulkReport
+from shardkit.capacity import CapacityMeter
 from shardkit.cli import install_hint
 from shardkit.cli.flights import FLIGHTS, fresh_table, read_flights
 from shardkit.cli.options import FAILED, WRONG_USE, Command, option, out, refusing
 from shardkit.cli.screen import bar, columns, duration, percent, say, show_heat, show_table
 from shardkit.partitions.partition import LIMITS, Heat
+from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
+from shardkit.table import ShardedTable
 from shardkit.testing.clock import VirtualClock
 from shardkit.testing.front import AWS_HOSTS
 from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions

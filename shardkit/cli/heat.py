@@ -15,6 +15,7 @@ from rich.console import Console
 from shardkit.analysis.keys import Candidate
 from shardkit.analysis.verdict import check_rate, judge
 from shardkit.cli import options
+from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
 from shardkit.cli.heat_live import heat_of_table
 from shardkit.cli.judged import Judged, Spread, draw_judged, show, to_json
 from shardkit.cli.live_table import LIVE, LiveOptions, check_source, sampling
@@ -33,7 +34,7 @@ from shardkit.cli.options import (
     text_source,
 )
 from shardkit.cli.pictures import drawing
-from shardkit.cli.throttled import Throttled
+from shardkit.cli.throttled import ThrottledTable
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
@@ -45,6 +46,11 @@ LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 @click.command(cls=options.Command)
 @click.argument("source", required=False)
 @option("--key", multiple=True, help="A candidate: an attribute, or several as A,B. Repeat it to compare.")
+@option(
+    "--index-key",
+    multiple=True,
+    help="The partition key of a global index, as --key: judged by the items that have it.",
+)
 @option("--write-units", group=LOAD, type=float, help="Write units a second of the whole load.")
 @option(
     "--read-units",
@@ -77,6 +83,7 @@ LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 def heat(
     source: str | None,
     key: tuple[str, ...],
+    index_key: tuple[str, ...],
     write_units: float | None,
     read_units: float | None,
     times: str | None,
@@ -93,10 +100,10 @@ def heat(
     progress: bool,
     **reading: Any,
 ) -> None:
-    """Judge candidates for a partition key by the items of a data file, or the partition key of a live table.
+    """Judge candidates for a partition key by the items of a data file, or the partition keys of a live table.
 
     SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
-    random sample of a live table is read, within --max-units.
+    random sample of a live table is read, within --max-units; its global indexes are judged by the same sample.
 
     A candidate is good if one partition can serve its hottest key, with 20% of its 1,000 write units and 3,000 read
     units a second left free.
@@ -106,7 +113,9 @@ def heat(
     stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
     with refusing(stderr, WRONG_USE, "not begun"):
         of_table = {**live.given, "strategy": strategy, "throttled": throttled}
-        check_source(source, table, {**reading, "key": key, "shards": shards, "by": by}, of_table)
+        check_source(
+            source, table, {**reading, "key": key, "index_key": index_key, "shards": shards, "by": by}, of_table
+        )
         check_rate("--write-units", write_units)
         check_rate("--read-units", read_units)
         if throttled and plot is not None:
@@ -130,41 +139,49 @@ def heat(
             print(json.dumps(found.to_json()))
         else:
             found.show(out())
-        if isinstance(found, Throttled):
+        if isinstance(found, ThrottledTable):
             return
         with refusing(stderr, WRONG_USE, "no picture"):
             draw([found.judged] if found.judged else [])
         raise Exit(STOPPED if found.problem else 0)
     assert source is not None
     with refusing(stderr, WRONG_USE, "not begun"):
-        candidates = _candidates(key, said)
+        candidates, indexes = _candidates(key, index_key, said, by)
         suffix = None if by is None else calculated_suffix(by, shards or 1)
         if suffix is not None and source == "-":
             raise ConfigurationError("--by: reads the source twice; standard input can be read once; give a file")
         opened = text_source(source, **reading)
-        for candidate in candidates:
-            check_attributes("--key", candidate.attributes, opened, rare=True)
+        keys = [("--key", one) for one in candidates] + [("--index-key", one.candidate) for one in indexes]
+        for name, candidate in keys:
+            check_attributes(name, candidate.attributes, opened, rare=True)
         if suffix is not None:
             check_attributes("--by", suffix.by_attributes or (), opened)
-    items = ItemCounts(candidates)
+    items = ItemCounts(candidates, indexes)
     bad = read_all(opened, items.take, stderr, progress=progress)
     bad.show(stderr)
     with refusing(stderr, WRONG_USE, "no verdict"):
         judged = [items.judged(one, top, write_units, read_units, shards) for one in candidates]
-    if by is not None:
+        of_indexes = items.judged_indexes(write_units, read_units)
+    if by is not None and judged:
         spreads = [Spread(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
         read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], stderr, progress=progress)
         judged = [replace(one, spread=spread) for one, spread in zip(judged, spreads, strict=True)]
-    if as_json:
-        keys = [to_json(one) for one in judged]
-        print(
-            json.dumps({"source": source, "format": opened.format, "items": items.count, "keys": keys, **bad.to_dict()})
-        )
-    else:
-        show(out(), items.count, judged)
+    read = {"source": source, "format": opened.format, "items": items.count, **bad.to_dict()}
+    _print(read, judged, of_indexes, as_json=as_json)
     with refusing(stderr, WRONG_USE, "no picture"):
         draw(judged)
     raise Exit(FAILED if bad.count else 0)
+
+
+def _print(read: Mapping[str, Any], judged: Sequence[Judged], indexes: Sequence[JudgedIndex], *, as_json: bool) -> None:
+    if as_json:
+        found = {"keys": [*map(to_json, judged)], "indexes": [one.to_json() for one in indexes]}
+        print(json.dumps({**read, **found}))
+        return
+    console = out()
+    show(console, read["items"], judged)
+    for one in indexes:
+        one.show(console)
 
 
 def _times(times: str | None, *, no_time: bool) -> list[str] | None:
@@ -173,32 +190,46 @@ def _times(times: str | None, *, no_time: bool) -> list[str] | None:
     return [] if no_time else None if times is None else [name.strip() for name in times.split(",")]
 
 
-def _candidates(keys: Sequence[str], times: Sequence[str] | None) -> list[Candidate]:
-    if not keys:
+def _candidates(
+    keys: Sequence[str], index_keys: Sequence[str], times: Sequence[str] | None, by: str | None
+) -> tuple[list[Candidate], list[IndexCounts]]:
+    if not keys and not index_keys:
         raise ConfigurationError("--key: required with a source; give an attribute, or several as A,B")
-    candidates = []
-    for key in keys:
-        names = [name.strip() for name in key.split(",")]
-        candidates.append(Candidate(names, times=times if times is None else [one for one in names if one in times]))
-    if unknown := set(times or ()).difference(*(candidate.attributes for candidate in candidates)):
+    candidates = [
+        Candidate(names, times=times if times is None else [one for one in names if one in times])
+        for names in map(_names, keys)
+    ]
+    indexes = [IndexCounts(None, _names(key), times, by=() if by is None else _names(by)) for key in index_keys]
+    known = (*candidates, *(index.candidate for index in indexes))
+    if unknown := set(times or ()).difference(*(candidate.attributes for candidate in known)):
         raise ConfigurationError(f"--time: {min(unknown)!r} is not in any --key; add it to one")
-    return candidates
+    return candidates, indexes
+
+
+def _names(key: str) -> list[str]:
+    return [name.strip() for name in key.split(",")]
 
 
 _MOST_NAMES = 100
 
 
 class ItemCounts:
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], indexes: Sequence[IndexCounts] = ()) -> None:
         self.count = 0
+        self.write_units = 0.0
         self._candidates = candidates
+        self._indexes = indexes
         self._names: set[str] = set()
 
     def take(self, item: Mapping[str, Any]) -> None:
         """Count an item; raise an error if DynamoDB cannot hold it."""
-        size = sum(attribute_sizes(item).values())
+        sizes = attribute_sizes(item)
+        size = sum(sizes.values())
         writes, reads = write_units_of(size), read_units_of(size)
         self.count += 1
+        self.write_units += writes
+        for index in self._indexes:
+            index.take(item, sizes)
         if len(self._names) < _MOST_NAMES:
             self._names.update(item)
         for candidate in self._candidates:
@@ -208,17 +239,24 @@ class ItemCounts:
         self, candidate: Candidate, top: int, write_units: float | None, read_units: float | None, shards: int | None
     ) -> Judged:
         if candidate.uniformity.items == 0:
-            raise ConfigurationError(self._no_items(candidate))
+            raise ConfigurationError(self._no_items("--key", candidate))
         found = candidate.uniformity.result(top)
         verdict = judge(found, write_units=write_units, read_units=read_units)
         return Judged(found, verdict, candidate.without, shards or verdict.shards or 1)
 
-    def _no_items(self, candidate: Candidate) -> str:
+    def judged_indexes(self, write_units: float | None, read_units: float | None) -> list[JudgedIndex]:
+        for index in self._indexes:
+            if not index.candidate.uniformity.items:
+                raise ConfigurationError(self._no_items("--index-key", index.candidate))
+        judged = [index.judged(self.write_units, write_units, read_units) for index in self._indexes]
+        return [one for one in judged if one is not None]
+
+    def _no_items(self, option: str, candidate: Candidate) -> str:
         name = ",".join(candidate.attributes)
         if not self.count:
-            return f"--key: {name} cannot be judged; the source has no items"
+            return f"{option}: {name} cannot be judged; the source has no items"
         why = ", ".join(f"{name} is {problem} in {count:,}" for (name, problem), count in candidate.without.items())
         return (
-            f"--key: {name} is not a key in any of {self.count:,} items ({why}; a key is text, a number or binary); "
+            f"{option}: {name} is not a key in any of {self.count:,} items ({why}; a key is text, a number or binary); "
             f"attributes are {', '.join(sorted(self._names))}"
         )

@@ -15,6 +15,7 @@ from rich.text import Text
 from shardkit.analysis.keys import Candidate, Key
 from shardkit.analysis.sample import Estimate, extrapolated, shards_total
 from shardkit.analysis.verdict import judge, judge_sharded
+from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
 from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
     LiveOptions,
@@ -31,7 +32,7 @@ from shardkit.cli.live_table import (
 )
 from shardkit.cli.options import WRONG_USE, parsed_strategy, refusing, seconds_of
 from shardkit.cli.screen import clipped, columns, say, show_table
-from shardkit.cli.throttled import Throttled, read_throttled
+from shardkit.cli.throttled import ThrottledTable, read_throttled_table
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import attribute_sizes
 from shardkit.dynamodb.units import read_units as read_units_of
@@ -88,11 +89,28 @@ class KeyCounts:
         self._logical: dict[Any, dict[int | None, Counter[str]]] = {}
         self._strategy = strategy
         self._name = table.keys.partition_key
+        self.write_units = 0.0
+        self.indexes = [
+            IndexCounts(
+                index.name,
+                index.keys.partition,
+                times,
+                also=index.keys.sort,
+                projected=index.projected,
+                by=table.own_keys.names,
+            )
+            for index in table.hot_alone
+            if table.index is None
+        ]
         self._whole = Candidate([self._name], times=times)
 
     def take(self, item: Mapping[str, Any]) -> Mapping[str, float]:
-        size = sum(attribute_sizes(item).values())
+        sizes = attribute_sizes(item)
+        size = sum(sizes.values())
         writes, reads = write_units_of(size), read_units_of(size)
+        self.write_units += writes
+        for index in self.indexes:
+            index.take(item, sizes)
         key = self.candidate.add(item, size, writes, reads)
         if self._strategy is not None and key is not None:
             logical, shard = self._strategy.split(key[0])
@@ -123,13 +141,17 @@ class KeyCounts:
 
 @dataclass(frozen=True)
 class LiveHeat:
-    """A sample, and what it says of the partition key; ``judged`` is None if no item was read."""
+    """A sample, and what it says of the partition key; ``judged`` is None if no item was read.
+
+    ``indexes`` are the table's global indexes that can be hot by themselves, or the one that was read.
+    """
 
     found: Sampled
     judged: Judged | None
     counts: KeyCounts
     strategy: Strategy | None
     top: int
+    indexes: Sequence[JudgedIndex] = ()
 
     @classmethod
     def of(
@@ -160,7 +182,13 @@ class LiveHeat:
             )
         without, sharded = counts.candidate.without, strategy is not None
         judged = Judged(whole, verdict, without, shards, has_shards=sharded, at_least=found.unfinished)
-        return cls(found, judged, counts, strategy, top)
+        judged_indexes = (index.judged(counts.write_units, write_units, read_units) for index in counts.indexes)
+        indexes = [one for one in judged_indexes if one is not None]
+        own = found.table.index
+        if any(index.name == own for index in found.table.hot_alone):
+            by = found.table.own_keys.names
+            indexes = [JudgedIndex(own, found.table.keys.partition, by, 1.0, whole, verdict)]
+        return cls(found, judged, counts, strategy, top, indexes)
 
     @property
     def problem(self) -> str | None:
@@ -177,6 +205,11 @@ class LiveHeat:
             show_table(console, self._logical(console))
         elif self.found.table.keys.partition == (self.found.table.own_key,) and _suffixed(self.counts.candidate):
             say(console, "  these keys look like shards of fewer keys: with --strategy they are shown together")
+        for one in self.indexes:
+            if one.index == self.found.table.index:
+                one.show_advice(console)
+            else:
+                one.show(console)
 
     def _logical(self, console: Console) -> Grid:
         whole = self.found.whole
@@ -212,7 +245,8 @@ class LiveHeat:
             for one in self._hottest()
         ]
         keys = [] if self.judged is None else [to_json(self.judged)]
-        return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical}
+        indexes = [one.to_json() for one in self.indexes]
+        return {**sample_to_json(self.found, _FIGURES), "keys": keys, "logical_keys": logical, "indexes": indexes}
 
 
 def _about(total: Estimate) -> tuple[str, str]:
@@ -277,7 +311,7 @@ def heat_of_table(
     read_units: float | None,
     top: int,
     progress: bool,
-) -> LiveHeat | Throttled:
+) -> LiveHeat | ThrottledTable:
     """Read a sample of a table, or, with ``last``, the reports of Contributor Insights; exit if that cannot begin."""
     with live.client(stderr) as client:
         with refusing(stderr, WRONG_USE, "not begun"):
@@ -286,8 +320,9 @@ def heat_of_table(
                 until = datetime.now(UTC)
                 back = _looking_back(last, until)
                 cloudwatch = live.cloudwatch()
-                return read_throttled(
-                    client, cloudwatch, name, live.index, until=until, last=back, top=top, strategy=spread
+                described = describe(client, name, live.index)
+                return read_throttled_table(
+                    client, cloudwatch, described, until=until, last=back, top=top, strategy=spread
                 )
             read = heat_of_sample(
                 describe(client, name, live.index),

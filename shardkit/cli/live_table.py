@@ -6,7 +6,7 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
@@ -23,7 +23,7 @@ from shardkit.cli.screen import CommandProgress, columns, duration, percent, say
 from shardkit.core.checks import check_number
 from shardkit.core.hashing import binary
 from shardkit.dynamodb.decode import from_wire_item
-from shardkit.dynamodb.schema import KeySchema, throughput_of
+from shardkit.dynamodb.schema import Index, KeySchema, indexes_of, throughput_of
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.runner import ClientRunner
 
@@ -111,18 +111,29 @@ def check_source(
 class LiveTable:
     """A table, or one of its indexes, as DescribeTable describes it; ``items`` and ``bytes`` are 0 if unknown.
 
-    ``own_key`` is the table's partition key, and ``key_type`` its type; ``keys`` are those of the index.
+    ``own_keys`` are the table's, and ``key_type`` is the type of its partition key; ``keys`` are those of the index.
+    ``global_indexes`` are all of the table's, whichever is read.
     """
 
     client: Any
     name: str
     index: str | None
-    own_key: str
+    own_keys: KeySchema
     key_type: str
     keys: KeySchema
     items: int
     bytes: int
     provisioned: float | None
+    global_indexes: tuple[Index, ...] = ()
+
+    @property
+    def hot_alone(self) -> list[Index]:
+        """The global indexes that can be hot where the table is not: they do not have its partition key in theirs."""
+        return [index for index in self.global_indexes if self.own_key not in index.keys.partition]
+
+    @property
+    def own_key(self) -> str:
+        return self.own_keys.partition_key
 
     @property
     def title(self) -> str:
@@ -149,18 +160,19 @@ def describe(client: Any, name: str, index: str | None) -> LiveTable:
             known = ", ".join(sorted(indexes)) or "none"
             raise ConfigurationError(f"--index: table {name!r} has no index {index!r}; its indexes are: {known}")
         described, count, of = indexes[index], "IndexSizeBytes", f"index {index!r}"
-    own_key = KeySchema.of(table["KeySchema"], f"table {name!r}").partition_key
+    own_keys = KeySchema.of(table["KeySchema"], f"table {name!r}")
     types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
     return LiveTable(
         client=client,
         name=name,
         index=index,
-        own_key=own_key,
-        key_type=types[own_key],
+        own_keys=own_keys,
+        key_type=types[own_keys.partition_key],
         keys=KeySchema.of(described["KeySchema"], of),
         items=int(described.get("ItemCount") or 0),
         bytes=int(described.get(count) or 0),
         provisioned=throughput_of(described).provisioned.read,
+        global_indexes=tuple(index for index in indexes_of(table, own_keys) if not index.local),
     )
 
 
@@ -372,7 +384,7 @@ def interval(estimate: Estimate, text: Callable[[float], str] = rounded) -> str:
     return f"{text(estimate.low)} to {text(estimate.high)}"
 
 
-def sample_to_json(found: Sampled, names: Mapping[str, str]) -> dict[str, Any]:
+def sample_to_json(found: Sampled, names: Iterable[str]) -> dict[str, Any]:
     sample, table = found.sample, found.table
     return {
         "table": table.name,

@@ -27,7 +27,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from shardkit import ShardedTable, Strategy, Unsharded, bulk_load
+from shardkit.bulk.load import bulk_load
 from shardkit.bulk.load_machine import WINDOW, InterruptedLoadError
 from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
@@ -46,12 +46,15 @@ from shardkit.cli.options import (
     explained,
     option,
     parsed_strategy,
+    rate_of,
     text_source,
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.transports import default_transport, direct_options
+from shardkit.strategies import Strategy, Unsharded
+from shardkit.table import ShardedTable
 
 # How --help groups the options.
 SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
@@ -68,7 +71,21 @@ SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
 )
 @option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from.")
 @option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
+@option(
+    "--index",
+    "indexes",
+    nargs=2,
+    multiple=True,
+    group=SPREAD,
+    metavar="NAME STRATEGY",
+    help="A sharded global index and its strategy, as text; may be repeated.",
+)
 @options.reading
+@option(
+    "--stored-by",
+    group=SOURCE,
+    help="The strategy of the sharded table whose export the files are, as text: its suffixes are removed.",
+)
 @option("--cursors", group=SOURCE, default="auto", help="At how many positions the source is read in turn.")
 @option("--write-units", group=PACE, help="Write units per second, or a share: 500, 80%.")
 @option("--workers", type=COUNT, group=PACE, help="Batches in flight at once; default: 10 (per process).")
@@ -105,6 +122,8 @@ def load(
     shards: int | None,
     by: str | None,
     strategy: str | None,
+    indexes: tuple[tuple[str, str], ...],
+    stored_by: str | None,
     cursors: str,
     write_units: str | None,
     workers: int | None,
@@ -134,19 +153,21 @@ def load(
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
             spread = _strategy(shards, by, strategy)
+            sharded = {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
+            exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
             resource = connect()
             stack.callback(resource.meta.client.close)
             if transport == "direct":
                 direct_options(transport)  # refuses it if its extra is not installed
             way = "client" if transport == "client" else default_transport(profile)
-            target = ShardedTable(resource.Table(table), spread, transport=way)
+            target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
             s3 = None
             if source.startswith("s3://"):
                 s3 = Session(profile_name=profile, region_name=region).client("s3")
                 stack.callback(s3.close)
-            opened = text_source(source, table=target, cursors=_cursors(cursors), s3=s3, **reading)
+            opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), s3=s3, **reading)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
-            units = _units(write_units)
+            units = rate_of(write_units)
             show_plan(stderr, source, opened, target)
             how = {
                 "workers": workers,
@@ -250,14 +271,6 @@ def _cursors(text: str) -> int | Literal["auto"]:
     with suppress(ValueError):
         return int(text)
     return cast("Literal['auto']", text)
-
-
-def _units(text: str | None) -> float | str | None:
-    """Return a number as a float; the load parses everything else."""
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
 
 
 MOST_SHARDS = 20
@@ -367,6 +380,8 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
     of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     past = "" if table.runner.transport == "client" else ", past boto3's client"
     say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}{past}")
+    for name, strategy in (table.runner.programs.indexes or {}).items():
+        say(console, f"index {name} with {strategy!r}")
     if isinstance(table.strategy, Unsharded):
         say(
             console,

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any
 
-from shardkit import ShardedTable
 from shardkit.bulk.one_shard import OneShard
 from shardkit.bulk.pacing import TablePace
 from shardkit.bulk.report import ShardTally
@@ -19,6 +18,7 @@ from shardkit.capacity import CapacityEstimator, TableUnits
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
+from shardkit.table import ShardedTable
 
 _MOST_KEYS = 100_000
 _SHOWN = 20
@@ -110,15 +110,17 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
                 raise record.error  # noqa: TRY301 - reported in one place
             write = writes.put(record, place)
             wire = to_wire_item(record)
-            size = item_size(wire)
             for name in index_keys & wire.keys():
                 sharding.checked(name, wire[name], "item")
+            if sharding.sharded:
+                wire = sharding.sharded.stored(wire, record, draw.random)
+            size = item_size(wire)
         except Exception as error:  # noqa: BLE001 - whatever the error, the item could not be written
             guess.failed += 1
             if len(guess.failures) < _SHOWN:
                 guess.failures.append((source.where(place), str(error)))
             continue
-        guess.bytes += size + sharding.suffix_bytes(write.shard)
+        guess.bytes += size + sharding.suffix_bytes(wire[sharding.partition_key], write.shard)
         guess.units += estimator.put_item(sharding.stored(wire, write.shard))
         guess.shard_items[write.shard] += 1
         guess.shard_units[write.shard] += write.units

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +34,7 @@ FAILED, WRONG_USE, STOPPED = 1, 2, 3
 SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
+_MOST_BYTES = 1_000_000  # of a TOML file
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COLUMNS = {"csv", "tsv", "parquet"}
 T = TypeVar("T", bound=Callable[..., Any])
@@ -107,19 +110,41 @@ def text_source(where: str, *, columns: str | None, **options: Any) -> Sectioned
     return open_source(where, columns=columns.split(",") if columns else None, **options)
 
 
-def parsed_strategy(form: str) -> Strategy:
-    """Return the strategy of ``--strategy``."""
+def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:
+    """Return the strategy of ``--strategy``, or of another option."""
     try:
         parsed = json.loads(form)
     except (RecursionError, ValueError) as error:
-        raise ConfigurationError(f"--strategy: {form!r:.200} is not valid JSON: {error}") from error
+        raise ConfigurationError(f"{option}: {form!r:.200} is not valid JSON: {error}") from error
     try:
         return Strategy.from_dict(parsed)
     except ConfigurationError as error:
         message = str(error)
         if not message.startswith("form:"):
             raise
-        raise ConfigurationError(f"--strategy{message.removeprefix('form')}") from error
+        raise ConfigurationError(f"{option}{message.removeprefix('form')}") from error
+
+
+def rate_of(text: str | None) -> float | str | None:
+    """Return the number of ``--write-units`` as a float; everything else (a share) is parsed where it is used."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+def parsed_toml(option: str, path: str) -> dict[str, Any]:
+    """Return the contents of a TOML file."""
+    file = Path(path)
+    if file.exists() and not (file.is_file() and file.stat().st_size <= _MOST_BYTES):
+        raise ConfigurationError(f"{option}: {path} is not a file of at most {_MOST_BYTES:,} bytes; give a TOML file")
+    try:
+        parsed: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigurationError(f"{option}: there is no file at {path!r}; give a TOML file") from None
+    except (RecursionError, ValueError) as error:  # ValueError: also for an integer of thousands of digits
+        raise ConfigurationError(f"{option}: {path} is not TOML: {error}") from error
+    return parsed
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -132,10 +157,12 @@ def seconds_of(option: str, text: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def calculated_suffix(by: str, shards: int) -> CalculatedSuffix:
-    """Return the strategy of ``--by``, an attribute (A) or several (A,B)."""
+def calculated_suffix(
+    by: str, shards: int, *, source: str | None = None, attribute: str | None = None
+) -> CalculatedSuffix:
+    """Return the strategy of ``--by``, an attribute (A) or several (A,B); for an index, with the last two."""
     names = tuple(name.strip() for name in by.split(","))
-    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards)
+    return CalculatedSuffix(names[0] if len(names) == 1 else names, shards=shards, source=source, attribute=attribute)
 
 
 def check_attributes(option: str, names: Iterable[str], source: SectionedSource, *, rare: bool = False) -> None:

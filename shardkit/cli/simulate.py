@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ from shardkit.cli.options import (
     check_attributes,
     option,
     out,
+    parsed_toml,
     read_all,
     refusing,
 )
@@ -41,19 +41,18 @@ from shardkit.cli.screen import (
     show_heat,
     show_table,
 )
+from shardkit.cli.simulate_series import draw_series, show_series
 from shardkit.dynamodb.service_errors import Kind
-from shardkit.errors import ConfigurationError
 from shardkit.partitions.partition import LIMITS
 from shardkit.partitions.scenarios.items import Kept, generated
 from shardkit.partitions.scenarios.reading import read_scenario
 from shardkit.partitions.scenarios.running import run
+from shardkit.partitions.scenarios.series import read_series
 from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-_MOST_BYTES = 1_000_000
 
 
 @click.command(cls=options.Command)
@@ -70,7 +69,12 @@ def simulate(scenario: str, plot: str | None, as_json: bool, progress: bool) -> 
     """
     stderr = Console(stderr=True, highlight=False)
     with refusing(stderr, WRONG_USE, "not begun"):
-        asked = read_scenario(_parsed(scenario), scenario)
+        parsed = parsed_toml("scenario", scenario)
+    if "series" in parsed:
+        _simulate_series(parsed, scenario, plot, as_json=as_json)
+        return
+    with refusing(stderr, WRONG_USE, "not begun"):
+        asked = read_scenario(parsed, scenario)
         draw_plot = drawing(plot, draw)
         given = asked.items
         source = None if given.source is None else _opened(scenario, given.source, given.source_options)
@@ -95,17 +99,18 @@ def simulate(scenario: str, plot: str | None, as_json: bool, progress: bool) -> 
     raise Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
 
 
-def _parsed(path: str) -> dict[str, Any]:
-    file = Path(path)
-    if file.exists() and not (file.is_file() and file.stat().st_size <= _MOST_BYTES):
-        raise ConfigurationError(f"scenario: {path} is not a file of at most {_MOST_BYTES:,} bytes; give a TOML file")
-    try:
-        parsed: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ConfigurationError(f"scenario: there is no file at {path!r}; give a TOML file") from None
-    except (RecursionError, ValueError) as error:  # ValueError: also for an integer of thousands of digits
-        raise ConfigurationError(f"scenario: {path} is not TOML: {error}") from error
-    return parsed
+def _simulate_series(parsed: Mapping[str, Any], scenario: str, plot: str | None, *, as_json: bool) -> None:
+    """Show a scenario with ``[series]``: figures of the rules, without a simulated load."""
+    stderr = Console(stderr=True, highlight=False)
+    with refusing(stderr, WRONG_USE, "not begun"):
+        plan = read_series(parsed, scenario)
+        draw_plot = drawing(plot, draw_series)
+    if as_json:
+        print(json.dumps({"scenario": scenario, **plan.to_dict()}))
+    else:
+        show_series(out(), plan)
+    with refusing(stderr, WRONG_USE, "no picture"):
+        draw_plot(plan)
 
 
 def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSource:
@@ -197,6 +202,9 @@ def _show_one(console: Console, outcome: WayResult, most: Mapping[tuple[str | No
     if outcome.way.reads is not None:
         failed = f", {outcome.failed_reads:,} failed" if outcome.failed_reads else ""
         line(f"  {outcome.reads:,} reads{failed}, {outcome.served('read'):,.0f} read units")
+        if outcome.way.reads.cache is not None:
+            hits = f"  {outcome.cache_hits:,} of them from the cache ({percent(outcome.cache_hits / outcome.reads)})"
+            line(f"{hits}, {outcome.saved_read_units:,.0f} read units saved")
     reasons = [f"{count:,} {reason}" for reason, count in outcome.throttled.items()]
     line(f"  throttled requests: {', '.join(reasons) or 'none'}")
     if duration(outcome.counted_seconds) != duration(outcome.seconds):

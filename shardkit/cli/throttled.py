@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 from botocore.exceptions import ClientError
 from rich.text import Text
 
 from shardkit.analysis.contributors import MOST_CONTRIBUTORS, PERIOD, Contributor, Kind, contributors_of, rules_of
+from shardkit.analysis.hot_index import index_advice
+from shardkit.cli.live_table import LiveTable
 from shardkit.cli.screen import clipped, columns, percent, say, show_table
 from shardkit.core.checks import check_count
 from shardkit.dynamodb.service_errors import code_of
@@ -28,7 +30,10 @@ _UNKNOWN = {"UnknownOperationException", "404", "500", "501"}
 
 @dataclass(frozen=True)
 class Throttled:
-    """What Contributor Insights reports of a table or an index, by what it measures."""
+    """What Contributor Insights reports of a table or an index, by what it measures.
+
+    ``partition`` are the attributes of an index's partition key, ``by`` those of the table's primary key, for advice.
+    """
 
     table: str
     index: str | None
@@ -37,6 +42,8 @@ class Throttled:
     until: datetime
     reports: dict[Kind, list[Contributor]]
     strategy: Strategy | None
+    partition: tuple[str, ...] = ()
+    by: tuple[str, ...] = ()
 
     def show(self, console: Console) -> None:
         name = self.table if self.index is None else f"{self.table}, index {self.index}"
@@ -65,8 +72,10 @@ class Throttled:
 
     def _advice(self, kind: Kind, found: Sequence[Contributor]) -> Iterator[str]:
         if kind.code == "PKT" and found:
-            yield "throttled because the key is too hot, or because the whole table is: the errors"
+            yield f"throttled because the key is too hot, or because the whole {self._what} is: the errors"
             yield "say which (docs/troubleshooting.md); more shards help only against the first"
+            if self._sharded_as_index:
+                yield "a hot index throttles the writes of its table; docs/sharded-indexes.md: how to shard it"
         elif kind.code == "PKC":
             for one in found:
                 if one.near:
@@ -74,6 +83,17 @@ class Throttled:
                     needed = one.shards_needed(shards)
                     what = "no number of shards is enough" if needed is None else f"{needed:,} shards instead of"
                     yield f"advice: {clipped(one.keys[0], _LONGEST_KEY)}: {what} {shards:,}, for its busiest minute"
+                    if needed is not None and self._sharded_as_index and self.strategy is None:
+                        yield f"  {index_advice(self.index, self.partition, self.by, needed)}"
+
+    @property
+    def _what(self) -> str:
+        return "table" if self.index is None else "index"
+
+    @property
+    def _sharded_as_index(self) -> bool:
+        """Whether shards of the index help: it does not have the table's partition key, which may have shards."""
+        return self.index is not None and not {*self.by[:1]} & {*self.partition}
 
     def _shards(self, one: Contributor) -> int:
         return 1 if self.strategy is None else len(self.strategy.shards_for(self.strategy.split(one.keys[0])[0]))
@@ -105,6 +125,28 @@ class Throttled:
         }
 
 
+@dataclass(frozen=True)
+class ThrottledTable:
+    """What Contributor Insights reports of a table and of its global indexes; ``off`` says of which it reports none."""
+
+    reports: Sequence[Throttled]
+    off: Sequence[str] = ()
+
+    def show(self, console: Console) -> None:
+        for place, one in enumerate(self.reports):
+            if place:
+                console.print()
+            one.show(console)
+        if self.off:
+            console.print()
+        for line in self.off:
+            say(console, line)
+
+    def to_json(self) -> dict[str, Any]:
+        first, *more = (one.to_json() for one in self.reports)
+        return {**first, "indexes": more, "off": [*self.off]}
+
+
 def _unit(kind: Kind) -> str:
     return "throttles" if kind.throttles else "units"
 
@@ -122,18 +164,45 @@ def _grid(console: Console, kind: Kind, found: Sequence[Contributor]) -> Grid:
     return grid
 
 
+class _Window(TypedDict):
+    """What to ask for, and of which strategy the stored keys are."""
+
+    until: datetime
+    last: timedelta
+    top: int
+    strategy: NotRequired[Strategy | None]
+
+
+class _NotEnabledError(ConfigurationError):
+    """Contributor Insights has no reports of a table or an index."""
+
+
+def read_throttled_table(dynamodb: Any, cloudwatch: Any, table: LiveTable, **window: Unpack[_Window]) -> ThrottledTable:
+    """Read the reports of a table and of its global indexes, or of one index, as far as they are enabled."""
+    keys = {index.name: index.keys.partition for index in table.global_indexes}
+    found: list[Throttled] = []
+    problems: list[_NotEnabledError] = []
+    for index in (None, *keys) if table.index is None else (table.index,):
+        partition = () if index is None else keys.get(index, ())
+        one = window
+        if table.index is None and index is not None and table.own_key not in partition:
+            one = {**window, "strategy": None}  # it is the table's
+        try:
+            read = read_throttled(dynamodb, cloudwatch, table.name, index, **one)
+        except _NotEnabledError as error:
+            problems.append(error)
+        else:
+            found.append(replace(read, partition=partition, by=table.own_keys.names))
+    if not found:
+        raise problems[0]
+    return ThrottledTable(found, [str(one).removeprefix("--throttled: ").partition(";")[0] for one in problems])
+
+
 def read_throttled(
-    dynamodb: Any,
-    cloudwatch: Any,
-    table: str,
-    index: str | None,
-    *,
-    until: datetime,
-    last: timedelta,
-    top: int,
-    strategy: Strategy | None = None,
+    dynamodb: Any, cloudwatch: Any, table: str, index: str | None, **window: Unpack[_Window]
 ) -> Throttled:
     """Read the reports of a table's rules: one DescribeContributorInsights, and one GetInsightRuleReport for each."""
+    until, top = window["until"], window["top"]
     check_count("--top", top, "keys", most=MOST_CONTRIBUTORS, why="Contributor Insights reports no more")
     of = {"TableName": table} if index is None else {"TableName": table, "IndexName": index}
     try:
@@ -142,14 +211,15 @@ def read_throttled(
         raise ConfigurationError(_not_described(error, table)) from error
     rules = rules_of(described.get("ContributorInsightsRuleList") or ())
     if described.get("ContributorInsightsStatus") != "ENABLED" or not rules:
-        raise ConfigurationError(_not_enabled(described, table, index))
-    since = until - last
+        raise _NotEnabledError(_not_enabled(described, table, index))
+    since = until - window["last"]
     asked = {"StartTime": since, "EndTime": until, "Period": PERIOD, "MaxContributorCount": top, "OrderBy": "Sum"}
     reports = {
         kind: contributors_of(cloudwatch.get_insight_rule_report(RuleName=rule, **asked))
         for kind, rule in rules.items()
     }
-    return Throttled(table, index, described.get("ContributorInsightsMode"), since, until, reports, strategy)
+    mode = described.get("ContributorInsightsMode")
+    return Throttled(table, index, mode, since, until, reports, window.get("strategy"))
 
 
 def _not_described(error: ClientError, table: str) -> str:

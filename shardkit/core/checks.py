@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from difflib import get_close_matches
 from itertools import islice
@@ -44,6 +44,20 @@ def check_count(name: str, given: Any, unit: str, *, least: int = 1, most: int =
 def check_side_by_side(name: str, given: Any, *, processes: int = 1) -> int:
     most, why = MOST_SIDE_BY_SIDE * processes, "each needs a thread and a connection"
     return check_count(name, given, "concurrent requests", most=most, why=why)
+
+
+def check_option_names(given: Iterable[str], known: Sequence[str], of: str) -> None:
+    """Refuse names that are no option ``of`` something, such as ``a load``."""
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"{name}: is not an option of {of}{did_you_mean(name, known)}; the options are {', '.join(known)}"
+            )
+
+
+def check_progress(given: Any) -> None:
+    if given is not None and not callable(given):
+        raise ConfigurationError(f"progress: must be a function of one report, got {brief(given)}")
 
 
 def check_headroom(given: Any) -> float:

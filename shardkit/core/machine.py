@@ -31,7 +31,8 @@ Answer = Response | Exception
 class Send:
     """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
 
-    ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``read``: a
+    ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``once``: nobody
+    repeats the request if the service may have carried it out: the machine gets the error. ``read``: a
     function that converts the response where it arrives, so that its wire form, which takes the most memory, is not
     kept until the machine receives it. It may empty the response's list ``Items``, and has no other effect.
     """
@@ -40,6 +41,7 @@ class Send:
     params: Mapping[str, Any]
     paced: bool = False
     read: Callable[[Response], Any] | None = None
+    once: bool = False
 
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""

@@ -3,6 +3,9 @@
 The order of a merged read is (sort key, shard, order within the shard); a descending read has the reverse order. A
 shard's *frontier* is the place up to which it has been read. The *bound* is the earliest frontier of the shards that
 have not ended: no later page can bring an item at or before it, so the items up to the bound can be released.
+
+Where the shards are ranges of the sort key (``ranges``), they need not all be read: the items of a shard come before
+all items of the next one.
 """
 
 from __future__ import annotations
@@ -54,14 +57,22 @@ class Rows:
         return self
 
 
+def _number(place: Place) -> int:
+    return place[1]
+
+
 class Merge:
     """Buffers the items of all shards and releases them in order."""
 
-    def __init__(self, shards: int, *, descending: bool = False) -> None:
+    def __init__(self, shards: int, *, descending: bool = False, ranges: bool = False) -> None:
         self._descending = descending
+        self._ranges = ranges
         self._runs = [Run() for _ in range(shards)]
-        # While a shard is silent, nothing is released, because it may still bring the first item of all.
+        # While a shard is silent, nothing is released, because it may still bring the first item of all. If the shards
+        # are ranges, nothing of that shard and of those after it.
         self._silent = set(range(shards))
+        self._step = -1 if descending else 1
+        self._first_silent = shards - 1 if descending else 0  # in reading order, of ranges; found when it is needed
         self._frontiers: dict[int, Place] = {}
         # Both are sorted: the frontiers, and the place of the first buffered item of each shard that has any. So a page
         # costs the same with 100 shards as with 10,000: it moves one place in each list, and a release looks only at
@@ -139,15 +150,22 @@ class Merge:
 
     def release(self, limit: int | None = None) -> Rows:
         """Return, in order, the items up to the bound, at most ``limit``, and drop them from the buffer."""
-        if self._silent:
+        if self._silent and not self._ranges:
             return Rows()
         bound, heads = self.bound(), self._heads
-        if bound is None:
-            reached = slice(None)
-        elif self._descending:
-            reached = slice(bisect_left(heads, bound), None)
-        else:
-            reached = slice(bisect_right(heads, bound))
+        first, end = 0, len(heads)
+        if bound is not None and self._descending:
+            first = bisect_left(heads, bound)
+        elif bound is not None:
+            end = bisect_right(heads, bound)
+        if self._silent:
+            while self._first_silent not in self._silent:
+                self._first_silent += self._step
+            if self._descending:
+                first = max(first, bisect_right(heads, self._first_silent, key=_number))
+            else:
+                end = min(end, bisect_left(heads, self._first_silent, key=_number))
+        reached = slice(first, end)
         ready = heads[reached]
         del heads[reached]
         rows = self._first([(number, self._turn(number, bound)) for _, number in ready])

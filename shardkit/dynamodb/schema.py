@@ -118,7 +118,7 @@ class UnitsPerSecond(NamedTuple):
     write: float | None
 
 
-class Throughput(NamedTuple):
+class DescribedThroughput(NamedTuple):
     """The throughput of a table or an index: provisioned, available at once, and the limit set for an on-demand one."""
 
     provisioned: UnitsPerSecond
@@ -126,9 +126,9 @@ class Throughput(NamedTuple):
     maximum: UnitsPerSecond
 
 
-def throughput_of(described: Mapping[str, Any]) -> Throughput:
+def throughput_of(described: Mapping[str, Any]) -> DescribedThroughput:
     """Read a ``TableDescription``, or a ``GlobalSecondaryIndexDescription`` in it (API reference)."""
-    return Throughput(
+    return DescribedThroughput(
         _read(described, "ProvisionedThroughput", "ReadCapacityUnits", "WriteCapacityUnits"),
         _read(described, "WarmThroughput", "ReadUnitsPerSecond", "WriteUnitsPerSecond"),
         _read(described, "OnDemandThroughput", "MaxReadRequestUnits", "MaxWriteRequestUnits"),

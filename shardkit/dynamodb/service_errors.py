@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from botocore.exceptions import (
+    ChecksumError,
     ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -14,6 +15,7 @@ from botocore.exceptions import (
     IncompleteReadError,
     ParamValidationError,
     ProxyConnectionError,
+    SSLError,
 )
 
 Scope = Literal["key", "index", "table", "account"]
@@ -43,6 +45,8 @@ _TRANSIENT = frozenset(
 )
 # botocore's errors of lost connections have no common base class; a refused certificate is not one of them.
 _LOST = (ConnectTimeoutError, EndpointConnectionError, HTTPClientError, IncompleteReadError, ProxyConnectionError)
+# What the service says of keys that a table's key schema does not have.
+_MISFITS = ("key schema element", "does not match the schema", "Missing the key")
 # Errors about one request's content: another request may succeed. After all other client errors (no such table, access
 # denied, expired credentials, ...), the next request would fail too.
 _ABOUT_THE_REQUEST = frozenset(
@@ -53,8 +57,31 @@ _ABOUT_THE_REQUEST = frozenset(
         "SerializationException",
     }
 )
+# The service, or something between, failed on the way; a write may have been carried out.
+_INTERNAL = frozenset(
+    {"InternalFailure", "InternalServerError", "RequestTimeout", "RequestTimeoutException", "ServiceUnavailable"}
+)
+# By name, because no client needs all these libraries: of urllib3, socket, ssl, aiohttp and httpx.
+_NOT_CONNECTED = frozenset(
+    {"NewConnectionError", "gaierror", "SSLCertVerificationError", "ClientConnectorError", "ConnectError"}
+)
+_ANSWER_LOST = (ChecksumError, HTTPClientError, IncompleteReadError)
 _TOO_LARGE = 413
 _SERVER_ERROR = 500
+
+
+def check_fits(error: BaseException, table: str) -> None:
+    """Raise an error that says that keys do not fit a table as one that names the table."""
+    if not isinstance(error, ClientError) or code_of(error) != "ValidationException":
+        return
+    message = error.response["Error"].get("Message", "")
+    if not any(words in message for words in _MISFITS):
+        return
+    message = (
+        f"{message} (table {table!r}; if it is not one of the time series, but only has the name of one, rename it)"
+    )
+    given: Any = {**error.response, "Error": {**error.response["Error"], "Message": message}}
+    raise ClientError(given, error.operation_name) from error
 
 
 def code_of(error: BaseException) -> str:
@@ -133,6 +160,22 @@ def is_transient(error: BaseException) -> bool:
     return is_throttle(error) or (
         isinstance(error, ClientError) and (code_of(error) in _TRANSIENT or _status(error) >= _SERVER_ERROR)
     )
+
+
+def may_be_done(error: object) -> bool:
+    """Return whether the service may have carried out the request that ended with this error."""
+    if isinstance(error, ClientError):
+        # A conflict or a throttle is a refusal, whatever its status.
+        return not is_throttle(error) and (_status(error) >= _SERVER_ERROR or code_of(error) in _INTERNAL)
+    if getattr(error, "unsent", False):
+        return False
+    if isinstance(error, EndpointConnectionError | SSLError):
+        # Both are also raised for connections that break later (the first by aiobotocore): the cause tells, or what
+        # urllib3 wraps in it.
+        cause = error.kwargs.get("error")
+        kinds = [kind.__name__ for one in (cause, *getattr(cause, "args", ())) for kind in type(one).__mro__]
+        return _NOT_CONNECTED.isdisjoint(kinds)
+    return isinstance(error, _ANSWER_LOST)
 
 
 def is_fatal(error: BaseException) -> bool:

@@ -8,6 +8,7 @@ from shardkit.dynamodb.service_errors import Throttle
 from shardkit.partitions.describe import TableEstimate, ThroughputEstimate, estimate_table
 from shardkit.partitions.model import Partitions, hash_of
 from shardkit.partitions.plan_load import BulkLoadPlan, IndexLoad, IndexWrites, plan_bulk_load
+from shardkit.partitions.plan_series import PeriodPartitions, SeriesPlan, plan_series
 from shardkit.partitions.plan_shards import Alternative, FanOut, ShardPlan, plan_shards
 from shardkit.partitions.rules import (
     BURST_SECONDS,
@@ -33,6 +34,8 @@ __all__ = [
     "IndexWrites",
     "PartitionThroughput",
     "Partitions",
+    "PeriodPartitions",
+    "SeriesPlan",
     "ShardPlan",
     "SimulatedTable",
     "Simulator",
@@ -47,6 +50,7 @@ __all__ = [
     "partitions_by_older_rule",
     "partitions_for_size",
     "plan_bulk_load",
+    "plan_series",
     "plan_shards",
     "probability_within",
 ]

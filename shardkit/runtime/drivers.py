@@ -251,12 +251,16 @@ async def _wait_for(tasks: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
+def _own_call(request: Send, shardings: Mapping[str, Sharding]) -> OwnCall:
+    return OwnCall(request.operation, dict(request.params), shardings, paced=request.paced, once=request.once)
+
+
 def through_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
     """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
     prepare(client)
 
     def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
+        with _own_call(request, shardings) as call:
             try:
                 returned = getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))
@@ -272,7 +276,7 @@ def through_async_client(client: Any, shardings: Mapping[str, Sharding]) -> Call
     prepare(client)
 
     async def send(request: Send) -> Answer:
-        with OwnCall(request.operation, dict(request.params), shardings, paced=request.paced) as call:
+        with _own_call(request, shardings) as call:
             try:
                 returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))

@@ -296,7 +296,9 @@ class _DirectCall:
         self._operation = send.operation
         self._model = self._client.meta.service_model.operation_model(send.operation)
         tokens = {name: str(uuid.uuid4()) for name in self._model.idempotent_members}  # as botocore makes them
-        self.own = OwnCall(send.operation, {**tokens, **send.params}, exchanges.shardings, paced=send.paced)
+        self.own = OwnCall(
+            send.operation, {**tokens, **send.params}, exchanges.shardings, paced=send.paced, once=send.once
+        )
         self._request: dict[str, Any] = {}
 
     def steps(self) -> _Steps[dict[str, Any]]:

@@ -12,22 +12,24 @@ that shardkit makes calls on itself (:func:`prepare`):
    headers. A body that is not an answer of DynamoDB (a proxy's page, ``{}`` for a Query) becomes an error with status
    502.
 4. ``needs-retry.dynamodb`` (first; once per attempt): shows failed attempts to observers. If shardkit decides the pace
-   of the call, a throttle is raised at once, as the client would after its last retry. Other errors keep botocore's
-   retries; shardkit's own 502 becomes the response's status, so that botocore retries it.
+   of the call, a throttle is raised at once, as the client would after its last retry; and so is, of a call that must
+   not be made twice, an error after which the service may have carried it out. Other errors keep botocore's retries;
+   shardkit's own 502 becomes the response's status, so that botocore retries it.
 5. ``after-call.*.*`` (first): shows the response to observers. For shardkit's own call, it takes the attribute values
    out of the response before a resource's handler deserializes them.
 6. ``after-call-error.*.*`` (first): shows calls that ended without an answer to observers.
 
-A budget adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a call that
-another handler answers does not wait.
+A budget or a cache adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a
+call that another handler answers does not wait.
 
 ``install()`` adds ``before-call`` (last) and ``after-call`` of three operations. On its clients, a call of the caller's
 that names a sharded table is noted by 1. Its program begins in 2, where the body is what botocore validated and wrote,
 so parameters need no second check. If the program's first request is the same operation, it is the only one: the call
 *rides*, with another body, and is observed and held like any other; 5 passes its response to the program, and returns
 what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are calls of shardkit's
-own, and answers the call, as botocore's own Stubber does. It is last, so that another handler's answer (a Stubber's)
-stands for the logical call, whether it rides or not: a call that does not get there was not sent.
+own, and answers the call, as botocore's own Stubber does. So it does with a read that a cache may answer. It is last,
+so that another handler's answer (a Stubber's) stands for the logical call, whether it rides or not: a call that does
+not get there was not sent.
 
 Calls that are neither shardkit's own nor observed nor on sharded tables pass all handlers unchanged.
 
@@ -47,20 +49,23 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, cast
 
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
-from botocore.exceptions import ClientError
+from botocore.exceptions import ChecksumError, ClientError
 
 from shardkit.core.machine import Machine, Program, Send, Wait
 from shardkit.dynamodb.body import encode
-from shardkit.dynamodb.service_errors import is_throttle_code
+from shardkit.dynamodb.service_errors import is_throttle_code, may_be_done
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.observers import (
+    CacheLookup,
+    CacheObserver,
     Call,
     Holder,
     Observer,
@@ -103,6 +108,7 @@ __all__ = [
     "restore",
     "rewrite",
     "rewriter_of",
+    "show_lookups",
     "unobserve",
 ]
 
@@ -247,6 +253,8 @@ class _Handlers:
             )
         if response_dict["status_code"] >= NO_SUCCESS:
             return
+        if call.once:
+            _check_sum(response_dict)
         content = response_dict["body"]
         body, strict = read_json(content)
         if not call.answered_by(body):
@@ -269,19 +277,23 @@ class _Handlers:
             return
         parsed = lost(caught_exception) if response is None else response[1]
         show_failed(call, parsed)
-        if response is None or not isinstance(call, OwnCall):
+        if not isinstance(call, OwnCall):
+            return
+        # No return value of a handler means "do not retry"; an exception ends the call.
+        if response is None:
+            if call.once and may_be_done(caught_exception):
+                raise caught_exception
             return
         response[0].status_code = parsed["ResponseMetadata"]["HTTPStatusCode"]
-        if not call.paced:
-            return
         code = parsed.get("Error", {}).get("Code")
         client = self._client()
-        if client is None or not is_throttle_code(code):
+        if client is None:
             return
-        parsed.setdefault("ResponseMetadata", {})["RetryAttempts"] = attempts - 1
-        show(call, parsed)
-        # No return value of a handler means "do not retry"; an exception ends the call.
-        raise client.exceptions.from_code(code)(parsed, operation.name)
+        error = client.exceptions.from_code(code)(parsed, operation.name)
+        if (call.paced and is_throttle_code(code)) or (call.once and may_be_done(error)):
+            parsed.setdefault("ResponseMetadata", {})["RetryAttempts"] = attempts - 1
+            show(call, parsed)
+            raise error
 
     def end(self, parsed: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
@@ -341,6 +353,14 @@ def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
         rewriter.redefined(table)
 
 
+def _check_sum(response: Mapping[str, Any]) -> None:
+    """Raise for a damaged answer: botocore's retries check it later, and repeat the request."""
+    expected = response["headers"].get("x-amz-crc32")
+    actual = zlib.crc32(response["body"])
+    if expected is not None and int(expected) != actual:
+        raise ChecksumError(checksum_type="crc32", expected_checksum=expected, actual_checksum=str(actual))
+
+
 def _check_json(call: Call, request: Mapping[str, Any]) -> None:
     if not request["body"].startswith(b"{"):
         raise ConfigurationError(
@@ -379,6 +399,13 @@ def observe(client: Any, observer: Observer) -> None:
             go = handlers.go_async if is_async(client) else handlers.go
             events.register_last("before-call", go, unique_id="shardkit-go")
             handlers.holding = True
+
+
+def show_lookups(client: Any, table: str, lookups: Sequence[CacheLookup]) -> None:
+    """Show what a cache answered, or missed, to the observers of the client that it stands before."""
+    for observer in _handlers(client).observers:
+        if isinstance(observer, CacheObserver):
+            observer.looked_up(table, lookups)
 
 
 def rewriter_of(client: Any) -> Rewriter | None:

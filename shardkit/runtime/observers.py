@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
+
+
+CacheLookup = tuple["Mapping[str, Any] | None", str, float]
+"""A read of a cached table: the logical partition key's wire value (None: unknown); ``"miss"``, or how old the copy was
+that was served: ``"fresh"`` or ``"stale"``; and the read units of what was returned."""
 
 
 @dataclass
@@ -39,6 +44,9 @@ class Observer(Protocol):
 class Holder(ABC):
     """An observer that also delays calls, such as a budget. It is not asked about botocore's retries."""
 
+    waits = True
+    """Whether it may delay a call or refuse it; one that does not is asked last, when the call goes."""
+
     @abstractmethod
     def hold(self, call: Call) -> None:
         """Wait until the call may go; raise to refuse it."""
@@ -52,10 +60,19 @@ class Holder(ABC):
         """See that a call was not sent, because it was refused or cancelled while it waited."""
 
 
+class CacheObserver(ABC):
+    """An observer that also sees what a cache answers in place of the client."""
+
+    @abstractmethod
+    def looked_up(self, table: str, lookups: Sequence[CacheLookup]) -> None:
+        """See the lookups of one read."""
+
+
 @contextmanager
 def holders_of(call: Call) -> Iterator[list[Holder]]:
     """Yield a call's holders; if the block raises, all of them release the call."""
     holders: list[Holder] = [observer for observer in call.observers if isinstance(observer, Holder)]
+    holders.sort(key=lambda holder: not holder.waits)
     try:
         yield holders
     except BaseException:

@@ -56,12 +56,14 @@ _SHOWN_BYTES = 100
 class OwnCall(Call):
     """A call that shardkit makes; in its ``with``, the next call of this operation in this context is this one.
 
-    ``paced``: shardkit handles throttles, from the first on. ``shown``: botocore's parameters, without values; None
+    ``paced``: shardkit handles throttles, from the first on. ``once``: it must not be repeated if the service may have
+    carried it out. ``shown``: botocore's parameters, without values; None
     until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts taken out of the response, as wire
     values.
     """
 
     paced: bool = False
+    once: bool = False
     shown: dict[str, Any] | None = None
     written: bool = False
     taken: dict[str, Any] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.targets import is_async
 from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy, Unsharded
 
@@ -33,10 +34,16 @@ Begun = Send | Wait | Machine[Any] | None
 _log = logging.getLogger("shardkit")
 
 
+_rng = random.Random()  # noqa: S311 - spreads load, keeps no secret
+if hasattr(os, "register_at_fork"):
+    # Otherwise all workers that are forked from one process would draw the same shards.
+    os.register_at_fork(after_in_child=_rng.seed)
+
+
 def draw_from(rng: random.Random | None) -> Callable[[], float]:
     """Return the function that draws random suffixes and jitter."""
     if rng is None:
-        rng = random.Random()  # noqa: S311 - spreads load, keeps no secret
+        rng = _rng
     if not isinstance(rng, random.Random):
         raise ConfigurationError(f"rng: must be a random.Random, got {rng!r:.100}")
     return rng.random
@@ -63,6 +70,8 @@ _thread = _Thread()
 
 
 class _Runner:
+    cancels: bool
+
     def __init__(self, client: Any, max_concurrency: int | None) -> None:
         self.client = client
         self.concurrency: int = self.side_by_side(max_concurrency, "max_concurrency")
@@ -72,6 +81,9 @@ class _Runner:
         if given is None:
             return int(self.client.meta.config.max_pool_connections)
         return check_side_by_side(name, given)
+
+    def fan_out(self, draw: Callable[[], float]) -> FanOut:
+        return FanOut(self.concurrency, draw, on_retry=log_retry, cancels=self.cancels)
 
 
 class Sender(Protocol):
@@ -339,6 +351,7 @@ def table_runner(
     table: Any,
     strategy: Strategy,
     *,
+    indexes: Mapping[str, Strategy] | None = None,
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
@@ -355,13 +368,15 @@ def table_runner(
         raise ConfigurationError(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
         )
-    return Runner(client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport)
+    programs = Programs(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+    return Runner(client, programs, max_concurrency, transport)
 
 
 def async_table_runner(
     table: Any,
     strategy: Strategy,
     *,
+    indexes: Mapping[str, Strategy] | None = None,
     key_schema: Mapping[str, Any] | None = None,
     max_concurrency: int | None = None,
     rng: random.Random | None = None,
@@ -372,6 +387,5 @@ def async_table_runner(
     Raises:
         ConfigurationError: An argument is invalid.
     """
-    return AsyncRunner(
-        table.meta.client, Programs(table.name, strategy, key_schema, draw_from(rng)), max_concurrency, transport
-    )
+    programs = Programs(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+    return AsyncRunner(table.meta.client, programs, max_concurrency, transport)

@@ -21,7 +21,7 @@ from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collection
 from shardkit.sharding.layout import Known, Sharding, named
-from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types
+from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
@@ -123,6 +123,7 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
             batch[table] = {**asked, "Keys": [form.item(key) for key in asked["Keys"]]}
             continue
         check_keywords("BatchGetItem", _options(params, table))
+        refuse_kept(sharding, asked)
         looked = [lookups(sharding, key) for key in asked["Keys"]]
         if any(len(places) > 1 for places in looked):
             located[table] = sharding, looked
@@ -164,32 +165,46 @@ def get_many(
     fan_out: FanOut,
 ) -> Program[Response]:
     """Read any number of items of one table by key, each from the places where it can be."""
-    places = [place for one in looked for place in one]
-    batch = BatchGet(sharding, places, sharding.form.params(checked_types(options)), fan_out)
-    yield fan_out.hedged(batch)
-    # All places of one given key share one wire key object, so its id() identifies the given key.
-    asked = {id(one[0][0]): (key, len(one) > 1) for key, one in zip(keys, looked, strict=True)}
-    seen: dict[int, list[int | None]] = {}
-    for (primary, shard), _ in batch.found:
-        key, located = asked[id(primary)]
-        shards = seen.setdefault(id(primary), [])
-        shards.append(shard)
-        if located and len(shards) > 1:
-            raise AmbiguousItemError(
-                f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(key)!r:.200}; delete "
-                "all but one, or read one with get_item(Shard=)",
-                shards,
-            )
-    response: Response = {
-        "Items": [sharding.to_caller(item) for _, item in batch.found],
-        "ResponseMetadata": batch.metadata,
-    }
+    batch, found = yield from find_many(sharding, keys, looked, options, fan_out)
+    response: Response = {"Items": [*found.values()], "ResponseMetadata": batch.metadata}
     if batch.consumed is not None:
         response["ConsumedCapacity"] = batch.consumed
     # As given, with the attributes that only ``by`` reads, so that the caller can request them again.
+    places = {id(one[0][0]): place for place, one in enumerate(looked)}
     left = dict.fromkeys(id(primary) for (primary, _) in batch.unprocessed)
-    response["UnprocessedKeys"] = [dict(asked[one][0]) for one in left]
+    response["UnprocessedKeys"] = [dict(keys[places[one]]) for one in left]
     return response
+
+
+def find_many(
+    sharding: Sharding,
+    keys: Sequence[Mapping[str, Any]],
+    looked: Sequence[Sequence[Lookup]],
+    options: Params,
+    fan_out: FanOut,
+) -> Program[tuple[BatchGet, dict[int, dict[str, Any]]]]:
+    """Return the read that was made, and the items that exist, in the form of the caller, by their keys' places."""
+    refuse_kept(sharding, options)
+    batch = BatchGet(
+        sharding, [place for one in looked for place in one], sharding.form.params(checked_types(options)), fan_out
+    )
+    yield fan_out.hedged(batch)
+    # All places of one given key share one wire key object, so its id() identifies the given key.
+    asked = {id(one[0][0]): (place, len(one) > 1) for place, one in enumerate(looked)}
+    found: dict[int, dict[str, Any]] = {}
+    seen: dict[int, list[int | None]] = {}
+    for (primary, shard), item in batch.found:
+        place, located = asked[id(primary)]
+        shards = seen.setdefault(place, [])
+        shards.append(shard)
+        if located and len(shards) > 1:
+            raise AmbiguousItemError(
+                f"keys: shards {shards} of table {sharding.table!r} each hold an item {dict(keys[place])!r:.200}; "
+                "delete all but one, or read one with get_item(Shard=)",
+                shards,
+            )
+        found[place] = sharding.to_caller(item)
+    return batch, found
 
 
 def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from shardkit.core.hashing import shown
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire_item
@@ -25,6 +24,7 @@ from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys, shard_given, wire_request
+from shardkit.sharding.spread import read_by
 from shardkit.strategies import Unsharded
 
 _CONDITIONS = ("ConditionExpression", "Expected")
@@ -66,7 +66,7 @@ def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: 
 
 def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
-    wire, place = _request(sharding, "PutItem", params)
+    wire, place = _request_to_write(sharding, "PutItem", params, fan_out.draw)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
@@ -74,15 +74,17 @@ def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
         return (yield from _located(sharding, "PutItem", wire, fan_out))
     if any(wire.get(name) for name in _CONDITIONS):
         raise _unknown(sharding, "PutItem with a condition")
-    return (yield from _write(sharding, "PutItem", wire, drawn_shard(sharding, wire["Item"], fan_out.draw())))
+    drawn = sharding.drawn(wire["Item"][sharding.partition_key], fan_out.draw())
+    return (yield from _write(sharding, "PutItem", wire, drawn))
 
 
 def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
-    wire, place = _request(sharding, "UpdateItem", params)
+    wire, place = _request_to_write(sharding, "UpdateItem", params, fan_out.draw)
     refuse_stored_keys(sharding, wire, *_UPDATES)
-    moved = updated_attributes(wire) & (_read_by(sharding, place) - set(sharding.keys.names))
-    if moved:
+    outside = read_by(sharding.strategy, place, sharding.table).difference(sharding.keys.names)
+    # Most strategies read the key only: then the expression need not be parsed.
+    if outside and (moved := updated_attributes(wire) & outside):
         raise UnsupportedExpressionError(
             f"UpdateItem: changes {sorted(moved)}, from which the item's shard in table {sharding.table!r} is "
             "calculated; later reads would look in another shard; delete the item and put it again"
@@ -94,7 +96,7 @@ def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: 
 
 
 def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
-    wire, place = _request(sharding, "DeleteItem", params)
+    wire, place = _request_to_write(sharding, "DeleteItem", params, fan_out.draw)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
@@ -113,37 +115,31 @@ def physical_item(
     sharding: Sharding, item: Mapping[str, Any], source: str, draw: Callable[[], float]
 ) -> dict[str, Any]:
     """Return an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
-    wire, place = _request(sharding, "PutItem" if source == "Item" else "GetItem", {source: item})
+    operation = "PutItem" if source == "Item" else "GetItem"
+    wire, place = _request_to_write(sharding, operation, {source: item}, draw)
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
         if source == "Key":
             raise _unknown(sharding, "physical_key()")
-        shard = drawn_shard(sharding, wire[source], draw())
-    name = sharding.partition_key
+        shard = sharding.drawn(wire[source][sharding.partition_key], draw())
     stored = sharding.stored(wire[source], shard)
     # All other values stay the caller's own objects.
     kept = {attribute: value for attribute, value in item.items() if attribute in stored}
-    return {**kept, **sharding.form.shown({name: stored[name]})}
+    return {**kept, **sharding.form.shown({name: stored[name] for name in sharding.stored_names & stored.keys()})}
 
 
 def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored item, in the caller's form, with its logical key."""
-    name = sharding.partition_key
+    """Return a stored item, in the caller's form, with its logical keys."""
     if not isinstance(item, Mapping):
         raise InvalidKeyError(
             f"item: must be a mapping of attribute names to values, got {type(item).__name__}: {item!r:.100}"
         )
-    if name not in item:
-        return dict(item)
-    wire = sharding.form.item({name: item[name]})
-    sharding.checked(name, wire[name], "item")
-    return {**item, **sharding.to_caller(wire)}
-
-
-def drawn_shard(sharding: Sharding, item: WireItem, draw: float) -> int | None:
-    """Return the shard that a draw from [0, 1) selects for a key."""
-    shards = sharding.shards(item[sharding.partition_key])
-    return shards[int(draw * len(shards))]
+    names = sharding.stored_names & item.keys()
+    wire = sharding.form.item({name: item[name] for name in names})
+    if sharding.partition_key in wire:
+        sharding.checked(sharding.partition_key, wire[sharding.partition_key], "item")
+    shown = sharding.to_caller(wire)
+    return {**{name: value for name, value in item.items() if name in shown or name not in names}, **shown}
 
 
 def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
@@ -160,13 +156,19 @@ def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> t
     return wire, sharding.form.python(place) if isinstance(place, Mapping) else {}
 
 
+def _request_to_write(
+    sharding: Sharding, operation: str, params: Params, draw: Callable[[], float]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    wire, place = _request(sharding, operation, params)
+    return (sharding.sharded.rewritten(operation, wire, place, draw) if sharding.sharded else wire), place
+
+
 def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
     """Return a checked key without the attributes that only ``by`` reads; the service refuses any others."""
     names = sharding.key_of(key, kind="key")
-    if callable(getattr(sharding.strategy, "by", None)):
+    if sharding.reads_keys:
         return names
-    extra = set(sharding.strategy.by_attributes or ()) - set(names)
-    return {name: value for name, value in key.items() if name not in extra}
+    return {name: value for name, value in key.items() if name in names or name not in sharding.placed_by}
 
 
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:
@@ -190,61 +192,6 @@ def _shard_to_store(
                 f"table {sharding.table!r}, where get_item() looks for it; omit Shard="
             )
     return shard, known
-
-
-def _read_by(sharding: Sharding, key: Mapping[str, Any]) -> set[str]:
-    """Return the attributes that the shard is calculated from.
-
-    A ``by`` function is called with the key, and its reads are recorded. If it reads only attributes that the key has,
-    its result is the same for the key as for the whole item.
-    """
-    by = getattr(sharding.strategy, "by", None)
-    if not callable(by):
-        return set(sharding.strategy.by_attributes or ())
-    watched = _Watched(key)
-    problem, cause = "", None
-    try:
-        by(watched)
-    except Exception as error:  # noqa: BLE001 - the caller's function may raise anything
-        problem, cause = f"raised {error!r:.200}", error
-    if missing := sorted(str(name) for name in watched.read - key.keys()):
-        problem = f"reads {missing}, which Key= does not contain"
-    if watched.whole:
-        problem = "reads the whole item"
-    if problem:
-        raise ShardUnknownError(
-            f"by: {shown(by)} {problem} (given {sorted(map(str, key))}), so this update may change the item's shard in "
-            f"table {sharding.table!r}; add the attributes that it reads to Key=, and let it read no others"
-        ) from cause
-    return watched.read
-
-
-class _Watched(Mapping[str, Any]):
-    """A mapping that records which names are ``read``, present or not, and whether the ``whole`` is."""
-
-    def __init__(self, item: Mapping[str, Any]) -> None:
-        self._item = item
-        self.read: set[str] = set()
-        self.whole = False
-
-    def __getitem__(self, name: str) -> Any:
-        self.read.add(name)
-        return self._item[name]
-
-    def __iter__(self) -> Iterator[str]:
-        self.whole = True
-        return iter(self._item)
-
-    def __len__(self) -> int:
-        self.whole = True
-        return len(self._item)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Copies do not record.
-        return dict, (dict(self),)
 
 
 def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[Response]:
@@ -298,7 +245,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
             )
         there = "attribute_not_exists" if shard is None else "attribute_exists"
         params = and_condition(wire, f"{there}(#shardkit_k)", name)
-        target = drawn_shard(sharding, key, fan_out.draw()) if shard is None else shard
+        target = sharding.drawn(key[sharding.partition_key], fan_out.draw()) if shard is None else shard
         try:
             return (yield from _write(sharding, operation, params, target))
         except Exception as error:
@@ -341,8 +288,10 @@ def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(response)
     # All parts that hold attribute values (botocore's model: members of shape AttributeValue).
     for part in ("Item", "Attributes"):
-        if part in shown:
+        if shown.get(part):
             shown[part] = sharding.to_caller(shown[part])
+            if not shown[part]:
+                del shown[part]  # only what shardkit keeps has changed
     if shown.get("ItemCollectionMetrics"):
         shown["ItemCollectionMetrics"] = with_shown_collection(shown["ItemCollectionMetrics"], sharding.to_caller)
     return shown

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from shardkit.core.checks import most_similar
 from shardkit.core.machine import Program
-from shardkit.dynamodb.body import binary, binary_text
-from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.sharding.form import PYTHON_VALUES, Form
+from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
+from shardkit.sharding.spread import Spread
 from shardkit.strategies import Strategy, Unsharded
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
-# A page has one key, a load a few hundred. Keys of 2 KB, with their parts, take at most 4 MB.
-_KEYS_KEPT = 1000
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
 
 
 @dataclass(frozen=True)
-class Sharding:
-    """A sharded table: its name, strategy, key schemas, key types, and the caller's form of values."""
+class Sharding(Spread):
+    """A sharded table: its name, strategy, key schemas, key types, sharded indexes, and the caller's form of values."""
 
     table: str
     strategy: Strategy
@@ -34,10 +33,18 @@ class Sharding:
     indexes: Mapping[str, KeySchema] = field(default_factory=dict)
     types: Mapping[str, str] = field(default_factory=dict)
     form: Form = PYTHON_VALUES
+    sharded: ShardedIndexes = NO_INDEXES
+    cursor_period: str = ""
+    """Of a table of a time series: what its cursors begin with."""
 
     @classmethod
     def described(
-        cls, table: str, strategy: Strategy, description: Mapping[str, Any], form: Form = PYTHON_VALUES
+        cls,
+        table: str,
+        strategy: Strategy,
+        description: Mapping[str, Any],
+        form: Form = PYTHON_VALUES,
+        sharded: Mapping[str, Strategy] | None = None,
     ) -> Sharding:
         """Make it from DescribeTable's ``Table``, or from the arguments of CreateTable."""
         if not isinstance(description, Mapping) or "KeySchema" not in description:
@@ -50,11 +57,13 @@ class Sharding:
                 str(definition["AttributeName"]): str(definition["AttributeType"])
                 for definition in description.get("AttributeDefinitions") or ()
             }
-            indexes = {
-                str(index["IndexName"]): KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}")
+            local, indexes = (
+                {
+                    str(index["IndexName"]): KeySchema.of(index["KeySchema"], f"index {index['IndexName']!r}")
+                    for index in description.get(kind) or ()
+                }
                 for kind in ("LocalSecondaryIndexes", "GlobalSecondaryIndexes")
-                for index in description.get(kind) or ()
-            }
+            )
         except (KeyError, TypeError) as error:
             raise ConfigurationError(
                 f"key_schema: of table {table!r}: invalid attribute definitions or indexes ({error!r}): "
@@ -66,16 +75,50 @@ class Sharding:
                 f"key_schema: the partition key {keys.partition_key!r} of table {table!r} is a number (type N), which "
                 "cannot have a suffix; use a table with a string or binary partition key, such as the number's text"
             )
-        if set(strategy.by_attributes or ()) == {keys.partition_key} and strategy.shards != 1:
+        ordered_by = strategy.ordered_by
+        if ordered_by is not None and keys.sort != (ordered_by,):
+            raise ConfigurationError(
+                f"by: must be the sort key of table {table!r} ({', '.join(keys.sort) or 'it has none'}), got "
+                f"{ordered_by!r}; ranges of another attribute do not keep the order; use CalculatedSuffix"
+            )
+        if ordered_by is None and set(strategy.by_attributes or ()) == {keys.partition_key} and strategy.shards != 1:
             raise ConfigurationError(
                 f"by: {keys.partition_key!r} is the partition key of table {table!r}, so all items of a key would have "
                 "the same shard; use another attribute (the sort key), or RandomSuffix"
             )
-        return cls(table, strategy, keys, indexes, types, form)
+        if strategy.attribute is not None or strategy.source is not None:
+            raise ConfigurationError(
+                f"strategy: must not have attribute= or source= for table {table!r}, got {strategy!r:.200}; they are "
+                "for an index: give the strategy in indexes="
+            )
+        schemas = {**local, **indexes}
+        suffixed = not isinstance(strategy, Unsharded)
+        found = sharded_indexes(table, sharded, keys, schemas, types, local=local, suffixed=suffixed)
+        return cls(table, strategy, keys, schemas, types, form, found)
 
     @cached_property
     def partition_key(self) -> str:
         return self.keys.partition_key
+
+    @property
+    def stored_name(self) -> str:
+        return self.partition_key
+
+    @cached_property
+    def stored_names(self) -> frozenset[str]:
+        """The attributes that are stored otherwise than callers see them."""
+        return self.sharded.stored_names | {self.partition_key}
+
+    @cached_property
+    def reads_keys(self) -> bool:
+        """Whether a shard is calculated by a function, which may read more of ``Key=`` than the primary key."""
+        strategies = (self.strategy, *(index.strategy for index in self.sharded.indexes))
+        return any(callable(getattr(strategy, "by", None)) for strategy in strategies)
+
+    @cached_property
+    def placed_by(self) -> frozenset[str]:
+        """The attributes that shards are calculated from, where ``by`` names them."""
+        return self.sharded.read_by.union(self.strategy.by_attributes or ())
 
     @cached_property
     def key_names(self) -> tuple[str, ...]:
@@ -141,66 +184,27 @@ class Sharding:
             )
         return value
 
-    def shard_of(self, logical: WireValue, item: Mapping[str, Any]) -> int | None:
-        """Return the shard of an item (in Python values); None: any."""
-        return self.strategy.shard_of(_plain(logical), item)
-
-    def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
-        """Return an item's shard, and whether it is known (None is the known shard of ``Unsharded``)."""
-        shard = self.strategy.shard_of(_plain(key[self.partition_key]), item)
-        return shard, shard is not None or isinstance(self.strategy, Unsharded)
-
-    def shards(self, logical: WireValue) -> Sequence[int | None]:
-        return self.strategy.shards_for(_plain(logical))
-
-    def physical(self, logical: WireValue, shard: int | None) -> WireValue:
-        ((letter, content),) = logical.items()
-        # physical_key() refuses a shard outside the key's range.
-        if letter == "S":
-            return {"S": self._physical_key(content, shard)}
-        key = self._physical_key(_plain(logical), shard)
-        return logical if letter == "N" else _wire(letter, key)
-
-    def all_physical(self, logical: WireValue) -> list[WireValue]:
-        """Return the physical key of each shard, in the order of :meth:`shards`."""
-        # Not through the cache: it has room for the keys of a load, not for thousands of shards of one key.
-        ((letter, _),) = logical.items()
-        if letter == "N":
-            return [logical]
-        return [_wire(letter, key) for key in self.strategy.physical_keys(_plain(logical))]
-
-    def logical(self, physical: WireValue) -> tuple[WireValue, int | None]:
-        """Return the logical partition key value, and the shard (None: no suffix)."""
-        (letter,) = physical
-        if letter == "N":
-            return physical, None
-        key, shard = self._split(_plain(physical))
-        return _wire(letter, key), shard
-
-    # Typed caches: otherwise True and 1.0 would hit the entry of shard 1, and not be refused.
-
-    @cached_property
-    def _physical_key(self) -> Callable[[Any, int | None], Any]:
-        return lru_cache(_KEYS_KEPT, typed=True)(self.strategy.physical_key)
-
-    @cached_property
-    def _split(self) -> Callable[[Any], tuple[Any, int | None]]:
-        return lru_cache(_KEYS_KEPT, typed=True)(self.strategy.split)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name in self.__dataclass_fields__}
-
-    def suffix_bytes(self, shard: int | None) -> int:
-        return 0 if shard is None else len(f"{self.strategy.separator}{shard}")
-
     def stored(self, item: WireItem, shard: int | None) -> WireItem:
         return {**item, self.partition_key: self.physical(item[self.partition_key], shard)}
 
     def shown(self, item: WireItem) -> WireItem:
-        """Return a stored item or key, or part of one, with its logical partition key."""
+        """Return a stored item or key, or part of one, with its logical keys."""
         if self.partition_key not in item:
-            return item
-        return {**item, self.partition_key: self.logical(item[self.partition_key])[0]}
+            return self.sharded.shown(item) if self.sharded else item
+        return self.shown_from(item)[0]
+
+    def shown_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
+        """Return a stored item or key (``index``: it was read from there) with its logical keys, and its shard."""
+        try:
+            stored = item[self.partition_key]
+        except KeyError:
+            raise ConfigurationError(
+                f"table {self.table!r}: must have the partition key {self.partition_key!r}, got an item without it "
+                f"({sorted(item)!s:.100}); its key schema is another one, so use another table"
+            ) from None
+        logical, shard = self.logical(stored)
+        shown = self.sharded.shown(item, index) if self.sharded else item
+        return {**shown, self.partition_key: logical}, shard
 
     def to_caller(self, item: WireItem) -> dict[str, Any]:
         """Return the same in the caller's form."""
@@ -215,13 +219,3 @@ def named(known: Known, table: str) -> Program[Sharding | None]:
     """Return a table's sharding for requests that name the table as the caller does."""
     sharding = yield from known(table)
     return sharding if sharding is None or sharding.table == table else replace(sharding, table=table)
-
-
-def _plain(value: WireValue) -> Any:
-    """Return a key's Python value for a strategy; binary as bytes."""
-    ((letter, content),) = value.items()
-    return content if letter == "S" else binary(content) if letter == "B" else from_wire(value)
-
-
-def _wire(letter: str, key: Any) -> WireValue:
-    return {letter: binary_text(key) if letter == "B" else key}

@@ -8,7 +8,12 @@ from typing import Any, TypeVar
 
 from shardkit.core.checks import check_count, check_number, did_you_mean
 from shardkit.core.machine import Machine
-from shardkit.dynamodb.expressions.rewrite import build_conditions, refuse_partition_key
+from shardkit.dynamodb.expressions.rewrite import (
+    build_conditions,
+    refuse_attributes,
+    refuse_partition_key,
+    select_instead,
+)
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ConfigurationError, UnsupportedParameterError
 from shardkit.sharding.hedging import QUANTILES, Hedgeable, HedgeAfter, Hedges, Hedging
@@ -20,6 +25,7 @@ T = TypeVar("T")
 Params = Mapping[str, Any]
 """The parameters of a request, in the caller's form or in wire form."""
 
+PROJECTIONS = ("AttributesToGet", "ProjectionExpression")
 _LEGACY = ("AttributeUpdates", "Expected", "KeyConditions", "QueryFilter", "ScanFilter")
 _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "AttributesToGet": ((list, tuple), "a list of names"),
@@ -46,7 +52,14 @@ def wire_request(sharding: Sharding, operation: str, params: Params) -> dict[str
             f"TableName: {given!r:.200} is not this sharded table ({sharding.table!r}); omit it, or call the other "
             "table's object"
         )
-    return {**sharding.form.params(build_conditions(checked_types(params))), "TableName": sharding.table}
+    wire = {**sharding.form.params(build_conditions(checked_types(params))), "TableName": sharding.table}
+    refuse_kept(sharding, wire)
+    return wire
+
+
+def refuse_kept(sharding: Sharding, options: Params) -> None:
+    """Refuse projections that mention the attributes which shardkit keeps for indexes."""
+    refuse_attributes(options, sharding.sharded.kept, *PROJECTIONS)
 
 
 def check_keywords(operation: str, params: Params) -> None:
@@ -90,6 +103,28 @@ def refuse_stored_keys(sharding: Sharding, wire: Mapping[str, Any], *parameters:
     if not isinstance(sharding.strategy, Unsharded):
         for parameter in parameters:
             refuse_partition_key(wire, sharding.partition_key, parameter)
+
+
+def stored_filters(sharding: Sharding, wire: dict[str, Any], *parameters: str) -> dict[str, Any]:
+    """Return a read whose filters compare stored values; refuse those that cannot."""
+    refuse_stored_keys(sharding, wire, *parameters)
+    index = sharding.sharded.get(wire.get("IndexName"))
+    if index is not None and index.strategy.source is not None:
+        # An index may have no copy of the source, and then the filter would drop all items.
+        why = f"it is the partition key of index {index.name!r}; query the index, or scan the table"
+        refuse_attributes(wire, {index.logical_name} - {*sharding.keys.names}, *parameters, why=why)
+    return sharding.sharded.filtered(wire, *parameters) if sharding.sharded else wire
+
+
+def projected(sharding: Sharding, wire: dict[str, Any]) -> dict[str, Any]:
+    """Return a read of an index whose projection has its stored key instead of the source.
+
+    The service refuses to select an attribute that the index does not have, and an index of keys has no source.
+    """
+    index = sharding.sharded.get(wire.get("IndexName"))
+    if index is None or index.strategy.source in {None, *sharding.keys.names}:
+        return wire
+    return select_instead(wire, index.logical_name, index.stored_name)
 
 
 MAX_BUFFER_BYTES = 64 * 2**20

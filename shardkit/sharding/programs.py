@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardkit.core.checks import check_count
-from shardkit.core.machine import Program, Response, Send
+from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNotDescribedError
@@ -18,13 +19,15 @@ from shardkit.sharding.parameters import FanOut, Params, check_keywords
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.query.stream import StreamOfShards
-from shardkit.sharding.scan import StreamOfSegments, scan
+from shardkit.sharding.query.stream import QueryStream, StreamOfShards
+from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
 
-_NOTHING_ASKED = {"HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
-"""The metadata of a page for which no request was necessary: no shard can have more items."""
+
+def no_request() -> dict[str, Any]:
+    """Return the metadata of a response for which no request was necessary; libraries read its id."""
+    return {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
 
 
 class Programs:
@@ -38,18 +41,30 @@ class Programs:
         draw: Callable[[], float],
         form: Form = PYTHON_VALUES,
         shardings: dict[str, Sharding] | None = None,
+        indexes: Mapping[str, Strategy] | None = None,
+        cursor_period: str = "",
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
-                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…) or Unsharded(), got {strategy!r:.100}"
+                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
+                f"{strategy!r:.100}"
+            )
+        if indexes is not None and not isinstance(indexes, Mapping):
+            raise ConfigurationError(
+                f"indexes: must map names of global secondary indexes to strategies, got {indexes!r:.200}; for example "
+                '{"by-status": CalculatedSuffix("OrderId", shards=10, source="status")}'
             )
         self.table = table
         self.strategy = strategy
+        self.indexes = indexes
         self.draw = draw
         self.form = form
+        self._cursor_period = cursor_period
         self._sizes: dict[str | None, ItemSizes] = {}
         # By plain name, for those who observe calls; tables of one client share it.
         self.shardings: dict[str, Sharding] = {} if shardings is None else shardings
+        # Whether a table of some name is one of those that a time series is made of; None: it is one table.
+        self.is_part: Callable[[str], bool] | None = None
         self._given = key_schema is not None
         self._sharding: Sharding | None = None
         if key_schema is not None:
@@ -57,7 +72,10 @@ class Programs:
 
     def describe(self, description: Mapping[str, Any]) -> Sharding:
         """Set the key schema, from DescribeTable's ``Table`` or the arguments of CreateTable."""
-        sharding = Sharding.described(self.table, self.strategy, description, self.form)
+        sharding = replace(
+            Sharding.described(self.table, self.strategy, description, self.form, self.indexes),
+            cursor_period=self._cursor_period,
+        )
         self._sharding = self.shardings[table_name(self.table)] = sharding
         return sharding
 
@@ -74,6 +92,14 @@ class Programs:
                 raise described from error
             return self.describe(answer["Table"])
         return sharding
+
+    def key_names(self) -> Program[tuple[str, ...]]:
+        """Return the attributes of the primary key."""
+        return (yield from self.known()).key_names
+
+    def loading(self) -> Program[Sharding]:
+        """Return the table's sharding, before a load."""
+        return (yield from self.known())
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
@@ -102,12 +128,12 @@ class Programs:
             response["ConsumedCapacity"] = page.consumed
         if page.errors:
             response["ShardErrors"] = page.errors
-        response["ResponseMetadata"] = page.metadata or dict(_NOTHING_ASKED)
+        response["ResponseMetadata"] = page.metadata or no_request()
         return response
 
     def stream(
         self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
-    ) -> Program[StreamOfShards]:
+    ) -> Program[QueryStream]:
         plan = yield from self.plan(params, shard)
         return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
@@ -125,7 +151,7 @@ class Programs:
             del response["Shards"]
         return response
 
-    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfSegments]:
+    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[Machine[list[Row]]]:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
         return StreamOfSegments(sharding, params, segments, fan_out)
@@ -134,7 +160,7 @@ class Programs:
         self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut
     ) -> Program[Response]:
         """Read any number of items by key, each from every shard where it can be."""
-        given = _listed(keys)
+        given = listed_keys(keys)
         check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
         looked = [lookups(sharding, key) for key in given]
@@ -164,7 +190,7 @@ class Programs:
         return items.logical_item(sharding, item)
 
 
-def _listed(keys: Any) -> list[Mapping[str, Any]]:
+def listed_keys(keys: Any) -> list[Mapping[str, Any]]:
     if isinstance(keys, Mapping | str | bytes) or not isinstance(keys, Iterable):
         raise ConfigurationError(f"keys: must be a list ([{{'Date': …, 'OrderId': …}}, …]), got {keys!r:.100}")
     listed = list(keys)

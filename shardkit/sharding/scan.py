@@ -12,7 +12,7 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import FanOut, refuse_stored_keys, wire_request
+from shardkit.sharding.parameters import FanOut, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
 
@@ -36,8 +36,9 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
 class _Request:
     def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
         wire = wire_request(sharding, "Scan", params)
-        refuse_stored_keys(sharding, wire, "FilterExpression", "ScanFilter")
+        wire = stored_filters(sharding, wire, "FilterExpression", "ScanFilter")
         self._sharding = sharding
+        self._index = sharding.sharded.get(wire.get("IndexName"))
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
         given = wire.pop("ExclusiveStartKey", None)
         if given is not None:
@@ -50,15 +51,15 @@ class _Request:
                 wire["ExclusiveStartKey"] = _position(sharding, wire.get("IndexName"), given, self.purpose)
             else:
                 sharding.key_of(given, kind="cursor")
-                wire["ExclusiveStartKey"] = from_key(sharding, given)
-        self._params, self._hidden = project(wire, (sharding.partition_key,))
+                wire["ExclusiveStartKey"] = from_key(sharding, given, self._index)
+        self._params, self._hidden = project(projected(sharding, wire), (sharding.partition_key,))
 
     def cursor(self, last: WireItem) -> dict[str, Any]:
         """Return the cursor after a page's last key, in the caller's form."""
         form = self._sharding.form
         if form.keys_as_cursors:
-            return form.shown(as_key(self._sharding, last))
-        return Cursor(None, last).token(self.purpose)
+            return form.shown(as_key(self._sharding, last, self._index))
+        return Cursor(None, last).token(self.purpose, self._sharding.cursor_period)
 
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})
@@ -67,8 +68,7 @@ class _Request:
         sharding = self._sharding
         rows: list[Row] = []
         for stored in response.get("Items", ()):
-            logical, shard = sharding.logical(stored[sharding.partition_key])
-            item = {**stored, sharding.partition_key: logical}
+            item, shard = sharding.shown_from(stored, self._index)
             for name in self._hidden:
                 item.pop(name, None)
             rows.append((sharding.form.shown(item), shard))
@@ -77,7 +77,7 @@ class _Request:
 
 def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], purpose: str) -> WireItem:
     what = f"a Scan of {sharding.table!r}"
-    cursor = Cursor.read(given, purpose, what)
+    cursor = Cursor.read(given, purpose, what, sharding.cursor_period)
     # The key attributes of an index that key_schema= omits are unknown.
     known = index is None or index in sharding.indexes
     names = {*sharding.schema(index).names, *sharding.keys.names} if known else {*cursor.key, *sharding.keys.names}
@@ -102,7 +102,7 @@ class ScanRows:
         """Whether more rows must be added before the next ``take``."""
         return not (self._rows or self._ended)
 
-    def begin(self, stream: StreamOfSegments) -> Machine[list[Row]]:
+    def begin(self, stream: Machine[list[Row]]) -> Machine[list[Row]]:
         """Return the machine that reads the stream."""
         return stream
 

@@ -71,7 +71,7 @@ TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Respo
 
 def of_table(params: Params, table: str) -> dict[str, Any]:
     """Return a transaction in which every part names its table: this one, if the caller omits it."""
-    return {**params, "TransactItems": [{action: {"TableName": table, **body}} for action, body in _parts(params)]}
+    return {**params, "TransactItems": [{action: {"TableName": table, **body}} for action, body in parts_of(params)]}
 
 
 def _transact(
@@ -81,7 +81,7 @@ def _transact(
     check_keywords(operation, params)
     entries: list[dict[str, Any]] = []
     tables: list[tuple[str, Sharding | None]] = []
-    for place, (action, body) in enumerate(_parts(params)):
+    for place, (action, body) in enumerate(parts_of(params)):
         table = body["TableName"]
         sharding = yield from named(known, table)
         tables.append((table, sharding))
@@ -104,7 +104,7 @@ def _transact(
     return tables, response
 
 
-def _parts(params: Params) -> Iterator[tuple[str, Params]]:
+def parts_of(params: Params) -> Iterator[tuple[str, Params]]:
     """Yield each part's action and parameters."""
     given = params.get("TransactItems")
     if not isinstance(given, list | tuple):

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from botocore.exceptions import ClientError
 
-from shardkit.capacity.attach import target_of
+from shardkit.capacity.attach import parts_of, target_of
 from shardkit.core.checks import check_count, check_number
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.errors import ConfigurationError
@@ -232,6 +232,11 @@ def simulate_partitions(
     Source:
         :class:`shardkit.partitions.Partitions`; DynamoDB API reference, ``ThrottlingReason``.
     """
+    if parts_of(client) is not None and table is None:
+        raise ConfigurationError(
+            f"client: must be one table, got {client!r:.200}; give its client and the name of the table of a period: "
+            "simulate_partitions(series.meta.client, series.table_name(time), …)"
+        )
     try:
         client, name, _ = target_of(client, {}, describe=False)
     except ConfigurationError:

@@ -13,12 +13,13 @@ from typing import Any
 import boto3
 import pytest
 
-from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy
+from shardkit import BulkLoadError, BulkReport, CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
+from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.sources.opening import open_source
 from tests.support.disks import full_disk
 from tests.support.fakes import Clock
 from tests.support.proxy import Fault, Proxy
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 
 pytestmark = pytest.mark.aio
 pytest.importorskip("aiobotocore")
@@ -26,7 +27,7 @@ pytest.importorskip("aiobotocore")
 from aiobotocore.config import AioConfig  # noqa: E402 - only where it is installed
 from aiobotocore.session import get_session  # noqa: E402
 
-from shardkit.aio import ShardedTable, bulk_load  # noqa: E402
+from shardkit.aio import ShardedTable, backfill_index, bulk_load  # noqa: E402
 
 COUNT = 300
 ITEMS: list[dict[str, Any]] = [{"Date": f"2014-07-{n % 7}", "OrderId": f"A{n:03}", "n": n} for n in range(COUNT)]
@@ -264,3 +265,29 @@ def test_cancelled_while_its_source_has_nothing(moto_endpoint: str, table: Any, 
 def test_options_that_it_does_not_have(moto_endpoint: str, table: Any, options: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         load(moto_endpoint, table, ITEMS, **options)
+
+
+def test_a_backfill(moto_endpoint: str) -> None:
+    """The same as of a table of boto3: resumable, and with its progress."""
+    resource = boto3.resource("dynamodb", endpoint_url=moto_endpoint)
+    index = GlobalIndex("by-status", ("ix", "S"))
+    table = make_table(resource, ("Date", "S"), ("OrderId", "S"), global_indexes=[index])
+    for item in ITEMS[:5]:
+        table.put_item(Item={**item, "Status": "open"})
+    by_status = CalculatedSuffix("OrderId", 3, source="Status")
+
+    async def use() -> list[BackfillReport]:
+        seen: list[BackfillReport] = []
+        async with get_session().create_client("dynamodb", endpoint_url=moto_endpoint) as client:
+            orders = ShardedTable(client, Unsharded(), table_name=table.name, indexes={"by-status": by_status})
+            options: Any = {"write_units": None, "read_units": None, "progress": seen.append}
+            report = await backfill_index(orders, "by-status", **options)
+            with pytest.raises(ConfigurationError, match=r"table: must be a shardkit\.aio\.ShardedTable"):
+                await backfill_index(table, "by-status")  # type: ignore[arg-type]
+        return [*seen, report]
+
+    *seen, report = asyncio.run(use())
+    assert (report.complete, report.written, report.verified) == (True, 5, 5)
+    assert seen[-1].verified == 5
+    assert {str(item["ix"]).partition(".")[0] for item in table.scan()["Items"]} == {"open"}
+    resource.meta.client.close()

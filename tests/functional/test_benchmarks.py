@@ -345,6 +345,18 @@ def test_cases_are_judged() -> None:
     ]
 
 
+def test_cases_of_ranges_are_judged_and_shown() -> None:
+    """Their worst page has no target."""
+    case = Case(
+        read="pages", state="fresh", spread="ranges", shards=50, obvious=500, floor=160, units=165, rounds=2, refills=0,
+        worst_page=1.25, requests=2,
+    )  # fmt: skip
+    judged = list(figures([case]))
+    assert [(figure.value, figure.target) for figure in judged] == [(165 / 160, 1.1), (1.25, None), (2, 2)]
+    (row,) = report.section_of_units("", [case], judged).rows
+    assert row[-3:] == ("", "≤ 1.10", "met")
+
+
 def test_a_short_run_ends_with_1_where_a_figure_is_twice_its_target(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -311,14 +311,14 @@ async def async_source() -> Any:
         ({"window": -1}, "window: must be an integer .*, got -1"),
         ({"window": 2.5}, r"window: must be an integer .*, got 2\.5"),
         ({"on_error": "ignore"}, "on_error: must be one of 'raise', 'collect', got 'ignore'"),
-        ({"journal": 5}, "journal: 5 is not a path"),
-        ({"journal": b"x"}, "journal: b'x' is not a path"),
-        ({"dead_letters": ""}, "dead_letters: '' is not a path"),
+        ({"journal": 5}, "journal: must be the path of a file, got 5"),
+        ({"journal": b"x"}, "journal: must be the path of a file, got b'x'"),
+        ({"dead_letters": ""}, "dead_letters: must be the path of a file, got ''"),
         (
             {"journal": "./kept", "dead_letters": "kept"},
             r"journal: '\./kept' and dead_letters='kept' are the same file",
         ),
-        ({"progress": "yes"}, "progress: 'yes' is not callable"),
+        ({"progress": "yes"}, "progress: must be a function of one report, got 'yes'"),
         (
             {"on_eror": "collect"},
             r"on_eror: is not an option of a load \(did you mean on_error\?\); the options are workers,",

@@ -139,7 +139,7 @@ def scenario(part: str = "", **entries: Any) -> str:
             "by: must be an attribute name, a tuple of names or a function, got (",
         ),
         ((*BY, "--journal", "LONG"), "not begun: journal: "),
-        ((*BY, "--journal", "a\0b"), "not begun: journal: 'a\\x00b' is not a path"),
+        ((*BY, "--journal", "a\0b"), "not begun: journal: must be the path of a file, got 'a\\x00b'"),
         ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters: "),
         ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url: 'http://localhost:99999999'"),
         ((*BY, "--endpoint-url", "http://["), "--endpoint-url: 'http://['"),

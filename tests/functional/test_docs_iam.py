@@ -19,11 +19,22 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.stub import ANY, Stubber
 from rich.console import Console
 
-from shardkit import CalculatedSuffix, CapacityMeter, RandomSuffix, ShardedTable, Strategy, Unsharded, bulk_load
+from shardkit import (
+    CalculatedSuffix,
+    CapacityMeter,
+    RandomSuffix,
+    RangeSuffix,
+    ShardedCounter,
+    ShardedTable,
+    Strategy,
+    Unsharded,
+    backfill_index,
+    bulk_load,
+)
 from tests.functional.test_docs import DOCS, FENCE
 from tests.support.fakes import timeless
 from tests.support.recorder import answering, recording
-from tests.support.tables import LocalIndex, make_table
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 from tests.support.wire import Body
 
 if TYPE_CHECKING:
@@ -45,6 +56,7 @@ STRATEGIES: list[Strategy] = [
     RandomSuffix(3, separator="#"),
     RandomSuffix(3, separator="#", locate=True),
     CalculatedSuffix("OrderId", shards={"another": 5}, separator="#"),
+    RangeSuffix("OrderId", ["A1", "B"], separator="#"),
 ]
 
 
@@ -166,13 +178,21 @@ def load(orders: ShardedTable) -> None:
         bulk_load(orders, [ORDER, {**ORDER, "OrderId": "A2"}])
 
 
+def count(orders: ShardedTable) -> None:
+    clicks = ShardedCounter(orders.table, ORDER, "Clicks", shards=3)
+    clicks.add()
+    clicks.add(token="once")
+    clicks.reset()
+    clicks.value()
+
+
 def meter(orders: ShardedTable) -> None:
     with CapacityMeter().attach(orders.table):
         pass
 
 
 REPORT = ("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy")
-CALLS = {"Reader": read, "Writer": write, "Loader": load, "Meter": meter}
+CALLS = {"Reader": read, "Writer": write, "Loader": load, "Counter": count, "Meter": meter}
 
 
 def sent(resource: DynamoDBServiceResource, *roles: str) -> list[Access]:
@@ -229,6 +249,24 @@ def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session
     assert {f"{access.service}:{access.action}" for access in asked} == actions
 
 
+def test_a_backfill(resource: DynamoDBServiceResource) -> None:
+    """Without UpdateItem, it can verify."""
+    index = GlobalIndex("by-status", ("ix", "S"))
+    table = make_table(resource, ("User", "S"), ("OrderId", "S"), global_indexes=[index], name="Orders")
+    table.put_item(Item={**ORDER, "Status": "open"})
+    by_status = CalculatedSuffix("OrderId", shards=2, source="Status")
+    orders = ShardedTable(table, Unsharded(), indexes={"by-status": by_status})
+    with recording(table.meta.client) as recorder:
+        backfill_index(orders, "by-status", write_units="10%")
+        whole = len(recorder.requests)
+        backfill_index(orders, "by-status", verify_only=True)
+    asked = [access for operation, body in recorder.requests for access in accesses(operation, body)]
+    assert [access for access in asked if not allows(POLICIES["Backfill"], access)] == []
+    [statement] = POLICIES["Backfill"]["Statement"]
+    assert {f"dynamodb:{access.action}" for access in asked} == set(statement["Action"])
+    assert {access.action for access in asked[whole:]} == {"Scan"}
+
+
 def test_a_tenant_reaches_its_own_keys_only(resource: DynamoDBServiceResource) -> None:
     policy = POLICIES["OwnItems"]
     asked = [access for access in sent(resource, "Reader", "Writer", "Loader") if access.resource == TABLE]
@@ -274,5 +312,6 @@ def test_what_a_pattern_lets_in() -> None:
 def test_the_stored_keys_of_each_strategy() -> None:
     assert CalculatedSuffix("OrderId", shards=20).physical_keys(USER)[::19] == ("user-1.1", "user-1.20")
     assert RandomSuffix(20).physical_keys(USER) == CalculatedSuffix("OrderId", shards=20).physical_keys(USER)
+    assert RangeSuffix("OrderId", ["F", "N"]).physical_keys(USER) == ("user-1.x", "user-1.x46", "user-1.x4e")
     assert CalculatedSuffix("OrderId", shards={"another": 5}).physical_keys(USER) == ("user-1.1",)
     assert Unsharded().physical_keys(USER) == (USER,)

@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +22,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
-from examples import bulk_loader, fan_out_read, wrap_existing_table
+from examples import bulk_loader, fan_out_read, popular_items, time_series, wrap_existing_table
 from shardkit import CalculatedSuffix, ShardedTable, bulk_load
 from tests.support.tables import make_table
 
@@ -333,3 +334,37 @@ def test_what_the_service_reads_is_what_a_query_reads(orders: ShardedTable) -> N
     _, body, _ = service.answer(f"/orders/{DAY}?limit=500")
     assert body == {"items": orders.query(KeyConditionExpression=Key("Date").eq(DAY))["Items"], "next": None}
     assert service.meter.read_units > 0
+
+
+# -- time_series.py ----------------------------------------------------------------------------------------------------
+
+
+def test_time_series(resource: DynamoDBServiceResource, capsys: pytest.CaptureFixture[str]) -> None:
+    assert time_series.main(["--name", "hits"], lambda: datetime(2014, 8, 10, 12, tzinfo=UTC)) == 0
+    said = capsys.readouterr().out
+    assert "loaded: 28 items: 28 written, 0 failed" in said
+    assert "\ntables: hits-2014-07, hits-2014-08\n" in said
+    assert "\nnewest first: /page/0, /page/2, /page/4 … /page/26\n" in said
+    assert "\na page of the last week: ['/page/6', '/page/4'], more: True\n" in said
+    assert "\ntoo late: Time: the period 2013-03 of 'hits' is older than keep=12" in said
+    assert "\nnext: hits at 2014-09-10 12:00 UTC: 1 step\n  create           hits-2014-09\n    for 2014-09-01" in said
+    assert len(resource.Table("hits-2014-08").scan()["Items"]) == 10
+
+
+# -- popular_items.py --------------------------------------------------------------------------------------------------
+
+
+def test_popular_items(resource: DynamoDBServiceResource, capsys: pytest.CaptureFixture[str]) -> None:
+    assert popular_items.main(["--table", "Products", "--products", "50", "--views", "300"]) == 0
+    assert list(resource.tables.all()) == []
+    output = capsys.readouterr().out
+    assert "85% of 300 views from memory, 128.0 read units saved" in output
+    assert "most of them of p000000: " in output
+
+
+def test_popular_items_of_a_table_that_is_there(
+    table: Table, resource: DynamoDBServiceResource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert popular_items.main(["--table", "Orders"]) == 1
+    assert "ResourceInUseException" in capsys.readouterr().out
+    assert [one.name for one in resource.tables.all()] == ["Orders"]

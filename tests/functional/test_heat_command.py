@@ -87,6 +87,32 @@ def test_json(orders: list[dict[str, Any]]) -> None:
     assert status["shards_reason"] == shards_for(write_units=2500).reason
 
 
+def test_the_key_of_an_index(orders: list[dict[str, Any]]) -> None:
+    """It takes the part of the load of the items that have it, and needs no --key."""
+    rate = ("--write-units", "5000")
+    found = judged("orders.jsonl", "--index-key", "Status", "--index-key", "Coupon", "--by", "OrderId", *rate)
+    assert found["keys"] == []
+    status, coupon = found["indexes"]
+    assert (status["index"], status["attributes"], status["items"], status["hottest"]) == (None, ["Status"], 100, 2500)
+    assert (status["good"], status["shards_needed"]) == (False, 97)
+    assert status["line"] == 'indexes={"…": CalculatedSuffix("OrderId", shards=97, attribute="shard")}'
+    assert (coupon["items"], coupon["rate"]) == (12, 600)  # of 25: the others are empty
+    text = invoke("orders.jsonl", "--index-key", "Date, Status", *rate).stdout.replace("\n", " ")
+    assert "index with the key Date, Status: bad at 5,000 write units a second, 100% of the table's" in text
+    assert "the hottest key at any one time takes 2,500 write units a second (50%)" in text
+    assert (
+        'CalculatedSuffix(by, shards=97, attribute="shard")} with its name, with by the attributes of the table\'s '
+        "primary key" in text
+    )
+
+
+@pytest.mark.parametrize("name", ["Lines", "Nope"])
+def test_the_key_of_an_index_that_no_item_has(orders: list[dict[str, Any]], name: str) -> None:
+    result = invoke("orders.jsonl", "--index-key", name)
+    assert result.exit_code == 2
+    assert f"--index-key: {name} is not a key in any of 100 items" in result.stderr.replace("\n", " ")
+
+
 def test_plain_lines_where_it_is_piped(orders: list[dict[str, Any]]) -> None:
     result = invoke("orders.jsonl", "--key", "Date", "--key", "OrderId", "--key", "Date, Status", "--top", "1")
     assert result.exit_code == 0, result.output

@@ -12,12 +12,14 @@ import pytest
 from botocore.stub import Stubber
 
 from shardkit import ConfigurationError, RandomSuffix, Strategy
+from shardkit.dynamodb.schema import Index, KeySchema
 
 if TYPE_CHECKING:
     import boto3
 
 rich_console = pytest.importorskip("rich.console")
 throttled: Any = pytest.importorskip("shardkit.cli.throttled")
+live: Any = pytest.importorskip("shardkit.cli.live_table")
 
 UNTIL = datetime(2026, 11, 22, 12, tzinfo=UTC)
 LAST = timedelta(hours=3)
@@ -71,6 +73,16 @@ class Service:
         return throttled.read_throttled(
             self.dynamodb, self.cloudwatch, "Orders", index, until=UNTIL, last=LAST, top=top, strategy=strategy
         )
+
+    def read_all(self, index: str | None = None, **window: Any) -> Any:
+        by_day = Index("ByDay", KeySchema(("Date",), ("Total",)), local=False, projected=None)
+        by_status = Index("ByStatus", KeySchema(("Status",)), local=False, projected=None)
+        table = live.LiveTable(
+            client=self.dynamodb, name="Orders", index=index, own_keys=KeySchema(("Date",), ("OrderId",)), key_type="S",
+            keys=KeySchema(("Date",)), items=0, bytes=0, provisioned=None, global_indexes=(by_day, by_status),
+        )  # fmt: skip
+        how = {"until": UNTIL, "last": LAST, "top": 10, **window}
+        return throttled.read_throttled_table(self.dynamodb, self.cloudwatch, table, **how)
 
 
 @pytest.fixture
@@ -143,6 +155,55 @@ def test_an_index(service: Service) -> None:
     service.describes(described("ENABLED", "PKT", IndexName="ByStatus"), IndexName="ByStatus")
     service.reports("PKT", report())
     assert shown(service.read(index="ByStatus")).startswith("Orders, index ByStatus, 2026")
+
+
+def test_a_table_and_its_indexes(service: Service) -> None:
+    """Those whose key has not the table's are advised on as indexes, and have not the table's strategy."""
+    service.describes(described("DISABLED"))
+    service.describes(described("ENABLED", "PKC", IndexName="ByDay"), IndexName="ByDay")
+    service.describes(described("ENABLED", "PKT", "PKC", IndexName="ByStatus"), IndexName="ByStatus")
+    service.reports("PKC", report((["2014-07-09.1"], 900_000.0, 171_000.0)))
+    service.reports("PKT", report((["open"], 1204.0, 300.0)))
+    service.reports("PKC", report((["open"], 900_000.0, 171_000.0)))
+    found = service.read_all(strategy=RandomSuffix(10))
+    text = shown(found)
+    assert text.count("Orders, index By") == 2
+    by_day, by_status = text.split("Orders, index ByStatus")
+    assert "  2014-07-09: 1 of its 10 shards, 900,000 units together\n" in by_day
+    assert "indexes=" not in by_day
+    assert (
+        "  throttled because the key is too hot, or because the whole index is: the errors\n"
+        "  say which (docs/troubleshooting.md); more shards help only against the first\n"
+        "  a hot index throttles the writes of its table; docs/sharded-indexes.md: how to shard it\n"
+    ) in by_status
+    line = 'indexes={"ByStatus": CalculatedSuffix(("Date", "OrderId"), shards=12, attribute="shard")}'
+    assert (
+        "  advice: open: 12 shards instead of 1, for its busiest minute\n"
+        f"    create an index with the partition key Status, shard (a number), and write {line} with its name: see "
+        "docs/sharded-indexes.md\n"
+    ) in by_status
+    off = "CloudWatch Contributor Insights is DISABLED for table 'Orders'"
+    assert text.endswith(f"\n\n{off}\n")
+    data = json.loads(json.dumps(found.to_json()))
+    assert (data["index"], [one["index"] for one in data["indexes"]], data["off"]) == ("ByDay", ["ByStatus"], [off])
+
+
+def test_the_index_that_is_named_alone(service: Service) -> None:
+    """With its own strategy, if it is sharded."""
+    service.describes(described("ENABLED", "PKC", IndexName="ByStatus"), IndexName="ByStatus")
+    service.reports("PKC", report((["open.1"], 900_000.0, 180_000.0)))
+    text = shown(service.read_all("ByStatus", strategy=RandomSuffix(10)))
+    assert "open: 1 of its 10 shards" in text
+    assert "advice: open.1: 638 shards instead of 10" in text
+    assert "indexes=" not in text
+
+
+def test_nothing_is_enabled(service: Service) -> None:
+    service.describes(described("DISABLED"))
+    for index in ("ByDay", "ByStatus"):
+        service.describes(described("DISABLED", IndexName=index), IndexName=index)
+    with pytest.raises(ConfigurationError, match=r"--throttled: .* is DISABLED for table 'Orders'; enable it with"):
+        service.read_all()
 
 
 @pytest.mark.parametrize(

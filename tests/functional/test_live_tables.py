@@ -21,9 +21,10 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from shardkit import CalculatedSuffix, ConfigurationError, RandomSuffix, Strategy, Unsharded
+from shardkit.analysis.shards import shards_for
 from shardkit.cli import build_app
 from tests.support.recorder import recording
-from tests.support.tables import GlobalIndex, make_table
+from tests.support.tables import GlobalIndex, LocalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -147,6 +148,65 @@ def test_an_index_by_its_own_key(table: Table) -> None:
         described(table, "X")
     with pytest.raises(ConfigurationError, match="--strategy: not supported for Orders, index ByStatus"):
         heat(described(table, "ByStatus"), RandomSuffix(3))
+
+
+def test_the_hot_indexes_of_a_table_are_named(resource: DynamoDBServiceResource) -> None:
+    """Each by the entries that it has: of a sparse one, and of a small projection, fewer units than the table's."""
+    table = make_table(
+        resource, ("Customer", "S"), ("OrderId", "N"), name="Orders",
+        local_indexes=[LocalIndex("ByTotal", ("Total", "N"))],
+        global_indexes=[
+            GlobalIndex("ByStatus", ("Status", "S"), projection="KEYS_ONLY"),
+            GlobalIndex("ByCoupon", ("Coupon", "S"), ("Total", "N")),
+            GlobalIndex("ByOrder", ("OrderId", "N")),
+            GlobalIndex("BySameKey", ("Customer", "S"), ("Total", "N")),
+            GlobalIndex("ByNothing", ("Nothing", "S")),
+        ],
+    )  # fmt: skip
+    with table.batch_writer() as batch:
+        for number in range(100):
+            item: dict[str, Any] = {"Customer": f"C{number}", "OrderId": number, "Note": "x" * 1500}
+            item |= {"Status": "new" if number % 4 else "paid", **({"Coupon": "c"} if number < 10 else {})}
+            batch.put_item(Item=item if number % 2 else {**item, "Total": 1})
+    found = heat(described(table, bytes=10_000))
+    status, coupon, order, nothing = found.to_json()["indexes"]
+    line = 'indexes={"ByStatus": CalculatedSuffix(("Customer", "OrderId"), shards=44, attribute="shard")}'
+    assert status == {
+        "index": "ByStatus", "attributes": ["Status"], "good": False, "items": 100, "rate": 2000.0,
+        "reason": "it has too few different values (2): even if all were equally hot, each would take too much",
+        "hottest_key": {"Status": {"S": "new"}}, "hottest_share": 0.75, "hottest": 1500.0, "shards_needed": 44,
+        "line": line,
+    }  # fmt: skip
+    assert shards_for(write_units=1500).shards == 44
+    assert (coupon["items"], coupon["good"], coupon["rate"], coupon["line"]) == (5, True, 200.0, None)
+    assert (order["good"], nothing["items"], nothing["good"]) == (True, 0, None)
+    text = shown(found)
+    assert text.endswith(
+        "index ByStatus (Status): bad at 2,000 write units a second, 50% of the table's\n"
+        "  it has too few different values (2): even if all were equally hot, each would take too much\n"
+        "  new takes 1,500 write units a second (75%); one partition serves 1,000, and a hot index throttles the "
+        "writes of its table\n"
+        f"  44 shards: create an index with the partition key Status, shard (a number), and write {line} with its name"
+        ": see docs/sharded-indexes.md\n"
+        "\n"
+        "index ByCoupon (Coupon): good at 200 write units a second, 5.00% of the table's\n"
+        "  it has only one value, but one partition can serve it at this rate\n"
+        "\n"
+        "index ByOrder (OrderId): good at 4,000 write units a second, 100% of the table's\n"
+        "  it has 100 different values, and one partition can serve the hottest\n"
+        "\n"
+        "index ByNothing (Nothing): no item that was read has its key\n"
+    )
+    assert heat(described(table, bytes=10_000), write_units=None, read_units=100.0).to_json()["indexes"] == []
+
+
+def test_an_index_that_is_read_by_itself_is_advised_on(table: Table) -> None:
+    found = heat(described(table, "ByStatus", bytes=10_000))
+    (index,) = found.to_json()["indexes"]
+    needed = index["shards_needed"]
+    line = f'indexes={{"ByStatus": CalculatedSuffix(("Customer", "OrderId"), shards={needed}, attribute="shard")}}'
+    assert (index["index"], index["line"]) == ("ByStatus", line)
+    assert shown(found).endswith(f"shard (a number), and write {line} with its name: see docs/sharded-indexes.md\n")
 
 
 def test_shards_are_shown_by_their_logical_key(resource: DynamoDBServiceResource) -> None:
@@ -402,6 +462,7 @@ def test_size_of_a_table() -> None:
         (("size", "orders.jsonl", "--index", "I"), "--index: needs --table; add it, or omit this option"),
         (("size", "--table", "Orders", "--format", "csv"), "--format: is not for --table; omit one of them"),
         (("heat", "--table", "Orders", "--key", "Status"), "--key: is not for --table"),
+        (("heat", "--table", "Orders", "--index-key", "Status"), "--index-key: is not for --table"),
         (("heat", "--table", "Orders", "--strategy", "x"), "--strategy: 'x' is not valid JSON"),
         (("heat", "--table", "Orders", "--time", "Status"), "times: 'Status' is not an attribute of the key Customer"),
         (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
@@ -426,11 +487,12 @@ def test_throttled_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command asks the services of the table's region; moto has no Contributor Insights."""
     asked: dict[str, Any] = {}
 
-    def read(client: Any, cloudwatch: Any, name: str, index: str | None, **how: Any) -> Any:
-        asked.update(how, table=name, service=cloudwatch.meta.service_model.service_name)
-        return throttled.Throttled(name, index, None, how["until"] - how["last"], how["until"], {}, how["strategy"])
+    def read(client: Any, cloudwatch: Any, table: Any, **how: Any) -> Any:
+        asked.update(how, table=table.name, service=cloudwatch.meta.service_model.service_name)
+        times = how["until"] - how["last"], how["until"]
+        return throttled.ThrottledTable([throttled.Throttled(table.name, None, None, *times, {}, how["strategy"])])
 
-    monkeypatch.setattr(heat_live, "read_throttled", read)
+    monkeypatch.setattr(heat_live, "read_throttled_table", read)
     form = json.dumps(RandomSuffix(3).to_dict())
     result = click_testing.CliRunner().invoke(
         build_app(), ["heat", "--table", "Orders", "--throttled", "--last", "30m", "--top", "7", "--strategy", form]

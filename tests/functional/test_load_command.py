@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
+from boto3.dynamodb.conditions import Key
 
-from shardkit import BulkReport, CalculatedSuffix, ShardedTable
+from shardkit import BulkReport, CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import TablePace
 from shardkit.cli import build_app
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -71,6 +72,51 @@ def test_loads_a_file(table: Table, folder: Path) -> None:
     assert sum(line.split()[:1] in [["1"], ["2"], ["3"], ["4"]] for line in result.stdout.splitlines()) == 4
     assert "types: Date:S, OrderId:S, Total:N, Note:S" in result.stderr
     assert "\x1b" not in result.output
+
+
+def test_an_index_is_sharded(resource: DynamoDBServiceResource, folder: Path) -> None:
+    orders_csv(folder, 12)
+    index = GlobalIndex("ByDate", ("DateShard", "S"), ("OrderId", "S"))
+    make_table(resource, ("OrderId", "S"), name="Indexed", global_indexes=[index])
+    strategy = CalculatedSuffix("OrderId", shards=3, source="Date")
+    to_load = ("orders.csv", "--table", "Indexed", "--index", "ByDate", json.dumps(strategy.to_dict()))
+    estimate = json.loads(invoke(*to_load, "--dry-run", "--json").stdout)
+    assert (estimate["table_write_units"], estimate["global_index_write_units"]) == (12, {"ByDate": 12})
+    result = invoke(*to_load)
+    assert result.exit_code == 0, result.output
+    assert "index ByDate with CalculatedSuffix(by='OrderId', shards=3, source='Date')" in " ".join(
+        result.stderr.split()
+    )
+    orders = ShardedTable(resource.Table("Indexed"), Unsharded(), indexes={"ByDate": strategy})
+    found = orders.query(IndexName="ByDate", KeyConditionExpression=Key("Date").eq("2014-07-01"))
+    assert [order["OrderId"] for order in found["Items"]] == ["A000", "A009"]
+    result = invoke(*to_load[:-1], "{")
+    assert (result.exit_code, "--index ByDate: '{' is not valid JSON" in result.stderr) == (2, True)
+
+
+def test_an_export_is_loaded_under_another_strategy(table: Table, folder: Path) -> None:
+    items = orders_csv(folder, 20)
+    lines = [
+        {
+            "Item": {
+                "Date": {"S": f"{item['Date']}.x41"},
+                "OrderId": {"S": item["OrderId"]},
+                "Total": {"N": item["Total"]},
+            }
+        }
+        for item in items
+    ]
+    (folder / "export.json.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    exported = json.dumps({"type": "RangeSuffix", "by": "OrderId", "boundaries": ["A"]})
+    for more in ((), ("--journal", "kept")):
+        result = invoke("export.json.gz", *SHARDED, "--stored-by", exported, *more)
+        assert result.exit_code == 0, result.output
+    assert stored(table) == keys(items)
+    assert table.scan()["Count"] == len(items)
+    result = invoke(
+        "export.json.gz", *SHARDED, "--stored-by", '{"type": "RandomSuffix", "shards": 2}', "--journal", "kept"
+    )
+    assert (result.exit_code, "journal" in result.stderr) == (2, True)
 
 
 def test_failures_go_to_the_dead_letters_which_can_be_loaded_again(table: Table, folder: Path) -> None:
@@ -302,6 +348,9 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),
+        (("orders.csv", *SHARDED, "--stored-by", "{"), "--stored-by: '{' is not valid JSON"),
+        (("orders.csv", *SHARDED, "--stored-by", "{}"), "--stored-by: must be a mapping whose type is one of"),
+        (("orders.csv", *SHARDED, "--stored-by", '{"type": "Unsharded"}'), "stored_by: is only supported for DynamoDB"),
         (
             ("orders.csv", "--table", "Orders", "--strategy", '{"type": "Other"}'),
             "--strategy: must be a mapping whose type is one of",

@@ -17,9 +17,11 @@ from benchmarks.pictures import (
     STEPS,
     items_per_key,
     queries,
+    series,
     shards_for,
     uploads,
 )
+from shardkit.cli.simulate_series import draw_throughput
 from tests.functional.test_docs import PAGES, texts_of
 
 
@@ -59,6 +61,22 @@ def test_decision() -> None:
     lines = [line for text in (*chain(*STEPS), RESULT) for line in text.splitlines()]
     assert set(lines) <= set(texts)
     assert texts.count("yes") == texts.count("no") == len(STEPS)
+
+
+def test_time_series() -> None:
+    texts = texts_of(DOCS / "timeseries.svg")
+    last = series().periods[-1]
+    for kind in ("write", "read"):
+        assert f"{kind} units a second per partition" in texts
+        assert f"one table: {getattr(last, f'{kind}_units'):,.0f}" in texts
+        assert f"a table for each period: {getattr(last, f'own_{kind}_units'):,.0f}" in texts
+    # A step is at its period, the last one is seen too, and no line of a grid crosses a label.
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    draw_throughput(figure, series())
+    for axes in figure.axes:
+        assert axes.get_xlim() == (1, last.period + 1)
+        assert {line.get_drawstyle() for line in axes.lines} == {"steps-post"}
+        assert not any(line.get_visible() for line in axes.get_ygridlines())
 
 
 def test_number_of_shards() -> None:

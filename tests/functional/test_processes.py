@@ -10,6 +10,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, InvalidKeyError, ShardedTable
+from shardkit.runtime.runner import draw_from
 from tests.support.recorder import recording
 from tests.support.tables import make_table
 
@@ -35,6 +36,22 @@ def test_a_forked_process_has_threads_of_its_own(orders: ShardedTable) -> None:
         os._exit(0 if answered and orders.runner.executor() is not before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert orders.runner.executor() is before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_forked_processes_draw_other_shards() -> None:
+    """Else all workers of a server that loads the application first would write to the same shards in turn."""
+    draw = draw_from(None)
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(theirs, str(draw()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert float(os.read(ours, 100)) != draw()
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_a_stream_ends_at_an_interruption(resource: Any) -> None:

@@ -12,7 +12,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 from botocore.exceptions import ClientError
 from hypothesis import given, settings
 
-from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, ShardedTable
 from shardkit.errors import ConfigurationError, CursorError, ShardQueryError, UnsupportedExpressionError
 from tests.support.equivalence import Case, Reading, cases, check, compare, kept, make_pair, read
 from tests.support.queries import SHAPES
@@ -118,6 +118,15 @@ class TestOnTheWire:
         assert set(wire.operations) == {"Query"}
         assert sum(body["Limit"] for body in bodies[:4]) < 4 * 20
         assert len(bodies) <= 6
+
+    @pytest.mark.parametrize(("by", "asked"), [("sk", 1), (("pk", "sk"), 1), ("a", 4), (lambda item: item["sk"], 4)])
+    def test_one_item_is_asked_of_its_shard(self, stored: Table, by: Any, asked: int) -> None:
+        """If the key condition tells the shard: a function may read what it does not."""
+        table = ShardedTable(stored, CalculatedSuffix(by, shards=4))
+        table.put_item(Item={"pk": "2014-07-09", "sk": 7, "a": 1})
+        with recording(table.meta.client) as wire:
+            found = table.query(KeyConditionExpression=DAY & Key("sk").eq(Decimal("7.0")))
+        assert (len(wire.requests), sort_keys(found["Items"])) == (asked, [7])
 
     def test_one_shard(self, orders: ShardedTable) -> None:
         """Shard= asks that one only; a shard that the key has not is refused."""
@@ -370,3 +379,36 @@ class TestQueryItems:
         """There are no items to yield."""
         with pytest.raises(UnsupportedExpressionError, match="COUNT"):
             next(orders.query_items(KeyConditionExpression=DAY, Select="COUNT"))
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ({"KeyConditionExpression": DAY & Key("sk").between("b", "c1")}, ["x62", "x63"]),
+        ({"KeyConditionExpression": DAY & Key("sk").begins_with("c")}, ["x63"]),
+        ({"KeyConditionExpression": DAY, "Limit": 3}, ["x", "x62"]),
+        ({"KeyConditionExpression": DAY, "Limit": 3, "ScanIndexForward": False}, ["x64", "x63"]),
+        ({"KeyConditionExpression": DAY & Key("by").eq("y"), "IndexName": "local"}, ["x", "x62", "x63", "x64"]),
+        (
+            {
+                "KeyConditions": {
+                    "pk": {"AttributeValueList": ["2014-07-09"], "ComparisonOperator": "EQ"},
+                    "sk": {"AttributeValueList": ["c"], "ComparisonOperator": "LT"},
+                }
+            },
+            ["x", "x62"],
+        ),
+    ],
+)
+def test_ranges_that_a_query_asks(resource: DynamoDBServiceResource, query: dict[str, Any], asked: list[str]) -> None:
+    """On the wire, one after another; an index has another order, so all are asked."""
+    table = make_table(resource, sort_key=("sk", "S"), local_indexes=[LocalIndex("local", ("by", "S"))])
+    orders = ShardedTable(table, RangeSuffix("sk", ["b", "c", "d"]))
+    with orders.batch_writer() as batch:
+        for order in ("a1", "a2", "b1", "c1", "c2", "d1"):
+            batch.put_item(Item={"pk": "2014-07-09", "sk": order, "by": "y"})
+    with recording(table.meta.client) as wire:
+        orders.query(**query)
+    values = [json.dumps(body) for body in wire.bodies("Query")]
+    found = [text.partition("2014-07-09.")[2].partition('"')[0] for text in values]
+    assert (sorted(found) if "IndexName" in query else found) == asked

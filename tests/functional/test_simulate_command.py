@@ -205,6 +205,8 @@ def test_plot(folder: Path) -> None:
     assert (folder / "again.svg").read_text(encoding="utf-8") == text
     assert invoke("small.toml", "--plot", "heat.png").exit_code == 0
     assert (folder / "heat.png").read_bytes().startswith(b"\x89PNG")
+    assert invoke(str(EXAMPLES / "clicks.toml"), "--plot", "growth.svg").exit_code == 0
+    assert "write units a second per partition" in (folder / "growth.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("folder")
@@ -362,7 +364,7 @@ def test_the_example_of_flights(folder: Path) -> None:
 
 
 def test_every_example_is_tested() -> None:
-    tested = Path(__file__).read_text(encoding="utf-8")
+    tested = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_*_command.py"))
     examples = [path.name for path in EXAMPLES.glob("*.toml")]
     assert examples
     assert [name for name in examples if f'"{name}"' not in tested] == []

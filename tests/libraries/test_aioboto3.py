@@ -94,3 +94,24 @@ def test_a_client(reached: str, setting: Setting) -> None:
 
     asyncio.run(main())
     setting.assert_stored(stored, {DAY: 40})
+
+
+def test_a_cached_table(setting: Setting) -> None:
+    pytest.importorskip("cachetools")
+    from shardkit.aio import CachedTable
+
+    stored = setting.make_table()
+
+    async def main() -> None:
+        async with aioboto3.Session().resource("dynamodb", endpoint_url=setting.url) as resource:
+            table = CachedTable(await resource.Table(stored.name), max_bytes=1_000_000)
+            async with table.batch_writer() as batch:
+                await batch.put_item(Item=ITEMS[0])
+            key = {"pk": DAY, "sk": "A000"}
+            assert [(await table.get_item(Key=key)).get("Cached") for _ in range(3)][2] == "fresh"
+            found = await table.batch_get_items([key, {"pk": DAY, "sk": "A001"}])
+            assert (found["Items"], found["Cached"]) == ([ITEMS[0]], ["fresh"])
+            await table.put_item(Item=ITEMS[0] | {"n": Decimal(7)})
+            assert (await table.get_item(Key=key))["Item"]["n"] == 7
+
+    asyncio.run(main())

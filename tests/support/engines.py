@@ -1,7 +1,8 @@
-"""Local engines that speak DynamoDB's protocol over HTTP, started when a test first asks for one."""
+"""Local engines that speak DynamoDB's protocol over HTTP, and a Valkey or Redis server; started when first needed."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -12,10 +13,14 @@ from typing import Literal
 
 EngineName = Literal["dynoxide", "dynamodb_local"]
 ENGINES: tuple[EngineName, ...] = ("dynoxide", "dynamodb_local")
+ServerName = Literal["dynoxide", "dynamodb_local", "redis"]
 
 FOLDER = Path(__file__).resolve().parents[2] / ".cache" / "engines"
 DYNOXIDE = FOLDER / "dynoxide-linux-x64-1.2.1" / "package"
 DYNAMODB_LOCAL = FOLDER / "amplify-dynamodb-simulator-2.9.30" / "package" / "emulator"
+
+REDIS = FOLDER / "redis"
+"""Debian's packages, unpacked by .ci/engines where no server is installed."""
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -25,12 +30,14 @@ class EngineUnavailableError(Exception):
     """The engine is not on this machine: the message says what is missing."""
 
 
-_running: dict[EngineName, tuple[subprocess.Popen[bytes], str]] = {}
+_running: dict[ServerName, tuple[subprocess.Popen[bytes], str]] = {}
 """The process and the URL of each."""
 
 
-def missing(name: EngineName) -> str | None:
+def missing(name: ServerName) -> str | None:
     """Why this engine cannot be started here; None where it can."""
+    if name == "redis":
+        return None if _redis_server() else "neither valkey-server nor redis-server is there: run `bash .ci/engines`"
     wanted = DYNOXIDE / "dynoxide" if name == "dynoxide" else DYNAMODB_LOCAL / "DynamoDBLocal.jar"
     if not wanted.exists():
         return f"{name} is not unpacked under .cache/engines: run `bash .ci/engines`"
@@ -39,7 +46,7 @@ def missing(name: EngineName) -> str | None:
     return None
 
 
-def engine_endpoint(name: EngineName) -> str:
+def engine_endpoint(name: ServerName) -> str:
     """The URL of a running engine, which is started if this is the first call for it.
 
     Raises:
@@ -60,7 +67,14 @@ def stop_engines() -> None:
         _stop(process)
 
 
-def _start(name: EngineName) -> tuple[subprocess.Popen[bytes], str]:
+def _redis_server() -> str | None:
+    unpacked = REDIS / "usr" / "bin" / "redis-server"
+    return (
+        shutil.which("valkey-server") or shutil.which("redis-server") or (str(unpacked) if unpacked.exists() else None)
+    )
+
+
+def _start(name: ServerName) -> tuple[subprocess.Popen[bytes], str]:
     said = ""
     # Between the choice of a free port and the engine's own bind another process may take it: hence more than one try.
     for _ in range(3):
@@ -70,20 +84,28 @@ def _start(name: EngineName) -> tuple[subprocess.Popen[bytes], str]:
         with tempfile.TemporaryFile() as log:
             process = subprocess.Popen(
                 _command(name, port),
-                cwd=DYNAMODB_LOCAL if name == "dynamodb_local" else DYNOXIDE,
+                cwd=_FOLDERS[name],
+                env={**os.environ, "LD_LIBRARY_PATH": f"{_LIBRARIES}:{os.environ.get('LD_LIBRARY_PATH', '')}"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
             if _wait_for_port(process, port):
-                return process, f"http://127.0.0.1:{port}"
+                return process, f"{'redis' if name == 'redis' else 'http'}://127.0.0.1:{port}"
             _stop(process)
             log.seek(0)
             said = log.read().decode(errors="replace")[-2000:]
     raise RuntimeError(f"{name} did not start; the last that it said:\n{said}")
 
 
-def _command(name: EngineName, port: int) -> list[str]:
+_FOLDERS: dict[ServerName, Path | None] = {"dynoxide": DYNOXIDE, "dynamodb_local": DYNAMODB_LOCAL, "redis": None}
+_LIBRARIES = REDIS / "usr" / "lib" / "x86_64-linux-gnu"
+
+
+def _command(name: ServerName, port: int) -> list[str]:
+    if name == "redis":
+        options = f"--port {port} --bind 127.0.0.1 --appendonly no --maxmemory 50mb --maxmemory-policy allkeys-lfu"
+        return [_redis_server() or "redis-server", *options.split(), "--save", ""]
     if name == "dynoxide":
         # Without --db-path its data are in memory.
         return [str(DYNOXIDE / "dynoxide"), "--host", "127.0.0.1", "--port", str(port)]

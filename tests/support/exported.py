@@ -6,6 +6,7 @@ from typing import Any
 
 from shardkit.capacity import CapacityMeter, Scope
 from shardkit.capacity.exporters.measurements import HOT_KEYS, Measured, Measurements, measure
+from shardkit.runtime.hooks import show_lookups
 from tests.support.metered import ARN, FakeClient, consumed, item, key, put
 
 HOT_PARTITION = {
@@ -35,7 +36,14 @@ ROWS = {
     ("throttles", ("TableWriteKeyRangeThroughputExceeded",), 1),
     ("retries", ("TableWriteKeyRangeThroughputExceeded",), 1),
     ("retries", ("InternalServerError",), 1),
+    ("cache_fresh_hits", ("T",), 2),
+    ("cache_stale_hits", ("T",), 1),
+    ("cache_misses", ("T",), 1),
+    ("saved_read_capacity_units", ("T",), 3.5),
 }
+
+
+LOOKUPS = [({"S": "a"}, "miss", 1.0), ({"S": "a"}, "fresh", 1.0), ({"N": "1.0"}, "stale", 0.5), (None, "fresh", 2.0)]
 
 
 class Busy:
@@ -77,6 +85,7 @@ class Busy:
                 {"ConsumedCapacity": [consumed(2.0), consumed(1.0, "U")]},
                 RequestItems={"T": [put("a"), put("c")], "U": [put("d")]},
             )
+            show_lookups(self.client, "T", LOOKUPS)
 
 
 def _answer(units: float, vectors: dict[str, float] | None = None, **parts: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import boto3
 from botocore.awsrequest import AWSResponse
@@ -17,6 +17,7 @@ from botocore.parsers import create_parser
 
 from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.load_machine import Load
+from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.dynamodb.body import binary
 from shardkit.sharding.layout import Sharding
@@ -165,8 +166,17 @@ def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
+class Answering(Protocol):
+    def answer(self, send: Send, now: float) -> Answer: ...
+
+
 def drive(
-    load: Load, source: Iterable[Any], service: Service, rng: Random | None = None, *, now: float = 0.0
+    load: Load | SeriesLoad,
+    source: Iterable[Any],
+    service: Answering,
+    rng: Random | None = None,
+    *,
+    now: float = 0.0,
 ) -> list[BulkResult]:
     """Run a load over a source; requests are carried out in the order that ``rng`` draws, or first come first."""
     items = iter(source)

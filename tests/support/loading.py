@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
-from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, bulk_load
+from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, Unsharded, backfill_index, bulk_load
 from shardkit.bulk.sources.opening import open_source
 from tests.support.fakes import connected, timeless
 from tests.support.tables import make_table
@@ -66,6 +66,13 @@ class Job:
             )
         finally:
             resource.meta.client.close()
+
+
+def backfilled(endpoint: str, table: str, strategy: Strategy, journal: Path) -> None:
+    """Backfill an index slowly, in a process that can be killed."""
+    resource = connected(endpoint)
+    orders = ShardedTable(resource.Table(table), Unsharded(), indexes={"by-status": strategy})
+    backfill_index(orders, "by-status", write_units=60, read_units=None, journal=journal)
 
 
 def make_orders(endpoint: str) -> str:

@@ -20,7 +20,7 @@ from tests.support.fakes import client_error
 
 @dataclass
 class ModelTable:
-    """Stored items; a page without Limit ends after ``page`` of them.
+    """Stored items; a page ends after ``page`` of them, as one of 1 MB does.
 
     ``eager``: return a LastEvaluatedKey whenever a page is full, as DynamoDB does, even if no item follows.
     """
@@ -56,7 +56,7 @@ class ModelTable:
                 for item in candidates
                 if (self._where(item, params) < position if backwards else self._where(item, params) > position)
             ]
-        size = params.get("Limit", self.page)
+        size = min(params.get("Limit", self.page), self.page)
         found = candidates[:size]
         self.evaluated += len(found)
         response: Response = {

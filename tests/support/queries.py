@@ -74,6 +74,10 @@ class Query:
         equals = {"city": city} if self.index in {"city", "city-pk"} else {"pk": pk}
         if self.index == "city-pk":
             equals["pk"] = pk
+        return self.of(equals)
+
+    def of(self, equals: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters, with a partition key of these values."""
         params: dict[str, Any] = getattr(self, f"_{self.style.split(',')[0]}")(equals)
         if self.index:
             params["IndexName"] = self.index
@@ -85,7 +89,7 @@ class Query:
             params["ConsistentRead"] = True
         return params
 
-    def _objects(self, equals: Mapping[str, str]) -> dict[str, Any]:
+    def _objects(self, equals: Mapping[str, Any]) -> dict[str, Any]:
         first, *rest = (Key(name).eq(value) for name, value in equals.items())
         condition: ConditionBase = first
         for more in rest:
@@ -98,8 +102,8 @@ class Query:
             params["FilterExpression"] = Attr("keep").eq(True) & ~Attr("n").eq("x")
         return {**params, **self._projected()}
 
-    def _strings(self, equals: Mapping[str, str]) -> dict[str, Any]:
-        texts = [f"{name} = :{name}" for name in equals]
+    def _strings(self, equals: Mapping[str, Any]) -> dict[str, Any]:
+        texts = [f"#{name} = :{name}" for name in equals]
         values: dict[str, Any] = {f":{name}": value for name, value in equals.items()}
         if self.condition is not None:
             op, operands = self.condition
@@ -107,18 +111,16 @@ class Query:
             compared = f"#s {COMPARISONS[op]} {' AND '.join(f':v{place}' for place in range(len(operands)))}"
             texts.append("begins_with(#s, :v0)" if op == "begins_with" else compared)
         params: dict[str, Any] = {"KeyConditionExpression": " and ".join(texts), **self._projected()}
-        names = dict(params.get("ExpressionAttributeNames", {}))
+        names = {**params.get("ExpressionAttributeNames", {}), **{f"#{name}": name for name in equals}}
         if self.condition is not None:
             names["#s"] = self.sort
         if self.filtered:
             params["FilterExpression"] = "#k = :k AND NOT n = :k"
             names["#k"] = "keep"
             values[":k"] = True
-        if names:
-            params["ExpressionAttributeNames"] = names
-        return {**params, "ExpressionAttributeValues": values}
+        return {**params, "ExpressionAttributeNames": names, "ExpressionAttributeValues": values}
 
-    def _legacy(self, equals: Mapping[str, str]) -> dict[str, Any]:
+    def _legacy(self, equals: Mapping[str, Any]) -> dict[str, Any]:
         conditions = {
             name: {"AttributeValueList": [value], "ComparisonOperator": "EQ"} for name, value in equals.items()
         }
@@ -148,9 +150,20 @@ def queries(
     shape: Shape, *, styles: Sequence[str] = STYLES, values: Mapping[AttributeType, Sequence[Any]] = VALUES
 ) -> st.SearchStrategy[Query]:
     """Any Query on a shape's tables, its sort keys compared with some of the values."""
+    return queries_of(shape.ways, styles=styles, values=values)
+
+
+def queries_of(
+    ways: Mapping[str | None, Attribute | None],
+    *,
+    styles: Sequence[str] = STYLES,
+    values: Mapping[AttributeType, Sequence[Any]] = VALUES,
+    projections: Sequence[tuple[str, dict[str, str]] | None] = PROJECTIONS,
+) -> st.SearchStrategy[Query]:
+    """Any Query in one of these ways: on an index (None: the table) with what it is sorted by."""
 
     def on(index: str | None) -> st.SearchStrategy[Query]:
-        sort = shape.ways[index]
+        sort = ways[index]
         return st.builds(
             Query,
             index=st.just(index),
@@ -158,14 +171,14 @@ def queries(
             condition=_conditions(sort[1], values[sort[1]]) if sort else st.none(),
             descending=st.booleans(),
             filtered=st.booleans(),
-            projection=st.sampled_from(PROJECTIONS),
+            projection=st.sampled_from(projections),
             counting=st.sampled_from([False, False, False, True]),
             # The service refuses a consistent read of a global index.
             consistent=st.booleans() if index in {None, "local"} else st.just(False),
             style=st.sampled_from(styles),
         )
 
-    return st.sampled_from(list(shape.ways)).flatmap(on)
+    return st.sampled_from(list(ways)).flatmap(on)
 
 
 def _conditions(kind: AttributeType, values: Sequence[Any]) -> st.SearchStrategy[tuple[str, tuple[Any, ...]] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -11,8 +12,9 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, Self
 
-Part = bytes | Literal["close", "reset", "nothing"] | Callable[[], object]
-"""Bytes to send; or: close or reset the connection, or send nothing more; or: call a function first."""
+Part = bytes | Literal["close", "reset", "nothing", "plain"] | Callable[[], object]
+"""Bytes to send; or: close or reset the connection, send nothing more, or send text beneath TLS; or: call a function
+first."""
 
 Script = Sequence[Part] | Callable[[bytes, bytes], Sequence[Part]]
 """The answer to a request; or a function that makes it from the request's head and body."""
@@ -94,6 +96,10 @@ class RawServer:
                 for part in parts:
                     if part == "nothing":
                         return
+                    if part == "plain":
+                        with socket.socket(fileno=os.dup(connection.fileno())) as beneath:
+                            beneath.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                        continue
                     if part == "reset":
                         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                     if isinstance(part, str):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.core.hashing import code_point_product
-from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded, register_function
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, Unsharded, register_function
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors"
@@ -29,6 +29,11 @@ def length_of(value: Any) -> int:
     return len(value)
 
 
+def hours_of_day(day: Any) -> list[str]:
+    return ["06", "12", "18"] if len(day) % 2 else ["12"]
+
+
+register_function(hours_of_day, name="test.hours_of_day")
 register_function(shards_of_key, name="test.shards_of_key")
 register_function(order_of, name="test.order_of")
 
@@ -64,4 +69,9 @@ STRATEGIES: list[Strategy] = [
     CalculatedSuffix(("Tenant", "OrderId"), {"hot": 9}, separator="::", first=95),
     CalculatedSuffix(order_of, shards_of_key),
     old_formula(),
+    RangeSuffix("OrderId", ()),
+    RangeSuffix("OrderId", ["A1", "é", "\U0001f600"], separator="#"),
+    RangeSuffix("OrderId", [Decimal("-1.50"), 0, Decimal("1E+20")]),
+    RangeSuffix("OrderId", {"hot": [b"\x00", b"\xff"], b"hot": [b"a.1"]}),
+    RangeSuffix("OrderId", hours_of_day),
 ]

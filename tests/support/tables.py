@@ -85,6 +85,7 @@ def described(
     *,
     local: IndexKeys | None = None,
     secondary: IndexKeys | None = None,
+    sharded: Mapping[str, Strategy] | None = None,
     name: str = "orders",
 ) -> Sharding:
     partition, *sort = keys
@@ -101,13 +102,14 @@ def described(
             "LocalSecondaryIndexes": indexes(local),
             "GlobalSecondaryIndexes": indexes(secondary),
         },
+        sharded=sharded,
     )
 
 
-def many(shards: int = 3) -> Sharding:
+def many(shards: int | Strategy = 3) -> Sharding:
     """One table with every kind of index; numbers are sort keys."""
     return described(
-        RandomSuffix(shards),
+        RandomSuffix(shards) if isinstance(shards, int) else shards,
         {"pk": "S", "sk": "N", "a": "N", "b": "S", "city": "S"},
         ["pk", "sk"],
         local={"by-a": (["pk"], ["a"])},

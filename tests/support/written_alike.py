@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, RandomSuffix, ShardedTable, install
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, ShardedTable, install
 from shardkit.strategies import Strategy
 from tests.support.equivalence import Item, Pair, canonical, make_pair
 from tests.support.queries import SHAPES
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 STRATEGIES: Mapping[str, Strategy] = {
     "calculated": CalculatedSuffix("sk", 3),
+    "ranges": RangeSuffix("sk", [2, 3]),
     "located": RandomSuffix(3, locate=True),
 }
 _KEYS = st.builds(lambda pk, sk: {"pk": pk, "sk": sk}, st.sampled_from(["", ".1"]), st.integers(1, 3))
@@ -61,7 +62,7 @@ def calls(strategy: str) -> st.SearchStrategy[list[Call]]:
         once = (lambda part: tuple(part.key.values())) if strategy == "located" else None
         return st.lists(part, min_size=1, max_size=4, unique_by=once)
 
-    writes = ["Put", "Put", "Delete", "ConditionCheck", *(["Update"] if strategy == "calculated" else [])]
+    writes = ["Put", "Put", "Delete", "ConditionCheck", *(["Update"] if strategy != "located" else [])]
     none = st.none()
     return st.lists(
         st.one_of(

@@ -50,7 +50,10 @@ def test_golden_text_forms(strategy: Strategy, row: dict[str, Any]) -> None:
         {"type": "RandomSuffix", "shards": {"function": "unknown"}},
         {"type": "RandomSuffix", "shards": {"function": ["unhashable"]}},
         {"type": "RandomSuffix", "shards": {"k": 2}},
+        {"type": "RandomSuffix", "shards": [[{}, 2]]},
         {"type": "CalculatedSuffix", "by": [], "shards": 2},
+        {"type": "RangeSuffix", "by": "sk", "boundaries": [{}]},
+        {"type": "RangeSuffix", "by": "sk", "boundaries": [{"N": "1", "B": "YQ=="}]},
     ],
 )
 def test_a_wrong_text_form_is_refused(form: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from shardkit.bulk.sources.base import BadRecord, Record
 from shardkit.bulk.writes import DeadLetter
 from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.values import WireItem
 from shardkit.errors import InvalidValueError, ShardkitError
 
 _DEAD_LETTER = frozenset({"Item", "shard", "reason", "load", "at"})
@@ -55,12 +56,19 @@ class JsonLines:
 
 
 class DynamoDBJson(JsonLines):
-    """One item in wire values per line, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, dead letters."""
+    """One item in wire values per line, plain or as ``{"Item": {…}}``: DynamoDB's exports to S3, dead letters.
+
+    ``logical`` returns a stored item with its logical key; dead letters have logical keys already.
+    """
+
+    def __init__(self, logical: Callable[[WireItem], WireItem] | None = None) -> None:
+        self._logical = logical
 
     def _item(self, parsed: dict[str, Any]) -> dict[str, Any]:
         if "NewImage" in parsed or "Keys" in parsed:
             raise InvalidValueError(
-                "the line is of an incremental export, which also has deletions; give a full export"
+                "the line is of an incremental export, which also has deletions; give a full export, or read the lines "
+                "with shardkit.streams"
             )
         if _is_text_letter(parsed):
             raise InvalidValueError(
@@ -69,12 +77,14 @@ class DynamoDBJson(JsonLines):
                 "by Item with the item in DynamoDB JSON"
             )
         if not _wraps(parsed):
-            return from_wire_item(parsed)
+            return from_wire_item(self._logical(parsed) if self._logical else parsed)
         if condition := next((name for name in parsed if "condition" in name.lower()), None):
             raise InvalidValueError(
                 f"the line has a condition ({condition}), which a batch cannot check; write its item with put_item(), "
                 "or remove the condition to write it unconditionally"
             )
+        if self._logical and "reason" not in parsed:
+            return from_wire_item(self._logical(parsed["Item"]))
         item = from_wire_item(parsed["Item"])
         letter = parsed.keys() >= _DEAD_LETTER and type(parsed["shard"]) is int
         return DeadLetter(item, parsed["shard"]) if letter else item

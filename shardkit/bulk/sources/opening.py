@@ -18,6 +18,8 @@ from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
+from shardkit.sharding.layout import Sharding
+from shardkit.strategies import Strategy
 
 FormatName = Literal["csv", "tsv", "jsonl", "dynamodb", "parquet"]
 Cursors = int | Literal["auto"]
@@ -43,6 +45,7 @@ def open_source(
     where: Any,
     *,
     table: Any = None,
+    stored_by: Strategy | None = None,
     format: FormatName | None = None,  # noqa: A002 - what it is called everywhere
     types: Mapping[str, str] | str | None = None,
     columns: Sequence[str] | None = None,
@@ -63,6 +66,9 @@ def open_source(
             (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
         table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema says which records to keep together,
             and the types of key columns. Without it there is one cursor.
+        stored_by: The strategy of the sharded table of which the files are a full export: its suffixes are removed from
+            the keys, and the attributes that shardkit keeps for sharded indexes of ``table``, so that the items are
+            logical again. Only for DynamoDB JSON; needs ``table``.
         format: The files' format. By default it is inferred from their names and first records.
         types: The type (S, N, B, BOOL) of each column of CSV or TSV, as a mapping or as text; others are inferred.
         columns: The column names of CSV or TSV files without a header.
@@ -80,7 +86,8 @@ def open_source(
             ETag) and how they are read.
 
     Raises:
-        ConfigurationError: There is no such file, it does not have its format, or an option is invalid.
+        ConfigurationError: There is no such file, it does not have its format, or an option is invalid; or a function
+            of ``stored_by`` is not registered (see ``register_function``).
 
     Cost: reads the first records of a file, with ``"auto"`` at 32 positions. With several cursors, a CSV file is read
         once in advance (to cut it outside quotes). Memory: 64 KB per cursor, in S3 1 MB; for Parquet one page per
@@ -98,7 +105,8 @@ def open_source(
         check_count("cursors", cursors, "cursors", most=MOST_CURSORS, why="each is an open file; or give 'auto'")
     if format not in {None, *get_args(FormatName)}:
         raise ConfigurationError(f"format: must be one of {', '.join(get_args(FormatName))}, got {brief(format)}")
-    keys = _keys_of(table)
+    sharding = _sharding_of(table)
+    keys = {name: sharding.types.get(name) for name in sharding.keys.names} if sharding else {}
     if cursors != "auto" and cursors > 1 and not keys:
         raise ConfigurationError(
             f"cursors: {cursors} needs table=, to keep records of one primary key in order; give the table"
@@ -107,11 +115,14 @@ def open_source(
         from shardkit.bulk.sources.arrow import Frame  # noqa: PLC0415 - of the load extra
 
         _refuse_options(types, columns, delimiter, "a frame")
+        _refuse_stored_by(stored_by, "a frame")
         return _rows([Frame(where)], "frame", keys, cursors)
     if not isinstance(where, str | PurePath):
         raise ConfigurationError(f"source: must be a path or a data frame, got {type(where).__name__}")
     files = find_files(str(where), s3)
     name = format or _format_of(files)
+    if name not in {"dynamodb", "jsonl"}:
+        _refuse_stored_by(stored_by, name)
     if name == "parquet":
         from shardkit.bulk.sources.arrow import ParquetFile  # noqa: PLC0415 - of the load extra
 
@@ -122,7 +133,27 @@ def open_source(
         cells = Cells(letters, frozenset({"", *absent}), empty_strings)
         return _delimited(files, name, keys, cursors, given=cells, columns=columns, delimiter=delimiter)
     _refuse_options(types, columns, delimiter, name)
-    return _json(files, name, keys, cursors, guessed=format is None)
+    return _json(files, name, keys, cursors, guessed=format is None, stored=_stored(sharding, stored_by))
+
+
+def _refuse_stored_by(stored_by: Strategy | None, name: str) -> None:
+    if stored_by is not None:
+        raise ConfigurationError(
+            f"stored_by: is only supported for DynamoDB JSON, not for {name}; load the table's export to S3"
+        )
+
+
+def _stored(sharding: Sharding | None, stored_by: Strategy | None) -> Sharding | None:
+    """Return the sharding of the exported table: ``table`` has the same keys, but may have another strategy."""
+    if stored_by is None:
+        return None
+    if not isinstance(stored_by, Strategy):
+        raise ConfigurationError(
+            f"stored_by: must be a strategy, got {brief(stored_by)}; give that of the exported table"
+        )
+    if sharding is None:
+        raise ConfigurationError("stored_by: needs table=, which names the partition key; give the table")
+    return replace(sharding, strategy=stored_by)
 
 
 def _refuse_options(types: object, columns: object, delimiter: object, name: str) -> None:
@@ -132,13 +163,11 @@ def _refuse_options(types: object, columns: object, delimiter: object, name: str
         )
 
 
-def _keys_of(table: Any) -> dict[str, str | None]:
-    """Return a table's key attributes, the partition key first, with their types if known."""
+def _sharding_of(table: Any) -> Sharding | None:
     if table is None:
-        return {}
+        return None
     runner = runner_of(table)
-    sharding = runner.run(runner.programs.known())
-    return {name: sharding.types.get(name) for name in sharding.keys.names}
+    return runner.run(runner.programs.known())
 
 
 def _format_of(files: Sequence[File]) -> FormatName:
@@ -237,7 +266,9 @@ def _delimited(
     return _lines(texts(replace(given, types=types)), name, keys, cursors, lambda: sampled, types, options)
 
 
-def _json(files: Sequence[File], name: FormatName, keys: Keys, cursors: Cursors, *, guessed: bool) -> SectionedSource:
+def _json(
+    files: Sequence[File], name: FormatName, keys: Keys, cursors: Cursors, *, guessed: bool, stored: Sharding | None
+) -> SectionedSource:
     """Open JSON Lines; if that is ``guessed``, the first record may show that it is DynamoDB JSON."""
 
     def opened(format_: Format) -> tuple[list[TextFile], Callable[[], Sample]]:
@@ -248,8 +279,11 @@ def _json(files: Sequence[File], name: FormatName, keys: Keys, cursors: Cursors,
     if name == "jsonl" and guessed and is_dynamodb_json(next(_items(sampled()), {})):
         name = "dynamodb"
     if name == "dynamodb":
-        texts, sampled = opened(DynamoDBJson())
-    return _lines(texts, name, keys, cursors, sampled, {}, {})
+        texts, sampled = opened(DynamoDBJson(None if stored is None else stored.shown))
+    elif stored is not None:
+        _refuse_stored_by(stored.strategy, name)
+    options = {} if stored is None else {"stored_by": stored.strategy.to_dict()}
+    return _lines(texts, name, keys, cursors, sampled, {}, options)
 
 
 def _items(sampled: Sample) -> Iterator[dict[str, Any]]:

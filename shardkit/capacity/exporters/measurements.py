@@ -81,7 +81,18 @@ _THROTTLES = Metric(
     ("reason",),
 )
 _RETRIES = Metric("retries", "attempt", "botocore's retries, by what the attempt before met.", ("reason",))
-METRICS = (*_UNITS.values(), *_BYTES.values(), *_CALLS.values(), _THROTTLES, _RETRIES)
+_LOOKUPS = {
+    "fresh": Metric("cache_fresh_hits", "read", "Items and pages that a cache answered.", ("table",)),
+    "stale": Metric("cache_stale_hits", "read", "Items and pages that a cache answered from an old copy.", ("table",)),
+    "misses": Metric("cache_misses", "read", "Items and pages that a cache did not have.", ("table",)),
+    "saved_read_units": Metric(
+        "saved_read_capacity_units",
+        "capacity_unit",
+        "Read capacity units that a cache's answers would have consumed, by the size of their copies.",
+        ("table",),
+    ),
+}
+METRICS = (*_UNITS.values(), *_BYTES.values(), *_CALLS.values(), _THROTTLES, _RETRIES, *_LOOKUPS.values())
 """Metrics that only grow."""
 
 _HOT = {
@@ -113,6 +124,7 @@ def measure(totals: Measured, *, top: int = 0) -> Measurements:
         tables, indexes = tally.by_table_and_operation, tally.by_index_and_operation
         vectors = dict(tally.by_vector_index_and_operation)
         throttles, retries = dict(tally.throttles), dict(tally.retries)
+        cached = dict(tally.lookups.by_table)
         hottest = tally.keys.hottest(top) if top else []
     return {
         **{metric: _apart(figure, tables, indexes) for figure, metric in _UNITS.items()},
@@ -126,6 +138,10 @@ def measure(totals: Measured, *, top: int = 0) -> Measurements:
         },
         _THROTTLES: {(reason,): count for reason, count in throttles.items()},
         _RETRIES: {(reason,): count for reason, count in retries.items()},
+        **{
+            metric: {(table,): getattr(usage, figure) for table, usage in cached.items()}
+            for figure, metric in _LOOKUPS.items()
+        },
         **{
             metric: {(table, _text(key)): getattr(usage, figure) for (table, key), usage in hottest}
             for figure, metric in (_HOT.items() if top else ())

@@ -167,7 +167,7 @@ def from_position(
             f"key condition: {condition.op} {condition.values!r} and the position {position_wire!r} have different "
             "types; compare a sort key with values of its own type"
         )
-    low, high, low_open, high_open = _bounds(condition)
+    low, high, low_open, high_open = ends(condition)
     if condition.op == "=" or (condition.op == "BETWEEN" and values[1] < values[0]):  # type: ignore[operator]
         return condition  # one key cannot be narrowed; the service refuses an inverted range
     before = _TESTS[">" if descending else "<"]
@@ -188,7 +188,7 @@ def _one_sided(*, descending: bool, exclusive: bool) -> str:
     return ("<" if descending else ">") + ("" if exclusive else "=")
 
 
-def _bounds(condition: SortCondition) -> tuple[WireValue | None, WireValue | None, bool, bool]:
+def ends(condition: SortCondition) -> tuple[WireValue | None, WireValue | None, bool, bool]:
     """Return a condition's lowest and highest key (None: unbounded), and whether each of them is excluded."""
     first, last = condition.values[0], condition.values[-1]
     if condition.op in ("<", "<="):

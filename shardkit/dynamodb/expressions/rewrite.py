@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
@@ -24,6 +24,7 @@ from shardkit.dynamodb.expressions.tokens import (
     tokenize,
     value_of,
 )
+from shardkit.dynamodb.expressions.update import actions
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import UnsupportedExpressionError
 
@@ -43,8 +44,10 @@ _LEGACY_PARAMETERS = frozenset(
         "ScanFilter",
     }
 )
+_NOTHING = Token("space", "")
+_MOST_LISTED = 100  # values of IN (API reference)
+_KEPT = "shardkit keeps this attribute for an index; use the attribute that has the logical value"
 _EXPRESSIONS = ("FilterExpression", "ConditionExpression", "KeyConditionExpression")
-_UPDATE_CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 
 
 def build_conditions(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +91,8 @@ def rewrite_partition_key(
     taken = taken_placeholders(params)
     places: dict[str, str] = {}
     values: dict[str, WireValue] = {}
-    for part in _compared_values(params, text, name):
+    compared = _comparisons(params, text, name, lambda: _condition_error("ConditionExpression", text, name))
+    for part in (part for _, _, listed in compared for part in listed):
         if part.text not in places:
             places[part.text] = fresh(":shardkit_v", taken)
             values[places[part.text]] = physical(value_of(params, part.text))
@@ -121,19 +125,57 @@ def refuse_partition_key(params: Mapping[str, Any], name: str, parameter: str) -
 
 def updated_attributes(params: Mapping[str, Any]) -> frozenset[str]:
     """Return the top-level attributes that an update changes: info and b for `SET info.a = :v REMOVE b`."""
-    changed = set(params.get("AttributeUpdates") or ())
-    depth = 0
-    target = False
-    for part in parts(text_of(params, "UpdateExpression") or ""):
-        if part.kind == "keyword" and part.text in _UPDATE_CLAUSES:
-            target = True
-        elif part.kind == "mark":
-            depth += {"(": 1, ")": -1}.get(part.text, 0)
-            target = depth == 0 and part.text == ","
-        elif target and part.kind == "path":
-            changed.add(name_of(params, part.text))
-            target = False
-    return frozenset(changed)
+    return frozenset(action.name for action in actions(params))
+
+
+def refuse_attributes(params: Mapping[str, Any], names: Collection[str], *parameters: str, why: str = _KEPT) -> None:
+    """Refuse expressions that mention attributes: by default because shardkit keeps them."""
+    for parameter in parameters if names else ():
+        given = params.get(parameter)
+        if isinstance(given, Mapping | list | tuple):
+            found = {*names}.intersection(given)
+        else:
+            text = text_of(params, parameter) or ""
+            found = {name_of(params, part.text) for part in parts(text) if part.kind == "path"} & {*names}
+        if found:
+            raise UnsupportedExpressionError(f"{parameter}: must not mention {min(found)!r}, got {given!r:.200}; {why}")
+
+
+def rewrite_spread(
+    params: Mapping[str, Any], parameter: str, name: str, all_physical: Callable[[WireValue], Sequence[WireValue]]
+) -> dict[str, Any]:
+    """Return a request whose condition or filter compares an attribute with all physical values of a logical one.
+
+    ``a = :v`` becomes ``a IN (:v1, :v2)``, and ``a <> :v`` becomes ``NOT a IN (:v1, :v2)``.
+    """
+    given = params.get(parameter)
+    if isinstance(given, Mapping):
+        if name not in given:
+            return dict(params)
+        return {**params, parameter: {**given, name: _spread_legacy(parameter, given[name], name, all_physical)}}
+    text = text_of(params, parameter) or ""
+    tokens = list(tokenize(text))
+    taken = taken_placeholders(params)
+    values: dict[str, WireValue] = {}
+    released: set[str] = set()
+    for path, operator, compared in _comparisons(params, text, name, lambda: _spread_error(parameter, text, name)):
+        listed = [one for part in compared for one in all_physical(value_of(params, part.text))]
+        places = [fresh(":shardkit_v", taken) for _ in _checked_list(listed, parameter, name)]
+        values.update(zip(places, listed, strict=True))
+        released.update(part.text for part in compared)
+        first, last = _around_operand(tokens, path.at)
+        begin, end = _around_operand(tokens, compared[-1].at)
+        if len(compared) > 1:  # else the parentheses of IN are those around its value
+            end = next(at for at in range(end + 1, len(tokens)) if tokens[at].text == ")")
+        first, last = min(first, begin), max(last, end)
+        before = next((at for at in range(first - 1, -1, -1) if tokens[at].kind != "space"), -1)
+        negated = before >= 0 and tokens[before].text.upper() == "NOT"
+        if operator == "<>" and negated:  # "NOT NOT" is not known to every engine
+            tokens[before] = _NOTHING
+        word = "NOT " if operator == "<>" and not negated else ""
+        written = Token("space", f"{word}{tokens[path.at].text} IN ({', '.join(places)})")
+        tokens[first : last + 1] = [written, *[_NOTHING] * (last - first)]  # as many as before
+    return rebuilt(params, {parameter: render(tokens)}, values=values, released=released) if values else dict(params)
 
 
 def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], frozenset[str]]:
@@ -163,6 +205,24 @@ def project(params: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, 
     if placeholders:
         result = rebuilt(result, {"ProjectionExpression": ", ".join([text, *placeholders])}, names=placeholders)
     return result, frozenset(added.union(missing))
+
+
+def select_instead(params: Mapping[str, Any], name: str, other: str) -> dict[str, Any]:
+    """Return a request that selects another attribute, if it selects this one."""
+    result = dict(params)
+    listed = params.get("AttributesToGet")
+    if listed is not None:
+        result["AttributesToGet"] = [other if one == name else one for one in listed]
+    text = text_of(params, "ProjectionExpression") or ""
+    found = [part for part in parts(text) if path_name(params, part) == name]
+    if not found:
+        return result
+    tokens = list(tokenize(text))
+    placeholder = fresh("#shardkit_s", taken_placeholders(params))
+    for part in found:
+        tokens[part.at] = Token("placeholder", placeholder)
+    changed = {"ProjectionExpression": render(tokens)}
+    return rebuilt(result, changed, names={placeholder: other}, released={part.text for part in found})
 
 
 def keys_only(params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -214,12 +274,13 @@ def _asks_presence(found: Sequence[Part], index: int) -> bool:
     return index > 1 and found[index - 2].kind == "function" and found[index - 2].text in _PRESENCE
 
 
-def _compared_values(params: Mapping[str, Any], text: str, name: str) -> list[Part]:
-    """Return the values that a condition compares the partition key with by =, <> or IN; refuse all other uses."""
+def _comparisons(
+    params: Mapping[str, Any], text: str, name: str, refuse: Callable[[], UnsupportedExpressionError]
+) -> Iterator[tuple[Part, str, list[Part]]]:
+    """Yield the comparisons of an attribute by =, <> or IN: path, operator and values; refuse all other uses."""
     found = parts(text)
     edge = Part("edge", "", -1)
     around = (edge, edge, edge, *found, edge, edge)  # no bounds checks when looking left and right
-    compared = []
     for index, part in enumerate(found):
         if path_name(params, part) != name or _asks_presence(found, index):
             continue
@@ -227,14 +288,13 @@ def _compared_values(params: Mapping[str, Any], text: str, name: str) -> list[Pa
         left, right = around[middle - 1], around[middle + 1]
         listed = _listed(found, index + 1)
         if right.text in ("=", "<>") and around[middle + 2].kind == "value" and left.kind != "operator":
-            compared.append(around[middle + 2])
+            yield part, right.text, [around[middle + 2]]
         elif left.text in ("=", "<>") and around[middle - 2].kind == "value" and right.kind != "operator":
-            compared.append(around[middle - 2])
+            yield part, left.text, [around[middle - 2]]
         elif listed:
-            compared += listed
+            yield part, "IN", listed
         else:
-            raise _condition_error("ConditionExpression", text, name)
-    return compared
+            raise refuse()
 
 
 def _listed(found: Sequence[Part], at: int) -> list[Part]:
@@ -266,6 +326,49 @@ def _physical_expected(
     if "AttributeValueList" in condition:
         result["AttributeValueList"] = [physical(value) for value in condition["AttributeValueList"]]
     return result
+
+
+def _around_operand(tokens: Sequence[Token], at: int) -> tuple[int, int]:
+    """Return the first and the last token of an operand with the parentheses around it alone: `(a) = (:v)`."""
+    places = [place for place, token in enumerate(tokens) if token.kind != "space"]
+    left = right = places.index(at)
+    while (
+        left > 0
+        and right + 1 < len(places)
+        and (tokens[places[left - 1]].text, tokens[places[right + 1]].text) == ("(", ")")
+    ):
+        left, right = left - 1, right + 1
+    return places[left], places[right]
+
+
+def _checked_list(listed: Sequence[WireValue], parameter: str, name: str) -> Sequence[WireValue]:
+    if len(listed) > _MOST_LISTED:
+        raise UnsupportedExpressionError(
+            f"{parameter}: compares {name!r}, which has {len(listed)} stored values for it, but IN takes at most "
+            f"{_MOST_LISTED}; use fewer shards, or an index with source="
+        )
+    return listed
+
+
+def _spread_legacy(
+    parameter: str, condition: Mapping[str, Any], name: str, all_physical: Callable[[WireValue], Sequence[WireValue]]
+) -> dict[str, Any]:
+    operator = condition.get("ComparisonOperator")
+    if operator in _LEGACY_PRESENCE or condition.get("Exists") is False:
+        return dict(condition)
+    if operator not in {None, "EQ", "IN"}:
+        raise _spread_error(parameter, condition, name)
+    given = [condition["Value"]] if "Value" in condition else condition.get("AttributeValueList") or ()
+    listed = _checked_list([one for value in given for one in all_physical(value)], parameter, name)
+    return {"ComparisonOperator": "IN", "AttributeValueList": [*listed]}
+
+
+def _spread_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:
+    return UnsupportedExpressionError(
+        f"{parameter}: {given!r} uses {name!r}, which is stored with the suffix of an index, with other operators than "
+        "=, <> or IN with :values, attribute_exists, attribute_not_exists, attribute_type; compare it with = to a "
+        "whole value, or give the index source="
+    )
 
 
 def _condition_error(parameter: str, given: object, name: str) -> UnsupportedExpressionError:

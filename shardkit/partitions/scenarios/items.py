@@ -17,7 +17,6 @@ from shardkit.dynamodb.units import write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError
 from shardkit.partitions.scenarios.scenario import ItemsSettings, Order
-from shardkit.sharding.items import drawn_shard
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Unsharded
 
@@ -175,7 +174,8 @@ class SpreadItems:
         units: Counter[Key] = Counter()
         for number, size in enumerate(self.items.sizes):
             stored, shard = self._stored(number, self.items.attributes(number))
-            suffix = self.sharding.suffix_bytes(shard)
+            logical, _ = self.sharding.logical(stored[self.sharding.partition_key])
+            suffix = self.sharding.suffix_bytes(logical, shard)
             units[_key(stored, self.sharding.keys.partition)] += int(write_units(size + suffix))
         return units
 
@@ -185,7 +185,7 @@ class SpreadItems:
         logical = sharding.key_of(wire)[sharding.partition_key]
         shard = sharding.shard_of(logical, item)
         if shard is None and not isinstance(sharding.strategy, Unsharded):
-            shard = drawn_shard(sharding, wire, self.draw(number))
+            shard = sharding.drawn(logical, self.draw(number))
         return sharding.stored(wire, shard), shard
 
 

@@ -19,6 +19,7 @@ from shardkit.partitions.scenarios.clients import ATTEMPTS
 from shardkit.partitions.scenarios.distributions import Distribution, EachValue, read_distribution
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.partitions.scenarios.scenario import (
+    CacheSettings,
     IndexSettings,
     ItemsSettings,
     LoadSettings,
@@ -27,13 +28,13 @@ from shardkit.partitions.scenarios.scenario import (
     ReadSettings,
     Scenario,
     TableSettings,
-    Throughput,
+    ThroughputEntries,
     Tool,
     Way,
 )
 from shardkit.strategies import Strategy, Unsharded
 
-_STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "Unsharded")
+_STRATEGIES = ("CalculatedSuffix", "RandomSuffix", "RangeSuffix", "Unsharded")
 _PROJECTIONS = ("ALL", "KEYS_ONLY", "INCLUDE")
 _FORMATS = ("csv", "tsv", "jsonl", "dynamodb", "parquet")
 # What one simulation can hold in memory, and simulate in a reasonable time.
@@ -43,6 +44,8 @@ _MOST_PER_SECOND = 1_000_000.0
 _MOST_SECONDS = 31_536_000.0  # a year
 _MOST_LATENCY = 3600
 _MOST_TRIES = 1000
+_MOST_EXPONENT = 10.0
+_MOST_BYTES = 2**40
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -112,9 +115,10 @@ def _strategy(given: Entries | None) -> Strategy:
         return Unsharded()
     form = given.all()
     default = "CalculatedSuffix" if "by" in form else "RandomSuffix" if "shards" in form else "Unsharded"
-    form["type"] = given.choice("type", default, _STRATEGIES)
-    if isinstance(form.get("shards"), Mapping):
-        form["shards"] = [[{"S": key}, count] for key, count in form["shards"].items()]
+    form["type"] = given.choice("type", "RangeSuffix" if "boundaries" in form else default, _STRATEGIES)
+    for name in form.keys() & {"shards", "boundaries"}:
+        if isinstance(form[name], Mapping):
+            form[name] = [[{"S": key}, value] for key, value in form[name].items()]
     try:
         return Strategy.from_dict(form)
     except ConfigurationError as error:
@@ -152,10 +156,27 @@ def _reads(given: Entries, *, alone: bool) -> ReadSettings:
     }
     if settings["operation"] == "query":
         settings["limit"] = given.count("limit", None, "items", most=_MOST_ITEMS)
+        if given.take("cache", "a table") is not None:
+            given.note("cache", 'caches are simulated for single items only; use with = "get_item"')
     else:
         settings["attempts"] = given.count("attempts", ATTEMPTS, "tries", most=_MOST_TRIES)
+        settings["zipf"] = given.number("zipf", 0.0, "exponent of Zipf's law", least=0.0, most=_MOST_EXPONENT)
+        settings["cache"] = cache = _cache(given.table("cache"))
+        if cache is not None and settings["consistent"]:
+            given.note("cache", "consistent reads go past a cache; leave one of them out")
     given.end()
     return ReadSettings(**settings)
+
+
+def _cache(given: Entries | None) -> CacheSettings | None:
+    if given is None:
+        return None
+    cache = CacheSettings(
+        max_bytes=given.count("max_bytes", 1, "bytes", most=_MOST_BYTES, needed=True),
+        ttl=given.number("ttl", CacheSettings.ttl, "seconds", above=True, most=_MOST_SECONDS),
+    )
+    given.end()
+    return cache
 
 
 def _rate(given: Entries, unit: str, *, seconds_needed: bool) -> dict[str, float | None]:
@@ -209,7 +230,7 @@ def _keys(given: Entries) -> KeySchema:
     return KeySchema((partition_key,), () if sort_key is None else (sort_key,))
 
 
-def _throughput(given: Entries) -> Throughput:
+def _throughput(given: Entries) -> ThroughputEntries:
     throughput = {
         "read_units": given.number("read_units", None, "read units a second", least=1.0),
         "write_units": given.number("write_units", None, "write units a second", least=1.0),

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from math import inf
 from typing import Any
 
-from shardkit.core.machine import Answer, Machine, Program, Send, Steps
+from shardkit.caching.entries import ENTRY_BYTES
+from shardkit.caching.options import CacheOptions
+from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
+from shardkit.core.popular import PopularValues
 from shardkit.dynamodb.service_errors import Kind, throttle_reasons
-from shardkit.dynamodb.units import rounded_up
+from shardkit.dynamodb.units import read_units, rounded_up
 from shardkit.partitions.model import Partitions
 from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
 from shardkit.partitions.scenarios.items import ScenarioItems, SpreadItems, key_text
-from shardkit.partitions.scenarios.scenario import LoadSettings, ReadSettings, Scenario, Way
+from shardkit.partitions.scenarios.scenario import CacheSettings, LoadSettings, ReadSettings, Scenario, Way
 from shardkit.partitions.scenarios.way_result import WayResult
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
@@ -103,6 +109,8 @@ class _Run:
             progress=lambda: progress(self._share()),
         )
         self._simulator = Simulator(self._table, latency=scenario.latency_seconds, seed=scenario.seed)
+        cache = None if way.reads is None else way.reads.cache
+        self._cache = None if cache is None else CachedItems(items.sizes, cache, draws(f"cache {scenario.seed}"))
         self._fan_out = FanOut(10, draws(f"queries {scenario.seed}"))  # as many as botocore pools connections
         self._programs = Programs(way.table.name, way.strategy, description, self._fan_out.draw)
 
@@ -141,6 +149,8 @@ class _Run:
             requests=table.requests,
             throttled=dict(table.throttled.most_common()),
             reads=0 if reads is None else reads.begun,
+            cache_hits=0 if self._cache is None else self._cache.hits,
+            saved_read_units=0.0 if self._cache is None else self._cache.saved_read_units,
             failed_reads=0 if reads is None else reads.failed,
             hottest_key=key_text(key),
             hottest_key_share=units / (self._key_units.total() or 1),
@@ -178,12 +188,15 @@ class _Run:
         draw = draws(f"reads {self._scenario.seed}")
         retries = Retries(reads.attempts, draws(f"retries of reads {self._scenario.seed}"))
 
+        chosen = _popular(len(self._items), reads.zipf, draws(f"popularity {self._scenario.seed}"))
+
         def read(_number: int) -> Machine[Any]:
-            number = int(draw() * len(self._items))
+            number = chosen(draw())
             if reads.operation == "query":
                 return Steps(self._query(reads, self._items.attributes(number)[self._way.table.keys.partition_key]))
             asked = {"TableName": self._way.table.name, "Key": self._spread.key(number)}
-            return Steps(retries.call(Send("GetItem", {**asked, "ConsistentRead": reads.consistent})))
+            program = retries.call(Send("GetItem", {**asked, "ConsistentRead": reads.consistent}))
+            return Steps(program if self._cache is None else self._cache.read(number, program))
 
         def go_on(number: int, _now: float) -> bool:
             return loading() if reads.seconds is None else number < rounded_up(reads.per_second * reads.seconds)
@@ -205,6 +218,48 @@ class _Run:
             if reads.limit is not None or "LastEvaluatedKey" not in page:
                 return
             params["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+
+class CachedItems:
+    """The popular items that a process has copies of; ``hits`` are reads that were no request.
+
+    Reads of an item that is being read join that request.
+    """
+
+    def __init__(self, sizes: Sequence[int], settings: CacheSettings, draw: Callable[[], float]) -> None:
+        self.hits = 0
+        self.saved_read_units = 0.0
+        self._sizes = sizes
+        self._ttl = settings.ttl
+        self._draw = draw
+        self._until: PopularValues[int, float] = PopularValues(
+            settings.max_bytes, lambda number, _: sizes[number] + ENTRY_BYTES
+        )
+        self._asked: set[int] = set()
+
+    def read(self, number: int, program: Program[Any]) -> Program[None]:
+        now = yield Wait()
+        until = self._until.get(number)
+        if number in self._asked or (until is not None and now < until):
+            self.hits += 1
+            self.saved_read_units += read_units(self._sizes[number])
+            return
+        self._asked.add(number)
+        try:
+            yield from program
+        finally:
+            self._asked.discard(number)
+        now = yield Wait()
+        self._until.put(number, now + self._ttl * (1 - CacheOptions.jitter * self._draw()))
+
+
+def _popular(number: int, exponent: float, draw: Callable[[], float]) -> Callable[[float], int]:
+    """Return the function that chooses an item by a number in [0, 1): the popular ones more often."""
+    if not exponent:
+        return lambda drawn: int(drawn * number)
+    weights = list(accumulate(rank**-exponent for rank in range(1, number + 1)))
+    ranked = array("L", sorted(range(number), key=[draw() for _ in range(number)].__getitem__))
+    return lambda drawn: ranked[min(bisect_right(weights, drawn * weights[-1]), number - 1)]
 
 
 def in_turn(numbers: Sequence[int], cursors: int) -> Sequence[int]:

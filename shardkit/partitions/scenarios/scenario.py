@@ -15,7 +15,7 @@ from shardkit.strategies import Strategy, Unsharded
 Order = Literal["as given", "sorted", "random"]
 Tool = Literal["batch_writer", "bulk_load", "put_item"]
 Operation = Literal["query", "get_item"]
-Throughput = Mapping[str, Any]
+ThroughputEntries = Mapping[str, Any]
 """The partitions and throughput of a table or a global index: arguments of :class:`Partitions`."""
 
 
@@ -27,14 +27,14 @@ class IndexSettings:
     keys: KeySchema
     projection: str
     included: tuple[str, ...]
-    throughput: Throughput
+    throughput: ThroughputEntries
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
     name: str
     keys: KeySchema
-    throughput: Throughput
+    throughput: ThroughputEntries
     indexes: tuple[IndexSettings, ...] = ()
 
     def description(self, types: Mapping[str, str]) -> dict[str, Any]:
@@ -97,6 +97,14 @@ class LoadSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CacheSettings:
+    """Memory for popular items, as of ``CachedTable``: its bytes, and the seconds for which a copy is served."""
+
+    max_bytes: int
+    ttl: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadSettings:
     """Reads at a rate; the more items a key has, the more often it is read.
 
@@ -107,6 +115,8 @@ class ReadSettings:
         limit: ``query``: items to read, the first in sort-key order; None: all.
         consistent: whether reads are strongly consistent.
         attempts: ``get_item``: tries of a request, including the first.
+        zipf: ``get_item``: the item of rank r is read in proportion to 1 / r ** zipf; 0: all items are read alike.
+        cache: ``get_item``: what answers reads of popular items; None: the table answers all.
     """
 
     operation: Operation
@@ -115,6 +125,8 @@ class ReadSettings:
     limit: int | None = None
     consistent: bool = False
     attempts: int = ATTEMPTS
+    zipf: float = 0.0
+    cache: CacheSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +143,7 @@ class Way:
         if self.load is not None:
             parts += [self.load.tool, *({self.load.order} - {"as given"})]
         if self.reads is not None:
-            parts.append(self.reads.operation)
+            parts.append(self.reads.operation + (" with a cache" if self.reads.cache is not None else ""))
         if not isinstance(self.strategy, Unsharded):
             parts.append(repr(self.strategy))
         return ", ".join(parts)
@@ -163,7 +175,7 @@ class Scenario:
         return frozenset[str]().union(*(way.attributes for way in self.ways))
 
 
-def _described(keys: KeySchema, throughput: Throughput) -> dict[str, Any]:
+def _described(keys: KeySchema, throughput: ThroughputEntries) -> dict[str, Any]:
     schema = [{"AttributeName": name, "KeyType": "HASH"} for name in keys.partition]
     schema += [{"AttributeName": name, "KeyType": "RANGE"} for name in keys.sort]
     if throughput["on_demand"]:

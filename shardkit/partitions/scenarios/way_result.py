@@ -29,6 +29,8 @@ class WayResult:
         requests: requests, retries included.
         throttled: throttled requests, and batches with unprocessed items, by reason.
         reads: reads started.
+        cache_hits: those that a cache answered, without a request.
+        saved_read_units: what they would have consumed.
         failed_reads: reads that ended in an error.
         hottest_key: the stored partition key that takes the most write units.
         hottest_key_share: its share of the items' write units.
@@ -46,6 +48,8 @@ class WayResult:
     requests: int
     throttled: Mapping[str, int]
     reads: int
+    cache_hits: int
+    saved_read_units: float
     failed_reads: int
     hottest_key: str
     hottest_key_share: float
@@ -109,6 +113,8 @@ class WayResult:
             "requests": self.requests,
             "throttled": dict(self.throttled),
             "reads": self.reads,
+            "cache_hits": self.cache_hits,
+            "saved_read_units": self.saved_read_units,
             "failed_reads": self.failed_reads,
             "partitions": len(self.heat[None].partitions),
             "hottest_partition": {"partition": busiest, "units_a_second": rate},

@@ -2,7 +2,8 @@
 
 The token is the base64url of a four-byte checksum and a JSON list: version, purpose (a digest of table, index and key),
 shard, and the key of the last item read there, without the parts that the shard determines. Its length is bounded by
-the length of keys (DynamoDB: 2,048 and 1,024 bytes), not by the number of shards.
+the length of keys (DynamoDB: 2,048 and 1,024 bytes), not by the number of shards. In a time series, the name of the
+period whose table was read stands before it: ``2014-07.`` and the token.
 
 The checksum detects damage, not forgery: a token may contain anything. So its length is checked first, then every part;
 any error is a CursorError.
@@ -24,9 +25,11 @@ import orjson
 from shardkit.core.hashing import number_text
 from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.decode import from_wire_item
-from shardkit.dynamodb.values import WireItem
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
+from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.spread import Spread
 
 _NAME = "shardkit"
 _VERSION = 1
@@ -49,21 +52,15 @@ class Cursor:
     shard: int | None
     key: WireItem
 
-    def token(self, purpose: str) -> dict[str, str]:
+    def token(self, purpose: str, period: str = "") -> dict[str, str]:
         key = {name: _packed(value) for name, value in self.key.items()}
         payload = orjson.dumps([_VERSION, purpose, self.shard, key])
-        return {_NAME: _text(_check(payload) + payload)}
+        return {_NAME: period + _text(_check(payload) + payload)}
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], purpose: str, what: str) -> Cursor:
-        """Read ``{"shardkit": token}``, or the token as ``{"S": token}``; the purpose must be the same."""
-        token = given[_NAME]
-        if isinstance(token, Mapping):
-            token = token.get("S")
-        if len(given) != 1 or not isinstance(token, str):
-            raise CursorError(
-                f"ExclusiveStartKey: {given!r:.200} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
-            )
+    def read(cls, given: Mapping[str, Any], purpose: str, what: str, period: str = "") -> Cursor:
+        """Read ``{"shardkit": token}``, or the token as ``{"S": token}``; purpose and period must be the same."""
+        token = token_in(given).removeprefix(period)
         damaged = f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged; pass LastEvaluatedKey unchanged"
         contents = _contents(token)
         if contents is None:
@@ -89,48 +86,89 @@ class Cursor:
         return cls(shard, key)
 
 
-def as_key(sharding: Sharding, stored: WireItem) -> WireItem:
-    """Return the position after a stored key as a key; :func:`from_key` reads it.
+def as_key(sharding: Sharding, stored: WireItem, index: ShardedIndex | None = None) -> WireItem:
+    """Return the position after a stored key, of the table or of an index, as a key; :func:`from_key` reads it.
 
     It is logical if the shard can be calculated from it. A library may build such a key itself, from the last item that
     it kept of a page, so an unsuffixed key is always read as a logical one. Keys that this does not fit are returned as
     they are stored.
     """
-    key = sharding.shown(stored)
+    if index is not None:
+        rest, own = _apart(stored, index)
+        if own is None or index.stored_shard(own) is None:
+            raise _without_suffix(sharding, stored)
+        return {**as_key(sharding, rest), index.stored_name: own}
     logical, shard = sharding.logical(stored[sharding.partition_key])
+    key = {**stored, sharding.partition_key: logical}
     if calculated(sharding, key) == (shard, True) and sharding.logical(logical)[1] is None:
         return key
     if shard is None:
-        raise CursorError(
-            f"LastEvaluatedKey: the item {from_wire_item(stored)!r:.200} of table {sharding.table!r} is stored without "
-            "a suffix, so the read cannot be resumed after it; read the table with a client without install()"
-        )
+        raise _without_suffix(sharding, stored)
     return stored
 
 
-def from_key(sharding: Sharding, key: WireItem) -> WireItem:
+def from_key(sharding: Sharding, key: WireItem, index: ShardedIndex | None = None) -> WireItem:
     """Return the stored key that a position means."""
+    if index is not None:
+        rest, own = _apart(key, index)
+        if own is None or index.stored_shard(own) is None:
+            shown = sharding.shown(key)
+            shard, known = calculated(index, shown) if index.logical_name in shown else (None, False)
+            if not known:
+                raise not_calculated(key)
+            own = index.physical(shown[index.logical_name], shard)
+            # The source is no key attribute of the index, unless it is one of the table.
+            rest = {name: value for name, value in rest.items() if name in {*index.keys.names, *sharding.keys.names}}
+        return {**from_key(sharding, rest), index.stored_name: own}
     if sharding.logical(key[sharding.partition_key])[1] is not None:
         return key
     shard, known = calculated(sharding, key)
     if not known:
-        raise CursorError(
-            f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
-            "LastEvaluatedKey unchanged"
-        )
+        raise not_calculated(key)
     return sharding.stored(key, shard)
 
 
-def calculated(sharding: Sharding, key: WireItem) -> tuple[int | None, bool]:
+def _apart(key: WireItem, index: ShardedIndex) -> tuple[WireItem, WireValue | None]:
+    """Return a key without an index's attribute, and the value of that attribute."""
+    return {name: value for name, value in key.items() if name != index.stored_name}, key.get(index.stored_name)
+
+
+def not_calculated(key: WireItem) -> CursorError:
+    return CursorError(
+        f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
+        "LastEvaluatedKey unchanged"
+    )
+
+
+def _without_suffix(sharding: Sharding, stored: WireItem) -> CursorError:
+    return CursorError(
+        f"LastEvaluatedKey: the item {from_wire_item(stored)!r:.200} of table {sharding.table!r} is stored without "
+        "a suffix, so the read cannot be resumed after it; read the table with a client without install()"
+    )
+
+
+def calculated(spread: Spread, key: WireItem) -> tuple[int | None, bool]:
     """Return a logical key's shard, and whether it can be calculated."""
     try:
-        return sharding.known_shard(key, from_wire_item(key))
+        return spread.known_shard(key, from_wire_item(key))
     except ShardUnknownError:
         return None, False
 
 
 def is_token(given: Any) -> bool:
     return isinstance(given, Mapping) and _NAME in given
+
+
+def token_in(given: Mapping[str, Any]) -> str:
+    """Return the token of a cursor, with its period."""
+    token = given[_NAME]
+    if isinstance(token, Mapping):
+        token = token.get("S")
+    if len(given) != 1 or not isinstance(token, str):
+        raise CursorError(
+            f"ExclusiveStartKey: {given!r:.200} is not a cursor of shardkit; pass LastEvaluatedKey unchanged"
+        )
+    return token
 
 
 def made_for(*parts: Any) -> str:

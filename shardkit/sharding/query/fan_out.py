@@ -1,6 +1,8 @@
 """The fan-out of a Query: query the shards and collect their answers, for a page or a stream.
 
-1. All shards are queried at once, with at most as many concurrent requests as there are connections.
+1. All shards are queried at once, with at most as many concurrent requests as there are connections. Shards that are
+   ranges of the sort key are queried in order: the next one when those before it have ended. While they bring too
+   little, more of them are queried at once: 1, 1, 2, 4 ...
 2. A throttled shard is queried again after a growing wait. If only its key range is hot, only it waits; if the table
    is short of throughput, all shards wait. A throttle by the account's limit is not retried.
 3. When a shard fails, no more requests start. The error is raised when all answers are in (if requests can be
@@ -34,14 +36,17 @@ from shardkit.sharding.query.plan import Plan
 class Gather:
     def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
         self.plan = plan
-        self.merge = Merge(len(plan.shards), descending=plan.descending)
+        self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges)
         self.scanned = 0
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
         self.errors: dict[int | None, Exception] = {}
         self._sizes = sizes
         self._fan_out = fan_out
-        self._to_ask = deque(range(len(plan.shards)))
+        numbers = range(len(plan.shards))
+        self._to_ask = deque(() if plan.in_ranges else numbers)
+        self._later = deque((numbers[::-1] if plan.descending else numbers) if plan.in_ranges else ())
+        """Ranges that are not queried yet, in the order in which they will be."""
         self._asked: dict[Send, int] = {}
         self._busy = set(self._to_ask)
         """Shards to query, in flight, or waiting to be retried."""
@@ -126,9 +131,19 @@ class Gather:
 
     def _share(self, number: int, limit: int) -> int:
         """Return the items to request from a shard for a page or a stream of ``limit`` items."""
+        if self.plan.in_ranges:
+            return limit
         if number in self._wanted:
             return refill_share(self._wanted[number], self._sizes)
         return first_share(limit / len(self.plan.shards), self._sizes)
+
+    def _next_ranges(self, missing: int | None) -> list[int]:
+        """Return the ranges to query when those before have ended: as many as will probably bring what is missing."""
+        queried = len(self.plan.shards) - len(self._later)
+        count = queried
+        if missing is not None and self.scanned:
+            count = min(count, missing * queried // self.scanned)
+        return [self._later.popleft() for _ in range(min(max(1, count), len(self._later)))]
 
     def _must_ask(self, number: int) -> None:
         self._to_ask.append(number)

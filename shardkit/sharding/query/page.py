@@ -6,6 +6,8 @@
 2. Any other page is one round of requests: with a filter (evaluated items of a shard cannot be counted against
    ``Limit``), or without ``Limit`` (a shard's page ends at 1 MB). The page ends at the bound of the merge. If that is
    before the cursor, the shards that were not read up to the cursor are queried again.
+3. A page of ranges (shards in the order of their sort keys) reads one after another for all that is missing. It ends
+   where it is full, or in the first range that a request did not read to its end.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ class PageOfShards(Gather):
     @property
     def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor at the end of the page; None: everything has been read."""
-        bound = self.merge.bound()
-        if len(self.rows) == self.plan.limit and (bound is not None or self.merge.count):
+        bound, full = self.merge.bound(), len(self.rows) == self.plan.limit
+        # Ranges are left over if the page is full, or if its time is over.
+        if self.rows and ((full and (bound is not None or self.merge.count)) or (bound is None and self._later)):
             return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
         if bound is None:
             return None
@@ -53,27 +56,42 @@ class PageOfShards(Gather):
         limit = self.plan.limit
         if limit is None:
             return None
+        if self.plan.in_ranges:
+            return self._missing
         share = self._share(number, limit)
         # With a filter, ``Limit`` counts evaluated items, and the page is one round. Still request whole blocks: the
         # rest of a block is free, and with fewer items the page, which ends at the earliest frontier, would hardly
         # advance.
         return share if self.plan.filtered else min(limit - len(self.rows), share)
 
+    @property
+    def _missing(self) -> int | None:
+        """The items that a page of ranges still needs, with a filter those to evaluate; at least 1."""
+        if self.plan.limit is None:
+            return None
+        return max(1, self.plan.limit - (self.scanned if self.plan.filtered else len(self.rows)))
+
     def _behind(self) -> list[int]:
         """Return the shards that must be read further before the page can end."""
         bound = self.merge.bound()
         limit = self.plan.limit
-        if bound is None or self._late or len(self.rows) == limit:
+        if self._late or len(self.rows) == limit:
             return []
+        if bound is None:
+            return self._next_ranges(self._missing)
         if self._one_round:
             start = self.plan.start_place
             return [] if start is None else self.merge.behind(start)
+        if self.plan.in_ranges:
+            return [bound[1]]
         assert limit is not None
         self._wanted = refills(self.merge, limit - len(self.rows))
         return list(self._wanted)
 
     def _holding_back(self) -> list[int]:
-        return [number for number in self._busy if not self._answers[number]]
+        # Ranges that were not queried are left to the next page, if there is a position to go on from.
+        later = () if self.rows or self.merge.count or self.merge.bound() else self._later
+        return [*(number for number in self._busy if not self._answers[number]), *later]
 
     def _partial(self) -> Rows:
         return self.rows + self.merge.held

@@ -21,7 +21,7 @@ from shardkit.dynamodb.expressions.key_condition import (
     replace_key_condition,
     sort_value,
 )
-from shardkit.dynamodb.expressions.rewrite import keys_only, project
+from shardkit.dynamodb.expressions.rewrite import keys_only, project, refuse_attributes
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import (
@@ -30,9 +30,11 @@ from shardkit.errors import (
     InvalidKeyError,
     UnsupportedExpressionError,
 )
+from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.parameters import refuse_stored_keys, shard_given, wire_request
-from shardkit.sharding.query.cursor import Cursor, as_key, calculated, from_key, is_token, made_for
+from shardkit.sharding.parameters import PROJECTIONS, projected, shard_given, stored_filters, wire_request
+from shardkit.sharding.query.cursor import Cursor, as_key, calculated, from_key, is_token, made_for, not_calculated
+from shardkit.sharding.spread import Spread
 from shardkit.strategies import Unsharded
 
 _MOST_ITEMS = 2**20
@@ -41,6 +43,7 @@ _MOST_ITEMS = 2**20
 _PART = 256  # items
 
 _FILTERS = ("FilterExpression", "QueryFilter")
+_KEY_CONDITIONS = ("KeyConditionExpression", "KeyConditions")
 
 
 @dataclass(frozen=True)
@@ -50,9 +53,11 @@ class Plan:
     sharding: Sharding
     params: Mapping[str, Any]
     condition: KeyCondition
+    """Of stored attributes; where they differ between shards, with the logical value."""
     schema: KeySchema
     shards: tuple[int | None, ...]
-    fanned: bool
+    spread: Spread | None
+    """What the Query is fanned out over: the partition key of the table or of a sharded index; None: nothing."""
     sort: tuple[str, ...]
     purpose: str
     counting: bool
@@ -65,43 +70,44 @@ class Plan:
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
         wire = wire_request(sharding, "Query", params)
-        schema = sharding.schema(wire.get("IndexName"))
-        condition = parse_key_condition(wire)
-        for name in schema.partition:
-            if name not in condition.equals:
-                got = [f"'=' on {other!r}" for other in condition.equals]
-                if condition.range is not None:
-                    got.append(f"{condition.range[1].op} on {condition.range[0]!r}")
-                raise UnsupportedExpressionError(
-                    f"KeyConditionExpression: must have '=' on the partition key {name!r}, got {', '.join(got)}; give "
-                    f"Key({name!r}).eq(…), or use scan()"
-                )
-        refuse_stored_keys(sharding, wire, *_FILTERS)
-        fanned, sort = _fanned_and_sort(sharding, schema, condition)
-        key = sharding.partition_key
+        name = wire.get("IndexName")
+        schema, index = sharding.schema(name), sharding.sharded.get(name)
+        condition = asked = parse_key_condition(wire)
+        _check_partition(asked, schema, index)
+        wire = stored_filters(sharding, wire, *_FILTERS)
+        if index is not None:
+            refuse_attributes(wire, {index.stored_name} - {*index.logical_keys.names}, *_KEY_CONDITIONS)
+        spread, sort = _spread_and_sort(sharding, schema, index, asked)
         shards: tuple[int | None, ...] = (None,)
-        if fanned:
-            shards = tuple(sharding.shards(sharding.checked(key, condition.equals[key], "key condition")))
+        if spread is not None:
+            shards = _shards_asked(sharding, spread, asked)
+            condition = _stored(asked, spread, schema)
         if shard is not None:
-            if not fanned:
-                raise ConfigurationError("Shard: not supported for this index, whose Query is not fanned out; omit it")
-            shards = (shard_given(sharding, condition.equals[key], shard),)
+            shards = (_only_shard(sharding, spread, condition, shard),)
         limit = wire.pop("Limit", None)
         if limit is not None:
             check_count("Limit", limit, "items per page", most=sys.maxsize)
         given = wire.pop("ExclusiveStartKey", None)
-        purpose = made_for(sharding.table, wire.get("IndexName"), condition.equals, *([] if shard is None else [shard]))
+        purpose = made_for(sharding.table, name, asked.equals, *([] if shard is None else [shard]))
         names = dict.fromkeys(schema.names + sharding.keys.names)
-        key_names = tuple(name for name in names if not (fanned and name == key))
-        counting = wire.get("Select") == "COUNT" and not {"ProjectionExpression", "AttributesToGet"} & wire.keys()
+        key_names = tuple(one for one in names if spread is None or one != spread.stored_name)
+        counting = wire.get("Select") == "COUNT" and not {*PROJECTIONS} & wire.keys()
         if counting:
             # A count has no positions to make a cursor from: request the keys (at the same cost) and count them here.
-            hidden = frozenset(key_names or (key,))  # a projection must not be empty
-            wire = keys_only(wire, key_names or (key,))
+            selected = key_names or (sharding.partition_key,)  # a projection must not be empty
+            wire, hidden = keys_only(wire, selected), frozenset(selected)
         else:
-            wire, hidden = project(wire, key_names)
-        plan = cls(sharding, wire, condition, schema, shards, fanned, sort, purpose, counting, limit, key_names, hidden)
-        return plan if given is None else replace(plan, start=read_start(plan, given))
+            wire, hidden = project(projected(sharding, wire), key_names)
+        plan = cls(sharding, wire, condition, schema, shards, spread, sort, purpose, counting, limit, key_names, hidden)
+        return plan if given is None else plan._continued(given)
+
+    def _continued(self, given: Any) -> Plan:
+        """Return the plan of the Query that continues at a cursor; ranges before the cursor are left out."""
+        start, shards = read_start(self, given), self.shards
+        if self.in_ranges:
+            at = shards.index(start.shard)
+            shards = shards[: at + 1] if self.descending else shards[at:]
+        return replace(self, start=start, shards=shards)
 
     @property
     def index(self) -> str | None:
@@ -111,6 +117,11 @@ class Plan:
     def descending(self) -> bool:
         return self.params.get("ScanIndexForward") is False
 
+    @cached_property
+    def in_ranges(self) -> bool:
+        """Whether each shard's items come before those of the next shard."""
+        return self.spread is not None and self.sort[:1] == (self.spread.strategy.ordered_by,)
+
     @property
     def filtered(self) -> bool:
         """Whether items may be evaluated and not returned."""
@@ -119,7 +130,7 @@ class Plan:
     @property
     def whole(self) -> bool:
         """Whether items are returned with all their attributes."""
-        return not self.counting and not self.params.keys() & {"ProjectionExpression", "AttributesToGet"}
+        return not self.counting and not self.params.keys() & {*PROJECTIONS}
 
     @cached_property
     def start_place(self) -> Place | None:
@@ -151,10 +162,10 @@ class Plan:
                 return None
             after, condition = resumed
         params = dict(self.params)
-        if self.fanned:
+        if self.spread is not None:
             physical = self._physical_keys[number]
-            params = self._asking(condition, physical)
-            after = None if after is None else {**after, self.sharding.partition_key: physical}
+            params = self._asking(condition, self.spread.stored_name, physical)
+            after = None if after is None else {**after, self.spread.stored_name: physical}
         if after is not None:
             params["ExclusiveStartKey"] = after
         if limit is not None:
@@ -163,14 +174,18 @@ class Plan:
 
     @cached_property
     def _physical_keys(self) -> list[WireValue]:
-        logical = self.condition.equals[self.sharding.partition_key]
+        assert self.spread is not None
+        logical = self.condition.equals[self.spread.stored_name]
         if len(self.shards) == 1:
-            return [self.sharding.physical(logical, self.shards[0])]
-        return self.sharding.all_physical(logical)
+            return [self.spread.physical(logical, self.shards[0])]
+        keys = self.spread.all_physical(logical)
+        if len(keys) == len(self.shards):
+            return keys
+        at = self.spread.shards(logical).index(self.shards[0])
+        return keys[at : at + len(self.shards)]
 
-    def _asking(self, condition: KeyCondition, physical: WireValue) -> dict[str, Any]:
+    def _asking(self, condition: KeyCondition, name: str, physical: WireValue) -> dict[str, Any]:
         """Return the parameters with the key condition of the shard with this physical key."""
-        name = self.sharding.partition_key
         # Only the physical key differs between shards: write the rest of the condition once.
         template = self._templates.get(id(condition))
         if template is None:
@@ -206,7 +221,8 @@ class Plan:
         order = self._order
         form = self.sharding.form
         read = self._read_shown if self.hidden else form.shown
-        replaced = self.fanned and not isinstance(self.sharding.strategy, Unsharded)
+        indexes, index = self.sharding.sharded, self.sharded_index
+        replaced = self.of_table and not isinstance(self.sharding.strategy, Unsharded)
         name = self.sharding.partition_key
         logical = form.shown({name: self.condition.equals[name]})[name] if replaced else None
         run = Run()
@@ -215,6 +231,8 @@ class Plan:
         while items:
             part = items[:_PART]
             del items[:_PART]
+            if indexes:
+                part = [indexes.shown(item, index) for item in part]
             run.sort_keys += [order(item) for item in part]
             shown = [read(item) for item in part]
             if replaced:
@@ -251,7 +269,9 @@ class Plan:
         """Return the cursor after a shard's key, in the caller's form."""
         cursor = Cursor(shard, self.rest(key))
         form = self.sharding.form
-        return form.shown(_as_key(self, cursor)) if form.keys_as_cursors else cursor.token(self.purpose)
+        if form.keys_as_cursors:
+            return form.shown(_as_key(self, cursor))
+        return cursor.token(self.purpose, self.sharding.cursor_period)
 
     def behind(self, number: int, item: Item) -> dict[str, Any]:
         """Return the cursor after an item of a run."""
@@ -260,7 +280,7 @@ class Plan:
     @cached_property
     def as_shown(self) -> bool:
         """Whether the items of runs are what :meth:`shown` returns."""
-        return self.fanned and not self.hidden
+        return self.of_table and not self.hidden
 
     def shown(self, item: Item) -> Item:
         """Return an item of a run with its logical key, without hidden attributes."""
@@ -269,15 +289,26 @@ class Plan:
         if self.hidden:
             item = {name: value for name, value in item.items() if name not in self.hidden}
         name = self.sharding.partition_key
-        if self.fanned or name not in item:
+        if self.of_table or name not in item:
             return item
         logical, _ = self._split(item)
         return {**item, **self.sharding.form.shown({name: logical})}
 
+    def calculated_in(self, spread: Spread | None, key: WireItem) -> tuple[int | None, bool]:
+        """Return the shard of an item of the Query, from its key, and whether it can be calculated."""
+        assert spread is not None
+        logical = self.condition.equals[spread.stored_name]
+        return calculated(spread, {**self.sharding.shown(key), spread.logical_name: logical})
+
     def shard_shown(self, number: int, item: Item) -> int | None:
-        if self.fanned:
+        if self.of_table:
             return self.shards[number]
         return self._split(item)[1]
+
+    @property
+    def of_table(self) -> bool:
+        """Whether the Query is fanned out over the shards of the table's partition key."""
+        return self.spread is self.sharding
 
     def _split(self, item: Mapping[str, Any]) -> tuple[WireValue, int | None]:
         name = self.sharding.partition_key
@@ -286,7 +317,11 @@ class Plan:
     @cached_property
     def _single(self) -> bool:
         """Whether a shard can have at most one item: the key condition gives the whole primary key."""
-        return self.fanned and set(self.key_names) <= set(self.condition.equals)
+        return self.spread is not None and set(self.key_names) <= set(self.condition.equals)
+
+    @property
+    def sharded_index(self) -> ShardedIndex | None:
+        return self.spread if isinstance(self.spread, ShardedIndex) else None
 
     @property
     def _sort_condition(self) -> SortCondition | None:
@@ -357,37 +392,88 @@ class Plan:
         return later and self.within(item)
 
 
-def _fanned_and_sort(sharding: Sharding, schema: KeySchema, condition: KeyCondition) -> tuple[bool, tuple[str, ...]]:
-    """Return whether a Query is fanned out, and the attributes that order its items."""
+def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedIndex | None) -> None:
+    strategy = "" if index is None else f" of index {index.name!r} with {index.strategy!r:.200}"
+    for name in (schema if index is None else index.logical_keys).partition:
+        if name not in condition.equals:
+            got = [f"'=' on {other!r}" for other in condition.equals]
+            if condition.range is not None:
+                got.append(f"{condition.range[1].op} on {condition.range[0]!r}")
+            raise UnsupportedExpressionError(
+                f"KeyConditionExpression: must have '=' on the partition key {name!r}{strategy}, got {', '.join(got)}; "
+                f"give Key({name!r}).eq(…), or use scan()"
+            )
+
+
+def _spread_and_sort(
+    sharding: Sharding, schema: KeySchema, index: ShardedIndex | None, condition: KeyCondition
+) -> tuple[Spread | None, tuple[str, ...]]:
+    """Return what a Query is fanned out over, and the attributes that order its items."""
     key = sharding.partition_key
+    if index is not None:
+        return index, schema.sort
     if key in schema.partition:
-        return True, schema.sort
+        return sharding, schema.sort
     if key not in schema.sort:
-        return False, schema.sort
+        return None, schema.sort
     if key in condition.equals:
-        return True, schema.sort[schema.sort.index(key) + 1 :]
+        return sharding, schema.sort[schema.sort.index(key) + 1 :]
     if isinstance(sharding.strategy, Unsharded):
-        return False, schema.sort
+        return None, schema.sort
     raise UnsupportedExpressionError(
         f"KeyConditionExpression: the sort key {key!r} of this index has the suffixes of {sharding.table!r} and "
         f"so another order; only Key({key!r}).eq(…) is supported; for ranges and ordered reads use another sort key"
     )
 
 
+def _shards_asked(sharding: Sharding, spread: Spread, condition: KeyCondition) -> tuple[int | None, ...]:
+    logical = condition.equals[spread.logical_name]
+    if isinstance(spread, ShardedIndex):
+        logical = spread.checked(logical)
+    else:
+        logical = sharding.checked(sharding.partition_key, logical, "key condition")
+    return tuple(spread.touched(logical, condition))
+
+
+def _only_shard(sharding: Sharding, spread: Spread | None, condition: KeyCondition, shard: int) -> int:
+    """Return the shard given as ``Shard=``."""
+    if spread is not sharding:
+        raise ConfigurationError(
+            "Shard: not supported for this index, whose Query is not fanned out over the shards of the table's "
+            "partition key; omit it"
+        )
+    return shard_given(sharding, condition.equals[sharding.partition_key], shard)
+
+
+def _stored(condition: KeyCondition, spread: Spread, schema: KeySchema) -> KeyCondition:
+    """Return a condition of logical attributes as one of stored attributes."""
+    logical = spread.logical_name
+    equals = {name: value for name, value in condition.equals.items() if name != logical or name in schema.names}
+    equals[spread.stored_name] = condition.equals[logical]
+    # The partition key comes first: dynoxide looks for it there.
+    return replace(condition, equals={name: equals[name] for name in (*schema.names, *equals) if name in equals})
+
+
 def read_start(plan: Plan, given: Any) -> Cursor:
     """Read a cursor, or a hand-made primary key."""
     what = f"{plan.sharding.table!r}" + (f", index {plan.index!r}" if plan.index else "") + ", key "
     what += repr(from_wire_item(plan.condition.equals))
-    cursor = Cursor.read(given, plan.purpose, what) if is_token(given) else _by_hand(plan, given, what)
+    if is_token(given):
+        cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period)
+    else:
+        cursor = _by_hand(plan, given, what)
     check_position(plan.sharding, cursor.key, plan.key_names, what)
     _check_equals(plan, cursor.key, what)
-    if cursor.shard not in plan.shards:
-        raise CursorError(
-            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {what}; start the read again"
-        )
+    if plan.spread is not None and plan.spread.strategy.ordered_by is not None:
+        # The number of a range changes when a range before it is split.
+        cursor = Cursor(plan.calculated_in(plan.spread, cursor.key)[0], cursor.key)
     if not plan.within(cursor.key):
         raise CursorError(
             f"ExclusiveStartKey: the cursor is outside the key condition of this Query on {what}; start the read again"
+        )
+    if cursor.shard not in plan.shards:
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {what}; start the read again"
         )
     return cursor
 
@@ -412,41 +498,72 @@ def _check_equals(plan: Plan, key: WireItem, what: str) -> None:
 
 
 def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
-    names = tuple(dict.fromkeys(plan.schema.names + plan.sharding.keys.names))
-    if not isinstance(given, Mapping) or set(given) != set(names):
+    sharding, index = plan.sharding, plan.sharded_index
+    schema = plan.schema if index is None else index.logical_keys
+    names = tuple(dict.fromkeys(schema.names + sharding.keys.names))
+    # Beside the logical names, :func:`_as_key` writes the attribute of an index's shard, if it must.
+    more = () if index is None else (index.stored_name,)
+    if not isinstance(given, Mapping) or not set(names) <= set(given) <= {*names, *more}:
         raise CursorError(
             f"ExclusiveStartKey: {given!r:.200} is neither a cursor of shardkit nor a key of {sorted(names)}; "
             "pass LastEvaluatedKey unchanged"
         )
-    sharding = plan.sharding
-    key: WireItem = {name: sharding.checked(name, given[name], "cursor") for name in names}
-    if plan.fanned:
+    key: WireItem = {name: sharding.checked(name, given[name], "cursor") for name in given}
+    if index is not None:
+        return _of_index(plan, index, key, what)
+    if plan.of_table:
         # The Query's logical key is known, so a stored key cannot be mistaken for a logical one.
         logical, stored_in = sharding.logical(key[sharding.partition_key])
         if stored_in is not None and _same_key(plan, logical):
             return Cursor(stored_in, plan.rest(key))
     _check_equals(plan, key, what)
-    if not plan.fanned and sharding.form.keys_as_cursors:
+    if not plan.of_table and sharding.form.keys_as_cursors:
         return Cursor(None, from_key(sharding, key))
     shard, known = calculated(sharding, key)
     if not known:
-        raise CursorError(
-            f"ExclusiveStartKey: {from_wire_item(key)!r:.200} is hand-made, and its shard cannot be calculated; pass "
-            "LastEvaluatedKey unchanged"
-        )
-    if plan.fanned:
+        raise not_calculated(key)
+    if plan.of_table:
         return Cursor(shard, plan.rest(key))
     return Cursor(None, sharding.stored(key, shard))
 
 
+def _of_index(plan: Plan, index: ShardedIndex, key: WireItem, what: str) -> Cursor:
+    """Return the cursor that a hand-made key of a sharded index means."""
+    logical = plan.condition.equals[index.stored_name]
+    stored = key.get(index.stored_name)
+    shard = None if stored is None else index.stored_shard(stored, logical)
+    if shard is None:
+        given = key[index.logical_name]
+        # The source may be the table's partition key, which :func:`_as_key` may leave as it is stored.
+        shown = plan.sharding.logical(given)[0] if index.logical_name == plan.sharding.partition_key else given
+        if not _equal(given, logical) and not _equal(shown, logical):
+            raise CursorError(f"ExclusiveStartKey: not a key of {what}; start the read again")
+        shard, known = plan.calculated_in(index, key)
+        if not known:
+            raise not_calculated(key)
+    return Cursor(shard, plan.rest(from_key(plan.sharding, key)))
+
+
 def _same_key(plan: Plan, value: WireValue) -> bool:
-    return bool(sort_value(value) == sort_value(plan.condition.equals[plan.sharding.partition_key]))
+    return _equal(value, plan.condition.equals[plan.sharding.partition_key])
+
+
+def _equal(value: WireValue, other: WireValue) -> bool:
+    return bool(sort_value(value) == sort_value(other))
 
 
 def _as_key(plan: Plan, cursor: Cursor) -> WireItem:
     """Return a cursor as a key: logical if its shard can be calculated from it, else as it is stored."""
-    if not plan.fanned:
-        return as_key(plan.sharding, cursor.key)
-    name = plan.sharding.partition_key
+    sharding, index = plan.sharding, plan.sharded_index
+    if index is not None:
+        logical = plan.condition.equals[index.stored_name]
+        # The index's logical key may be the table's partition key, which as_key() may leave as it is stored.
+        key = {index.logical_name: logical, **as_key(sharding, cursor.key)}
+        if plan.calculated_in(index, key) == (cursor.shard, True):
+            return key
+        return {**key, index.stored_name: index.physical(logical, cursor.shard)}
+    if plan.spread is None:
+        return as_key(sharding, cursor.key)
+    name = sharding.partition_key
     key = {name: plan.condition.equals[name], **cursor.key}
-    return key if calculated(plan.sharding, key) == (cursor.shard, True) else plan.sharding.stored(key, cursor.shard)
+    return key if calculated(sharding, key) == (cursor.shard, True) else sharding.stored(key, cursor.shard)

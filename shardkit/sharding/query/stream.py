@@ -5,7 +5,9 @@
    items. Shards with an empty buffer go first.
 3. The buffered items, the items released last and the answers in flight together stay within the memory budget. But
    one item of every shard is needed to make progress, and is held whatever the budget.
-4. With ``max_items``, nothing is read ahead. Without a filter, each shard is asked for its share of the
+4. Ranges (shards in the order of their sort keys) are read one after another; the next page or range is requested
+   while the caller works on the items of the last one.
+5. With ``max_items``, nothing is read ahead. Without a filter, each shard is asked for its share of the
    missing items.
 """
 
@@ -13,7 +15,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Done, Machine, Send, Step
@@ -21,6 +24,7 @@ from shardkit.core.merge import Item, Rows
 from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills, whole_blocks
+from shardkit.sharding.query.plan import Plan
 
 _FIRST_PAGE_BYTES = 64 * 1024
 _UNKNOWN_ITEM_BYTES = 1024
@@ -41,6 +45,7 @@ class StreamOfShards(Gather):
                 "Select: 'COUNT' is not supported by query_items(), which yields items; use query()"
             )
         shards = len(self.plan.shards)
+        read_together = 1 if self.plan.in_ranges else shards
         self._missing = max_items
         self._shared = max_items is not None and not self.plan.filtered
         self._last_page = [0] * shards
@@ -52,8 +57,8 @@ class StreamOfShards(Gather):
         self._wire_bytes = self._items = self._evaluated = 0
         # Each shard may buffer a page, and each connection may have one in flight. A shard may hold half a page more
         # while others hold less: if they do not, reading ahead waits (``_room``).
-        side_by_side = min(shards, self._fan_out.concurrency)
-        self._most_bytes = self._fan_out.max_buffer_bytes / (_HELD * shards + _UNDER_WAY * side_by_side)
+        side_by_side = min(read_together, self._fan_out.concurrency)
+        self._most_bytes = self._fan_out.max_buffer_bytes / (_HELD * read_together + _UNDER_WAY * side_by_side)
 
     def hedged(self) -> Machine[Rows]:
         return self._fan_out.hedged(self)
@@ -77,6 +82,8 @@ class StreamOfShards(Gather):
                 return step
             self._raise_failure()
             self._take_released()  # shards that the timeout ended no longer hold the others back
+            if not self._ready and self._later and self._missing != 0:
+                return self.next(now)  # the ranges so far have ended without an item
         ready, self._ready = self._ready, Rows()
         self._with_caller = len(ready)
         self._deadline = None  # time that the caller spends between results does not count
@@ -106,6 +113,12 @@ class StreamOfShards(Gather):
             # ``max_items`` is reached: queued requests and retries are not needed any more.
             self._to_ask.clear()
             self._delayed.clear()
+            return
+        if self.plan.in_ranges:
+            if not (self._to_ask or self._asked or self._delayed or (self._ready and self._missing is not None)):
+                bound = self.merge.bound()
+                for number in self._next_ranges(self._missing) if bound is None else [bound[1]]:
+                    self._must_ask(number)
             return
         if not self._shared:
             for number in self._touched - self._busy:
@@ -139,7 +152,7 @@ class StreamOfShards(Gather):
         room = self._room
         if _UNDER_WAY * self._bytes_of_page(wanted) <= room:
             return wanted
-        if self._asked and self._answers[number]:
+        if self._asked and (self._answers[number] or self.plan.in_ranges):
             return 0
         # This page is needed to make progress, whatever memory it takes.
         return max(1, int(room / (_UNDER_WAY * self._bytes_an_item)))
@@ -151,7 +164,8 @@ class StreamOfShards(Gather):
             return min(self._missing, self._share(number, self._missing), self._missing if most is None else most)
         if most is not None:
             return min(most, self._share(number, most))
-        size = min(_FIRST_PAGE_BYTES * _GROWTH ** min(self._answers[number], 3), self._most_bytes)
+        answers = self._answers[number] + (len(self._read_to) if self.plan.in_ranges else 0)
+        size = min(_FIRST_PAGE_BYTES * _GROWTH ** min(answers, 3), self._most_bytes)
         if size >= _PAGE_BYTES:
             return None
         an_item = self._sizes.mean or self._bytes_an_item
@@ -185,13 +199,25 @@ class StreamOfShards(Gather):
         return self._ready + self.merge.held
 
 
+class QueryStream(Machine[Rows], Protocol):
+    """A stream of rows, and the plan of those that it returned last."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def errors(self) -> Mapping[int | None, Exception]: ...
+
+    def hedged(self) -> Machine[Rows]: ...
+
+
 class QueryRows:
     """Yields the rows of a stream as items, or as ``(item, shard)``."""
 
     def __init__(self, *, return_shards: bool, max_items: int | None) -> None:
         if max_items is not None:
             check_count("max_items", max_items, "items", least=0, most=sys.maxsize)
-        self._stream: StreamOfShards | None = None
+        self._stream: QueryStream | None = None
         self._return_shards = return_shards
         self._left = max_items
         # The next one last, so that taking it drops it.
@@ -206,7 +232,7 @@ class QueryRows:
         """Whether more rows must be added before the next ``take``."""
         return not (self._items or self._complete or self._ended)
 
-    def begin(self, stream: StreamOfShards) -> Machine[Rows]:
+    def begin(self, stream: QueryStream) -> Machine[Rows]:
         """Return the machine that reads the stream."""
         self._stream = stream
         return stream.hedged()

@@ -101,7 +101,7 @@ class Face(Protocol):
     def offers(self) -> frozenset[Offer]: ...
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
-        """Shard a boto3 Table of the resource; ``options`` are ``key_schema`` and ``rng``."""
+        """Shard a boto3 Table of the resource; ``options`` are ``indexes``, ``key_schema`` and ``rng``."""
 
 
 def needs(face: Face, *offers: Offer) -> None:
@@ -317,6 +317,7 @@ class InstalledFace:
     offers: frozenset[Offer] = frozenset()
     _tables: dict[str, shardkit.Strategy] = field(default_factory=dict)
     _schemas: dict[str, Any] = field(default_factory=dict)
+    _indexes: dict[str, Any] = field(default_factory=dict)
     _installation: shardkit.Installation | None = None
 
     def sharded(self, table: Any, strategy: shardkit.Strategy, **options: Any) -> FaceTable:
@@ -324,9 +325,12 @@ class InstalledFace:
         if self._installation is not None:
             self._installation.uninstall()
         self._tables[table.name] = strategy
-        if "key_schema" in options:
-            self._schemas[table.name] = options.pop("key_schema")
-        self._installation = shardkit.install(self.target, self._tables, key_schemas=self._schemas, **options)
+        for name, given in (("key_schema", self._schemas), ("indexes", self._indexes)):
+            if name in options:
+                given[table.name] = options.pop(name)
+        self._installation = shardkit.install(
+            self.target, self._tables, indexes=self._indexes, key_schemas=self._schemas, **options
+        )
         if hasattr(self.target, "Table"):
             return _InstalledResourceTable(self.target.Table(table.name))
         return _InstalledTable(self.target, table.name, self.run)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, Unsharded
 from shardkit.errors import ShardkitError
 from tests.functional.contract.faces import Face, FaceTable, needs
 from tests.support.tables import make_table
@@ -21,6 +21,7 @@ ITEMS: list[dict[str, Any]] = [
 KEYS = [{"Date": item["Date"], "OrderId": item["OrderId"]} for item in ITEMS]
 STRATEGIES: dict[str, Strategy] = {
     "calculated": CalculatedSuffix("OrderId", 4),
+    "ranges": RangeSuffix("OrderId", ["A006", "A01", "A015"]),
     "random": RandomSuffix(4),
     "located": RandomSuffix(4, locate=True),
     "unsharded": Unsharded(),

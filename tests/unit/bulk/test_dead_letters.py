@@ -139,7 +139,7 @@ def test_a_file_of_something_else_is_left_as_it_is(path: Path, content: bytes, d
 
 def test_one_load_at_a_time(path: Path) -> None:
     letters = opened(path)
-    with pytest.raises(ConfigurationError, match=r"dead_letters: .* is in use by another load"):
+    with pytest.raises(ConfigurationError, match=r"dead_letters: .* is in use by another process"):
         opened(path)
     letters.close()
     opened(path).close()

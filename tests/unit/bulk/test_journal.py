@@ -242,7 +242,7 @@ def test_one_load_at_a_time(path: Path) -> None:
     """Before and after a rewrite, which puts another file in its place."""
     journal = Journal(path, HEADER, appended_bytes=1)
     for place in PLACES[:2]:
-        with pytest.raises(ConfigurationError, match="in use by another load"):
+        with pytest.raises(ConfigurationError, match="in use by another process"):
             Journal(path, HEADER)
         journal.record([place])
     journal.close()

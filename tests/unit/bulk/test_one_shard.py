@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit import CalculatedSuffix, RandomSuffix, Strategy
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy
 from shardkit.bulk.one_shard import MOST_KEYS, OneShard
 from shardkit.bulk.writes import Write
 from shardkit.sharding.layout import Sharding
@@ -37,9 +37,17 @@ def test_a_load_of_which_nothing_is_spread(by: Any) -> None:
     assert "; the same holds for 1 more partition key" in advice
 
 
+def test_a_load_whose_sort_keys_only_grow() -> None:
+    strategy = RangeSuffix("sk", {"A": ["-", "-1"]})
+    (advice,) = loaded(strategy, some(150, "A"), some(150, "B"))
+    assert advice.startswith("'A' has 150 items, all in range 3 of its 3 (RangeSuffix(by='sk', ")
+    assert "if sk only grows, all new items have the last range: use CalculatedSuffix" in advice
+
+
 @pytest.mark.parametrize(
     "strategy",
     [
+        RangeSuffix("sk", ["0100"]),
         CalculatedSuffix("sk", 2),
         CalculatedSuffix("Status", 1),
         CalculatedSuffix("Status", {"B": 20}),

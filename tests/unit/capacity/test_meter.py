@@ -157,7 +157,7 @@ def test_what_cannot_be_attached() -> None:
         CapacityMeter().attach("Orders")
 
 
-@pytest.mark.parametrize("key_schema", [{"T": {"pk": "S"}}, {1: "pk"}, "T", "", 5, ["T"], True])
+@pytest.mark.parametrize("key_schema", [{"T": ["pk"]}, {1: "pk"}, "T", "", 5, ["T"], True])
 def test_a_key_schema_that_names_no_keys(key_schema: Any) -> None:
     with pytest.raises(ConfigurationError, match="key_schema: must map table names"):
         CapacityMeter().attach(FakeClient(), key_schema=key_schema)

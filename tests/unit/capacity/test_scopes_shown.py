@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.types import Binary
 
-from shardkit.capacity import CapacityMeter, HotKey, Scope, Usage
+from shardkit.capacity import CacheUsage, CapacityMeter, HotKey, Scope, Usage
 from shardkit.errors import ConfigurationError
 from tests.support.metered import FakeClient, consumed, item, key, put
 
@@ -115,6 +115,7 @@ def test_as_plain_values(used: Scope) -> None:
             {"table": "T", "key": {"B": "AP8="}, **usage(estimated_read=0.5), **doubt},
         ],
         "other_keys": usage(requests=0),
+        "cache": {**CacheUsage().to_dict(), "tables": {}},
     }
     assert used.to_dict() == expected
     assert json.loads(used.to_json()) == expected

@@ -33,6 +33,8 @@ def test_version() -> None:
         ("plan shards", ["Load", "Indexes", "Table", "Output"]),
         ("plan table", ["AWS", "Output"]),
         ("simulate", ["Output"]),
+        ("timeseries plan", ["AWS", "Output"]),
+        ("timeseries maintain", ["AWS", "Output"]),
     ],
 )
 def test_help_groups_the_options(command: str, groups: list[str]) -> None:

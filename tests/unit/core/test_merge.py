@@ -40,6 +40,20 @@ def test_nothing_is_released_before_every_shard_has_answered() -> None:
     assert merge.bound() is None
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_of_ranges_those_before_the_first_silent_one_are_released(descending: bool) -> None:
+    merge = Merge(4, descending=descending, ranges=True)
+    ways = [3, 2, 1, 0] if descending else [0, 1, 2, 3]
+    for number in (ways[2], ways[0]):
+        merge.add(number, run(entry(number, number)), None)
+    assert names(merge.release()) == [f"{ways[0]}/{ways[0]}"]
+    merge.add(ways[1], run(entry(ways[1], ways[1])), place(ways[1], ways[1]))
+    assert names(merge.release()) == [f"{ways[1]}/{ways[1]}"]
+    merge.add(ways[1], Run(), None)
+    assert names(merge.release()) == [f"{ways[2]}/{ways[2]}"]
+    assert merge.silent
+
+
 def test_the_bound_is_the_earliest_frontier() -> None:
     """What stands behind the bound waits until the shard that goes on has been read further."""
     merge = Merge(3)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from typing import Any
 
 import pytest
 from botocore.exceptions import (
+    ChecksumError,
     ClientError,
     ConnectionClosedError,
     ConnectTimeoutError,
@@ -19,6 +22,7 @@ from botocore.exceptions import (
     ResponseStreamingError,
     SSLError,
 )
+from urllib3.exceptions import SSLError as UrllibSSLError
 
 from shardkit.dynamodb.service_errors import (
     Scope,
@@ -26,6 +30,7 @@ from shardkit.dynamodb.service_errors import (
     is_fatal,
     is_throttle,
     is_transient,
+    may_be_done,
     scope_of_reasons,
     throttled_indexes,
     throttled_scope,
@@ -149,3 +154,47 @@ def test_code() -> None:
     assert code_of(ClientError({}, "GetItem")) == "Unknown"
     assert code_of(ReadTimeoutError(endpoint_url="x")) == "ReadTimeoutError"
     assert not is_transient(ClientError({}, "GetItem"))
+
+
+class ClientConnectorError(OSError):
+    """As aiohttp's, which is not installed here."""
+
+
+URL = "http://localhost"
+UNSENT: Any = ReadTimeoutError(endpoint_url=URL)
+UNSENT.unsent = True
+
+
+@pytest.mark.parametrize(
+    ("error", "may_be"),
+    [
+        (of_service("InternalServerError", 500), True),
+        (of_service("ServiceUnavailable", 503), True),
+        (of_service("Unknown", 504), True),
+        (of_service("RequestTimeout"), True),
+        (of_service("ProvisionedThroughputExceededException"), False),
+        (of_service("ThrottlingException", 503), False),
+        (of_service("TransactionConflictException"), False),
+        (of_service("ConditionalCheckFailedException"), False),
+        (ReadTimeoutError(endpoint_url=URL), True),
+        (ConnectionClosedError(endpoint_url=URL), True),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), True),
+        (ChecksumError(checksum_type="crc32", expected_checksum="1", actual_checksum="2"), True),
+        (HTTPClientError(error="x"), True),
+        (EndpointConnectionError(endpoint_url=URL, error=ConnectionResetError()), True),  # aiobotocore's
+        (EndpointConnectionError(endpoint_url=URL), True),
+        (EndpointConnectionError(endpoint_url=URL, error=ClientConnectorError()), False),
+        (EndpointConnectionError(endpoint_url=URL, error=socket.gaierror()), False),
+        (SSLError(endpoint_url=URL, error=UrllibSSLError(ssl.SSLError(1, "bad record mac"))), True),
+        (SSLError(endpoint_url=URL, error=UrllibSSLError(ssl.SSLCertVerificationError())), False),
+        (SSLError(endpoint_url=URL, error=ClientConnectorError()), False),
+        (ConnectTimeoutError(endpoint_url=URL), False),
+        (ProxyConnectionError(proxy_url=URL), False),
+        (UNSENT, False),
+        (NoCredentialsError(), False),
+        (ValueError(), False),
+    ],
+    ids=repr,
+)
+def test_whether_a_request_may_be_carried_out(error: Exception, may_be: bool) -> None:
+    assert may_be_done(error) == may_be

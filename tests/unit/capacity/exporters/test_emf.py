@@ -17,6 +17,7 @@ import pytest
 
 from shardkit.capacity import CapacityMeter
 from shardkit.capacity.exporters.emf import EmbeddedMetrics
+from shardkit.capacity.exporters.measurements import METRICS
 from shardkit.errors import ConfigurationError
 from tests.support.exported import ROWS, Busy
 from tests.support.metered import FakeClient, consumed, item
@@ -57,13 +58,14 @@ def extracted(found: list[dict[str, Any]]) -> Counter[Datum]:
     return sums
 
 
-LABELS = {3: ("TableName", "IndexName", "Operation"), 2: ("TableName", "Operation"), 1: ("Reason",)}
+DIMENSIONS = {"table": "TableName", "index": "IndexName", "operation": "Operation", "reason": "Reason"}
+LABELS = {metric.name: [DIMENSIONS[label] for label in metric.labels] for metric in METRICS}
 
 
 def expected(namespace: str, *, operations: bool, **more: str) -> Counter[Datum]:
     sums: Counter[Datum] = Counter()
     for name, place, number in ROWS:
-        dimensions = {label: value for label, value in zip(LABELS[len(place)], place, strict=True) if value}
+        dimensions = {label: value for label, value in zip(LABELS[name], place, strict=True) if value}
         camel = "".join(word.capitalize() for word in name.split("_"))
         without = {label: value for label, value in dimensions.items() if label != "Operation"}
         for some in [without, dimensions] if operations and "Operation" in dimensions else [without]:

@@ -76,14 +76,13 @@ def points(metrics: list[Metric], kind: type[Sum | Gauge]) -> Rows:
 
 
 def attributed(wanted: set[tuple[str, tuple[str, ...], float]], times: int = 1) -> Rows:
-    """Rows with the conventions' names; a metric with one label has a reason."""
-    names = {1: CONVENTIONS[3:4], 2: (CONVENTIONS[0], CONVENTIONS[2]), 3: CONVENTIONS[:3]}
+    """Rows with the conventions' names."""
+    conventions = dict(zip(("table", "index", "operation", "reason"), CONVENTIONS, strict=False))
+    names = {metric.name: [conventions[label] for label in metric.labels] for metric in METRICS}
     return {
         (
             PREFIX + name,
-            frozenset(
-                {**SYSTEM, **{label: it for label, it in zip(names[len(place)], place, strict=True) if it}}.items()
-            ),
+            frozenset({**SYSTEM, **{label: it for label, it in zip(names[name], place, strict=True) if it}}.items()),
             number * times,
         )
         for name, place, number in wanted

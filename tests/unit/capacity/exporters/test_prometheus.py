@@ -83,6 +83,9 @@ def test_as_openmetrics_with_units(busy: Busy) -> None:
         f"{PREFIX}throttled_attempts": "attempts",
         f"{PREFIX}throttles": "",
         f"{PREFIX}retries": "",
+        f"{PREFIX}cache_fresh_hits": "",
+        f"{PREFIX}cache_stale_hits": "",
+        f"{PREFIX}cache_misses": "",
     }
 
 

@@ -286,3 +286,148 @@ def test_added_placeholders_give_way_to_the_callers() -> None:
 def test_conditions_do_not_mix_with_legacy_parameters(parameter: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match=parameter):
         rewrite.and_condition({parameter: {"x": {}}}, "attribute_exists(pk)", {})
+
+
+# --- rewrite_spread
+
+
+def on_two_shards(value: Any) -> list[dict[str, str]]:
+    return [{"S": f"{value['S']}.{shard}"} for shard in (1, 2)]
+
+
+A = ":shardkit_v0, :shardkit_v1"
+AB = f"{A}, :shardkit_v2, :shardkit_v3"
+
+
+@pytest.mark.parametrize(
+    ("text", "rewritten", "kept"),
+    [
+        ("pk = :a", f"pk IN ({A})", ":b"),
+        (":a = #p AND x = :a", f"#p IN ({A}) AND x = :a", ":a :b"),
+        ("(pk)=(:a)", f"pk IN ({A})", ":b"),
+        ("((pk) = :a OR x = :b)", f"(pk IN ({A}) OR x = :b)", ":b"),
+        ("pk <> :a", f"NOT pk IN ({A})", ":b"),
+        ("x = :b AND :a <> pk", f"x = :b AND NOT pk IN ({A})", ":b"),
+        ("NOT pk = :a", f"NOT pk IN ({A})", ":b"),
+        ("not  pk <> :a", f"  pk IN ({A})", ":b"),
+        ("NOT (pk <> :a)", f"NOT (NOT pk IN ({A}))", ":b"),
+        ("pk IN (:a, :b)", f"pk IN ({AB})", ""),
+        ("NOT pk in ( :a,(:b) ) OR x = :b", f"NOT pk IN ({AB}) OR x = :b", ":b"),
+        ("((pk) IN (:b, :a) AND x = :b)", f"(pk IN ({AB}) AND x = :b)", ":b"),
+        ("(pk IN ((:a)) AND x = :b)", f"(pk IN ({A}) AND x = :b)", ":b"),
+        ("pk = :a AND attribute_exists(pk)", f"pk IN ({A}) AND attribute_exists(pk)", ":b"),
+    ],
+)
+def test_a_comparison_is_spread(text: str, rewritten: str, kept: str) -> None:
+    params = condition(text)
+    before = copy.deepcopy(params)
+    found = rewrite.rewrite_spread(params, "ConditionExpression", "pk", on_two_shards)
+    assert found["ConditionExpression"] == rewritten
+    assert sorted(name for name in found["ExpressionAttributeValues"] if "shardkit" not in name) == kept.split()
+    listed = [value["S"] for name, value in found["ExpressionAttributeValues"].items() if "shardkit" in name]
+    assert sorted(listed) == ["a.1", "a.2", "b.1", "b.2"][: rewritten.count(":shardkit")]
+    assert params == before
+
+
+def test_two_comparisons_are_spread() -> None:
+    params = condition("pk = :a OR pk <> :b")
+    found = rewrite.rewrite_spread(params, "ConditionExpression", "pk", on_two_shards)
+    assert found["ConditionExpression"] == f"pk IN ({A}) OR NOT pk IN (:shardkit_v2, :shardkit_v3)"
+    assert len(found["ExpressionAttributeValues"]) == 4
+
+
+@pytest.mark.parametrize("text", ["x = :a AND y <> pk.z", "attribute_not_exists(pk)", "attribute_type(#p, :a)"])
+def test_conditions_that_need_not_be_spread_stay(text: str) -> None:
+    params = condition(text)
+    assert rewrite.rewrite_spread(params, "ConditionExpression", "pk", on_two_shards) == params
+    assert rewrite.rewrite_spread({"Key": {}}, "ConditionExpression", "pk", on_two_shards) == {"Key": {}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["pk < :a", "pk BETWEEN :a AND :b", "begins_with(pk, :a)", "contains(pk, :a)", "size(pk) = :a", "pk = x", "x <> pk",
+     "contains(x, pk)", "pk IN (:a, x)"],
+)  # fmt: skip
+def test_what_cannot_be_spread_is_refused(text: str) -> None:
+    with pytest.raises(UnsupportedExpressionError, match="stored with the suffix of an index"):
+        rewrite.rewrite_spread(condition(text), "ConditionExpression", "pk", on_two_shards)
+
+
+@pytest.mark.parametrize("parameter", ["Expected", "QueryFilter", "ScanFilter"])
+def test_a_legacy_comparison_is_spread(parameter: str) -> None:
+    a, b = V[":a"], V[":b"]
+
+    def spread(form: Any) -> Any:
+        params = {parameter: {"pk": form, "x": form}}
+        found = rewrite.rewrite_spread(params, parameter, "pk", on_two_shards)[parameter]
+        assert found["x"] == form
+        return found["pk"]
+
+    both = {"ComparisonOperator": "IN", "AttributeValueList": on_two_shards(a)}
+    assert spread({"Value": a}) == both
+    assert spread({"Exists": True, "Value": a}) == both
+    assert spread({"ComparisonOperator": "EQ", "AttributeValueList": [a]}) == both
+    of_two = {"ComparisonOperator": "IN", "AttributeValueList": [*on_two_shards(a), *on_two_shards(b)]}
+    assert spread({"ComparisonOperator": "IN", "AttributeValueList": [a, b]}) == of_two
+    for form in ({"Exists": False}, {"ComparisonOperator": "NULL"}, {"ComparisonOperator": "NOT_NULL"}):
+        assert spread(form) == form
+    for operator in ("NE", "BEGINS_WITH", "LT"):
+        with pytest.raises(UnsupportedExpressionError, match=f"{parameter}: .* stored with the suffix"):
+            spread({"ComparisonOperator": operator, "AttributeValueList": [a]})
+    absent = {parameter: {"x": {"Value": a}}}
+    assert rewrite.rewrite_spread(absent, parameter, "pk", on_two_shards) == absent
+
+
+def test_at_most_100_values_are_listed() -> None:
+    def on(shards: int) -> Any:
+        return lambda value: [{"S": f"{value['S']}.{shard}"} for shard in range(shards)]
+
+    params = condition("pk = :a")
+    listed = rewrite.rewrite_spread(params, "ConditionExpression", "pk", on(100))["ExpressionAttributeValues"]
+    assert len(listed) == 101
+    for given, parameter in (
+        (params, "ConditionExpression"),
+        (condition("pk IN (:a, :b)"), "ConditionExpression"),
+        ({"Expected": {"pk": {"Value": V[":a"]}}}, "Expected"),
+    ):
+        with pytest.raises(
+            UnsupportedExpressionError, match=r"has 10[12] stored values .* at most 100; use fewer shards"
+        ):
+            rewrite.rewrite_spread(given, parameter, "pk", on(51 if "IN" in str(given) else 101))
+
+
+# --- refuse_attributes, select_instead
+
+
+def test_kept_attributes_are_refused() -> None:
+    params = {
+        "ConditionExpression": "x = :a AND #i = :b",
+        "ProjectionExpression": "a, #p.x",
+        "AttributesToGet": ["a", "ix"],
+        "AttributeUpdates": {"ix": {}},
+        "ExpressionAttributeNames": {"#i": "ix", "#p": "pk"},
+    }
+    for parameter in ("ConditionExpression", "AttributesToGet", "AttributeUpdates"):
+        with pytest.raises(
+            UnsupportedExpressionError, match=f"{parameter}: must not mention 'ix', got .*; shardkit keeps"
+        ):
+            rewrite.refuse_attributes(params, {"ix", "shard"}, parameter)
+    with pytest.raises(UnsupportedExpressionError, match=r"must not mention 'pk', got 'a, #p\.x'; the reason"):
+        rewrite.refuse_attributes(params, {"pk"}, "ProjectionExpression", why="the reason")
+    rewrite.refuse_attributes(params, {"ix"}, "ProjectionExpression", "UpdateExpression")
+    rewrite.refuse_attributes(params, {"a", "b"}, "ConditionExpression")
+
+
+def test_another_attribute_is_selected_instead() -> None:
+    params = {
+        "ProjectionExpression": "a, #p, pk",
+        "ExpressionAttributeNames": {"#p": "pk"},
+        "AttributesToGet": ["pk", "b"],
+    }
+    assert rewrite.select_instead(params, "pk", "ix") == {
+        "ProjectionExpression": "a, #shardkit_s0, #shardkit_s0",
+        "ExpressionAttributeNames": {"#shardkit_s0": "ix"},
+        "AttributesToGet": ["ix", "b"],
+    }
+    for same in ({}, {"ProjectionExpression": "a, pk.x"}, {"AttributesToGet": ["b"]}):
+        assert rewrite.select_instead(same, "pk", "ix") == same

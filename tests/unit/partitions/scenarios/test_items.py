@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, Unsharded
 from shardkit.capacity import CapacityEstimator, item_size
 from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.dynamodb.schema import KeySchema
@@ -23,7 +23,13 @@ from shardkit.partitions.scenarios.running import in_turn
 from shardkit.partitions.scenarios.scenario import ItemsSettings
 from shardkit.sharding.layout import Sharding
 
-STRATEGIES: list[Strategy] = [Unsharded(), RandomSuffix(7), CalculatedSuffix("Id", shards=7), RandomSuffix({"b": 3})]
+STRATEGIES: list[Strategy] = [
+    Unsharded(),
+    RandomSuffix(7),
+    CalculatedSuffix("Id", shards=7),
+    RandomSuffix({"b": 3}),
+    RangeSuffix("Id", ["00000100"]),
+]
 DESCRIPTION: dict[str, Any] = {
     "TableName": "T",
     "KeySchema": [{"AttributeName": "Key", "KeyType": "HASH"}, {"AttributeName": "Id", "KeyType": "RANGE"}],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit import CalculatedSuffix, RandomSuffix, Unsharded
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, Unsharded
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import BURST_SECONDS
@@ -116,6 +116,8 @@ def test_the_table_and_its_indexes_as_create_table_takes_them() -> None:
             CalculatedSuffix(("Date", "OrderId"), 2, separator="#"),
         ),
         ({"shards": {"2014-07-09": 50}}, RandomSuffix({"2014-07-09": 50})),
+        ({"boundaries": ["F", "N"], "by": "OrderId"}, RangeSuffix("OrderId", ["F", "N"])),
+        ({"boundaries": {"2014-07-09": ["F"]}, "by": "OrderId"}, RangeSuffix("OrderId", {"2014-07-09": ["F"]})),
         ({"type": "RandomSuffix", "shards": 3, "first": 0}, RandomSuffix(3, first=0)),
         ({"type": "Unsharded"}, Unsharded()),
         ({}, Unsharded()),
@@ -268,6 +270,15 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             "[load] per_second = 0: must be a number > 0 and <= 1,000,000 (items",
         ),
         (scenario(load=None, reads={"with": "query", "per_second": 1}), "[reads] seconds: missing"),
+        (
+            scenario(reads={"with": "get_item", "per_second": 1, "consistent": True, "cache": {"max_bytes": 1}}),
+            "[reads] cache = {'max_bytes': 1}: consistent reads go past a cache; leave one of them out",
+        ),
+        (scenario(reads={"with": "get_item", "per_second": 1, "cache": {}}), "[reads.cache] max_bytes: missing;"),
+        (
+            scenario(reads={"with": "query", "per_second": 1, "cache": {"max_bytes": 1}}),
+            "[reads] cache = {'max_bytes': 1}: caches are simulated for single items only; use with = \"get_item\"",
+        ),
         (
             scenario(reads={"with": "get_item", "per_second": 1, "limit": 5}),
             "[reads] limit = 5: unknown entry",

@@ -256,6 +256,29 @@ def test_single_reads() -> None:
     assert strong.served("read") == 50.0
 
 
+def test_popular_items_are_read_from_a_cache() -> None:
+    items = {"number": 1000, "size": 500, "keys": {"distribution": "each", "values": 1000, "items": 1}}
+    reads = {"with": "get_item", "per_second": 500, "seconds": 10, "zipf": 1.2}
+    plain = simulated(table={"read_units": 3000}, items=items, reads=reads)
+    assert (plain.requests, plain.cache_hits, plain.way.name) == (5000, 0, "get_item")
+    cache = {"max_bytes": 50 * 900, "ttl": 1000}
+    cached = simulated(table={"read_units": 3000}, items=items, reads={**reads, "cache": cache})
+    assert cached.requests == 5000 - cached.cache_hits
+    assert cached.served("read") == plain.served("read") - cached.saved_read_units
+    assert 0.6 < cached.cache_hits / cached.reads < 0.8  # the 50 most popular of 1,000 get 75% of the reads
+    assert cached.busiest[1] < plain.busiest[1] / 2
+    assert cached.way.name == "get_item with a cache"
+    short = simulated(table={"read_units": 3000}, items=items, reads={**reads, "cache": {**cache, "ttl": 0.1}})
+    assert short.cache_hits < cached.cache_hits / 1.2
+
+
+def test_reads_of_an_item_that_is_being_read_are_no_requests() -> None:
+    items = {"number": 1, "keys": {"distribution": "each", "values": 1, "items": 1}}
+    reads = {"with": "get_item", "per_second": 1000, "seconds": 1, "cache": {"max_bytes": 10_000}}
+    outcome = simulated(table={"read_units": 3000}, items=items, reads=reads, latency_seconds=0.5)
+    assert (outcome.requests, outcome.cache_hits) == (1, 999)
+
+
 def test_queries_are_merged_over_the_shards() -> None:
     day = {"number": 100, "keys": DAY}
     query = {"with": "query", "per_second": 2, "seconds": 5}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.sharding.query.plan import Plan
+from shardkit.strategies import RandomSuffix, RangeSuffix, Strategy
 from tests.support.machines import Shuffled, page_machine, stream_machine
 from tests.support.model import ModelTable
 from tests.support.tables import many
@@ -86,8 +87,8 @@ class Asked:
 Rows = list[tuple[dict[str, Any], int]]
 
 
-def contents(seed: int, size: int, shards: int) -> Rows:
-    """Items full of ties, dealt over the shards at random; hypothesis's own lists are too small for page edges."""
+def contents(seed: int, size: int, strategy: Strategy) -> Rows:
+    """Items full of ties, dealt over random shards at random; hypothesis's own lists are too small for page edges."""
     rng = random.Random(seed)
     rows: dict[tuple[int, int], tuple[dict[str, Any], int]] = {}
     for _ in range(size):
@@ -99,7 +100,7 @@ def contents(seed: int, size: int, shards: int) -> Rows:
             "city": rng.choice("kkr"),
             "keep": rng.random() < 0.5,
         }
-        shard = rng.randint(1, shards)
+        shard = strategy.shard_of("k", item) or rng.choice(range(1, 1 + len(strategy.shards_for("k"))))
         rows[item["sk"], shard] = item, shard
     return list(rows.values())
 
@@ -124,7 +125,8 @@ def asked(draw: st.DrawFn) -> Asked:
 @given(
     seed=st.integers(0, 2**32),
     size=st.integers(0, 30),
-    shards=st.integers(1, 5),
+    strategy=st.builds(RandomSuffix, st.integers(1, 5))
+    | st.builds(RangeSuffix, st.just("sk"), st.sets(st.integers(-1, 9), max_size=6).map(sorted)),
     query=asked(),
     page=st.integers(1, 6) | st.just(1000),
     concurrency=st.integers(1, 6),
@@ -135,7 +137,7 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     *,
     seed: int,
     size: int,
-    shards: int,
+    strategy: Strategy,
     query: Asked,
     page: int,
     concurrency: int,
@@ -143,8 +145,8 @@ def test_pages_and_streams_are_the_whole_answer_in_order(
     rng: random.Random,
 ) -> None:
     """Pages put together are the answer in the order (sort key, shard, order in the shard); a stream is the same."""
-    table = ModelTable(many(shards), page=page, eager=eager)
-    rows = contents(seed, size, shards)
+    table = ModelTable(many(strategy), page=page, eager=eager)
+    rows = contents(seed, size, strategy)
     for item, shard in rows:
         table.put(item, shard)
     wanted = table.expected(

@@ -1,0 +1,1 @@
+"""Popular items from memory: what is kept, for how long, and what a write makes of it."""

@@ -1,0 +1,186 @@
+"""``shardkit timeseries``: plan and do the maintenance of a time series, by a configuration file.
+
+Exit codes: 0 planned, or everything is done or waits · 1 some steps failed · 2 wrong use, nothing was done · 3 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import click
+from click.exceptions import Exit
+from rich.console import Console
+
+from shardkit.cli import options
+from shardkit.cli.options import (
+    FAILED,
+    OUTPUT,
+    WRONG_USE,
+    connection,
+    dynamodb,
+    option,
+    parsed_toml,
+    refusing,
+    seconds_of,
+)
+from shardkit.errors import ConfigurationError, MaintenanceError
+from shardkit.partitions.scenarios.entries import Entries
+from shardkit.sharding.series.periods import Calendar, TimeFormat
+from shardkit.sharding.series.settings import Prices, TableClass, Throughput
+from shardkit.timeseries import TimeSeries
+
+_NAMED = ("day", "week", "month")
+_LENGTHS = "day, week, month, or a duration (6h)"
+_OF_ITEMS = ("strategy", "indexes", "late", "missing")
+_MOST = 10**12
+_UNITS = ("read_units", "write_units", "max_read_units", "max_write_units", "warm_read_units", "warm_write_units")
+_PRICES = tuple(Prices.__dataclass_fields__)
+_now = option("--now", group=OUTPUT, help="As if it were another time, for rehearsals: 2014-08-01T00:00:00Z.")
+
+
+@click.group()
+def timeseries() -> None:
+    """Maintain the tables of a time series: create, dial down, archive and delete them.
+
+    CONFIG is a TOML file (docs/timeseries.md).
+    """
+
+
+@timeseries.command("plan", cls=options.Command)
+@click.argument("config")
+@connection
+@_now
+@options.as_json
+def plan(config: str, now: str | None, as_json: bool, **aws: Any) -> None:
+    """Show what maintain would do, and what it saves. Nothing is changed."""
+    with refusing(_stderr(), WRONG_USE, "not planned"), _opened(config, aws) as series:
+        planned = series.plan(_moment(now))
+    print(json.dumps(planned.to_dict()) if as_json else str(planned))
+
+
+@timeseries.command("maintain", cls=options.Command)
+@click.argument("config")
+@connection
+@_now
+@options.as_json
+def maintain(config: str, now: str | None, as_json: bool, **aws: Any) -> None:
+    """Show the plan (with --json: on stderr), and do it. Run it regularly, for example every hour."""
+    failed = False
+    with refusing(_stderr(), WRONG_USE, "not begun"), _opened(config, aws) as series:
+        try:
+            report = series.maintain(_moment(now), on_plan=lambda planned: click.echo(str(planned), err=as_json))
+        except MaintenanceError as error:
+            report, failed = error.report, True
+    print(json.dumps(report.to_dict()) if as_json else str(report))
+    if failed:
+        raise Exit(FAILED)
+
+
+def _stderr() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"--now: {text!r} is not a time; give, for example, 2014-08-01T00:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+@contextmanager
+def _opened(config: str, aws: Mapping[str, Any]) -> Iterator[TimeSeries]:
+    settings = _read(config)
+    series = TimeSeries(dynamodb(**aws), **settings)
+    try:
+        yield series
+    finally:
+        series.meta.client.close()
+
+
+def _read(config: str) -> dict[str, Any]:
+    """Return the arguments of the time series in a configuration file."""
+    problems: list[str] = []
+    given = Entries(parsed_toml("config", config), "", problems)
+    schema = given.table("schema", needed=True)
+    settings: dict[str, Any] = {
+        "name": given.text("name", "-", needed=True),
+        "at": given.text("at", "-", needed=True),
+        "period": _length(given),
+        "time_format": given.choice("time_format", "iso", get_args(TimeFormat)),
+        "schema": {} if schema is None else schema.all(),
+        "hot": _throughput(given, "hot"),
+        "cold": _throughput(given, "cold") if "cold" in given else None,
+        "keep": given.count("keep", None, "periods that have ended", least=0, most=1_000_000),
+        "delete": given.flag("delete", default=False),
+        "archive": given.text("archive", None),
+        "ahead": _duration(given, "ahead", problems),
+        "cool_after": _duration(given, "cool_after", problems) or timedelta(),
+        "prices": _prices(given),
+    }
+    for name in _OF_ITEMS:
+        if given.take(name, "left out") is not None:
+            given.note(name, "must be left out, because it is about items, not tables; give it to TimeSeries only")
+    given.end()
+    if problems:
+        lines = [f"  {problem}" for problem in problems]
+        raise ConfigurationError("\n".join([f"{Path(config).name} is not a time series:", *lines]))
+    return settings
+
+
+def _length(given: Entries) -> Any:
+    text = given.text("period", "day", _LENGTHS, needed=True)
+    if text in _NAMED:
+        return text
+    try:
+        return Calendar(timedelta(seconds=seconds_of("period", text))).length
+    except ConfigurationError:
+        given.note("period", f"must be {_LENGTHS}, from a minute to 366 days")
+        return "day"
+
+
+def _duration(given: Entries, name: str, problems: list[str]) -> timedelta | None:
+    text = given.text(name, None, "a duration (90m, 6h, 1d)")
+    return None if text is None else _seconds(name, text, problems)
+
+
+def _seconds(name: str, text: str, problems: list[str]) -> timedelta:
+    try:
+        return timedelta(seconds=seconds_of(name, text))
+    except ConfigurationError as error:
+        problems.append(str(error))
+        return timedelta(days=1)
+
+
+def _throughput(given: Entries, name: str) -> Throughput:
+    part = given.table(name)
+    return Throughput() if part is None else _read_throughput(part)
+
+
+def _read_throughput(part: Entries) -> Throughput:
+    units: dict[str, Any] = {each: part.count(each, None, "units a second", most=_MOST) for each in _UNITS}
+    table_class = cast("TableClass", part.choice("table_class", "STANDARD", get_args(TableClass)))
+    indexes = part.table("indexes")
+    tables = {} if indexes is None else {name: indexes.table(name) for name in indexes.all()}
+    part.end()
+    return Throughput(
+        **units,
+        table_class=table_class,
+        indexes={name: _read_throughput(table) for name, table in tables.items() if table is not None},
+    )
+
+
+def _prices(given: Entries) -> Prices | None:
+    part = given.table("prices")
+    if part is None:
+        return None
+    prices = {name: part.number(name, None, "a price") for name in _PRICES}
+    part.end()
+    return Prices(**{name: price for name, price in prices.items() if price is not None})

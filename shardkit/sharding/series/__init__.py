@@ -1,0 +1,1 @@
+"""Time series: one logical table, stored in a table for each period."""

@@ -1,0 +1,527 @@
+"""The operations of a time series as programs: those of the tables of its periods, one after another.
+
+1. An item's table follows from the item alone. A call that has no time asks the tables newest first.
+2. A Query asks only the tables whose times can satisfy its key condition, one at a time, in the direction of the read.
+   A page ends when it has ``Limit`` items, or without ``Limit`` after the first table that has any.
+3. Which tables exist is listed, at most once in ``LISTED_SECONDS``. A table that is missing all the same has no items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from shardkit.core.machine import Program, Response
+from shardkit.dynamodb.expressions.key_condition import KeyCondition, parse_key_condition
+from shardkit.dynamodb.expressions.rewrite import build_conditions, updated_attributes
+from shardkit.dynamodb.expressions.update import Setting, add_actions
+from shardkit.dynamodb.service_errors import check_fits
+from shardkit.dynamodb.units import add_consumed, table_name
+from shardkit.dynamodb.values import WireValue
+from shardkit.errors import (
+    ConfigurationError,
+    CursorError,
+    InvalidKeyError,
+    PeriodError,
+    UnsupportedExpressionError,
+)
+from shardkit.sharding import items
+from shardkit.sharding.batches import find_many, lookups
+from shardkit.sharding.form import PYTHON_VALUES, Form
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import FanOut, Params, check_keywords, wire_request
+from shardkit.sharding.programs import Programs, listed_keys, no_request
+from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
+from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.series.control import is_missing
+from shardkit.sharding.series.periods import Period, second_of
+from shardkit.sharding.series.running import maintained
+from shardkit.sharding.series.settings import Series
+from shardkit.sharding.series.steps import Maintenance, MaintenanceReport
+from shardkit.sharding.series.stream import QueryOfPeriods, StreamOfPeriods, returned
+from shardkit.sharding.series.tables import SeriesTables
+from shardkit.sharding.transactions import TRANSACTIONS, parts_of
+from shardkit.strategies import Strategy
+
+T = TypeVar("T")
+
+_MOST_TABLES = 2500  # of an account in a Region, unless AWS has raised that
+# Before a cursor's token: a period, and where the position is: within its table, after all its items, or before them.
+_WITHIN, _AFTER, _BEFORE = ".", "~", "_"
+_SIDES = {_WITHIN: 0, _AFTER: 1, _BEFORE: -1}
+
+
+class SeriesPrograms(Programs):
+    """The operations of one time series, over the :class:`Programs` of its tables."""
+
+    def __init__(
+        self,
+        series: Series,
+        strategy: Strategy,
+        draw: Callable[[], float],
+        clock: Callable[[], datetime],
+        indexes: Mapping[str, Strategy] | None = None,
+        form: Form = PYTHON_VALUES,
+    ) -> None:
+        super().__init__(series.name, strategy, series.schema, draw, form, indexes=indexes)
+        self.series = series
+        self.is_part = lambda table: series.period_of_table(table) is not None
+        self.tables = SeriesTables(series, clock)
+        self._programs: dict[Period, Programs] = {}
+
+    # Periods and their tables.
+
+    def of(self, period: Period) -> Programs:
+        """Return the operations of a period's table."""
+        programs = self._programs.get(period)
+        if programs is None:
+            self._drop_missing()
+            programs = self._programs[period] = Programs(
+                self.series.table(period),
+                self.strategy,
+                self.series.schema,
+                self.draw,
+                self.form,
+                self.shardings,
+                self.indexes,
+                f"{period}{_WITHIN}",
+            )
+        return programs
+
+    def _drop_missing(self) -> None:
+        """Forget periods without a table before there are too many: keys of any time may be asked for."""
+        if len(self._programs) < _MOST_TABLES:
+            return
+        for period in [period for period in [*self._programs] if not self.tables.exists(period)]:
+            self._programs.pop(period, None)
+            self.shardings.pop(self.series.table(period), None)
+
+    def sharding_of(self, period: Period) -> Sharding:
+        sharding: Sharding = returned(self.of(period).known())
+        return sharding
+
+    @property
+    def _sharding_of_all(self) -> Sharding:
+        return self.shardings[self.series.name]
+
+    def known(self, index: object = None) -> Program[Sharding]:
+        """Refuse what works on one table only: counters, backfills."""
+        raise ConfigurationError(
+            f"table: must be one table, got time series {self.table!r}; give the table of a period: "
+            f"ShardedTable(resource.Table(series.table_name(time)), strategy)"
+        )
+
+    def key_names(self) -> Program[tuple[str, ...]]:
+        yield from ()
+        return self._sharding_of_all.key_names
+
+    def loading(self) -> Program[Sharding]:
+        yield from self.tables.existing()
+        return self._sharding_of_all
+
+    def period_of(self, given: Any) -> Period | None:
+        """Return the period of an item or a key in the caller's form; None: it has no time."""
+        at = self.series.at
+        if not isinstance(given, Mapping) or given.get(at) is None:
+            return None
+        return self._period_at(self.form.item({at: given[at]})[at])
+
+    def _period_at(self, time: WireValue) -> Period:
+        return self.series.calendar.of(self.series.times.second(time))
+
+    def period_to_store(self, given: Any, what: str) -> Period:
+        """Return the period of an item or a key that must have a time."""
+        period = self.period_of(given)
+        if period is None:
+            raise InvalidKeyError(
+                f"{self.series.at}: missing in the {what}; the table of time series {self.series.name!r} follows from "
+                "it; give it a value"
+            )
+        return period
+
+    def maintained(self, now: datetime | None, on_plan: Callable[[Maintenance], object]) -> Program[MaintenanceReport]:
+        try:
+            return (yield from maintained(self.series, self.tables.clock() if now is None else now, on_plan))
+        finally:
+            self.tables.list_again()
+
+    # Single items.
+
+    def item(
+        self,
+        operation: str,
+        params: Params,
+        *,
+        shard: int | None,
+        return_shards: bool,
+        fan_out: FanOut,
+        since: datetime | None = None,
+    ) -> Program[Response]:
+        def of(period: Period) -> Program[Response]:
+            programs = self.of(period)
+            response = yield from programs.item(
+                operation, asked, shard=shard, return_shards=return_shards, fan_out=fan_out
+            )
+            if asked is not params and params.get("ReturnValues") in {"UPDATED_NEW", "UPDATED_OLD"}:
+                response.get("Attributes", {}).pop(self.series.at, None)  # like a key, it is not one of those updated
+            return response
+
+        period, asked = self._placed(operation, params)
+        nothing: Response = {"ResponseMetadata": no_request(), **({"Shard": None} if return_shards else {})}
+        if period is None:
+            return (yield from self._searched(of, since, nothing))
+        if operation in {"PutItem", "UpdateItem"}:
+            self.tables.check_open(period)
+        response = yield from self._if_exists(period, of(period))
+        if response is not None:
+            self.tables.remember(period)
+            return response
+        if operation == "GetItem" or (operation == "DeleteItem" and not _conditional(params)):
+            return nothing
+        self.tables.check_creatable(period)
+        yield from self.tables.created(period)
+        return (yield from of(period))
+
+    def _if_exists(self, period: Period, program: Program[T]) -> Program[T | None]:
+        """Run a program on a period's table; return None if the table does not exist."""
+        try:
+            return (yield from program)
+        except Exception as error:
+            if not is_missing(error):
+                check_fits(error, self.series.table(period))
+                raise
+            self.tables.forget(period)
+            return None
+
+    def _placed(self, operation: str, params: Params) -> tuple[Period | None, Params]:
+        """Return the period of an item's request, and the request without a time that is not part of its key.
+
+        The period is None for a GetItem whose key has no time.
+        """
+        series = self.series
+        if operation == "PutItem":
+            return self.period_to_store(params.get("Item"), "item"), params
+        key = params.get("Key")
+        within = series.at in self._sharding_of_all.key_names
+        if operation == "UpdateItem" and not within:
+            changed = updated_attributes(wire_request(self._sharding_of_all, operation, params))
+            if series.at in changed:
+                raise UnsupportedExpressionError(
+                    f"UpdateItem: changes {series.at!r}, from which the table of the item follows in time series "
+                    f"{series.name!r}; delete the item and put it again"
+                )
+        if operation == "GetItem" and not within and self.period_of(key) is None:
+            return None, params
+        period = self.period_to_store(key, "key")
+        if within or self._sharding_of_all.reads_keys or series.at in self._sharding_of_all.placed_by:
+            return period, params
+        rest = dict(key or {})
+        time: Any = rest.pop(series.at)
+        if operation == "UpdateItem" and not {"AttributeUpdates", "Expected"} & params.keys():
+            # The update may create the item.
+            params = add_actions(build_conditions(params), {series.at: Setting(time, if_absent=True)}, ())
+        return period, {**params, "Key": rest}
+
+    def key_to_delete(self, key: Any) -> tuple[Period, Mapping[str, Any]]:
+        """Return a key's period, and the key as it is sent."""
+        period, placed = self._placed("DeleteItem", {"Key": key})
+        assert period is not None
+        return period, placed["Key"]
+
+    def _searched(
+        self, of: Callable[[Period], Program[Response]], since: datetime | None, response: Response
+    ) -> Program[Response]:
+        """Ask the tables for an item, newest first; return ``response`` if there is no table."""
+        consumed = None
+        for period in (yield from self._newest_first(since)):
+            found = yield from self._if_exists(period, of(period))
+            if found is None:
+                continue
+            response = found
+            if "ConsumedCapacity" in response:
+                consumed = response["ConsumedCapacity"] = self._added(consumed, response["ConsumedCapacity"])
+            if "Item" in response:
+                break
+        return response
+
+    def _newest_first(self, since: datetime | None) -> Program[list[Period]]:
+        oldest = None if since is None else self.series.calendar.of(second_of("since", since))
+        periods = yield from self.tables.existing()
+        return [period for period in reversed(periods) if oldest is None or period >= oldest]
+
+    def _added(self, consumed: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        return add_consumed(consumed, {**more, "TableName": self.series.name})
+
+    def batch_get_items(
+        self, keys: Iterable[Mapping[str, Any]], params: Params, *, fan_out: FanOut, since: datetime | None = None
+    ) -> Program[Response]:
+        """Read items by key, a table after another, the newest first; keys without a time from every table."""
+        given = listed_keys(keys)
+        check_keywords("BatchGetItem", params)
+        placed = [self._placed("GetItem", {"Key": key}) for key in given]
+        anywhere = [place for place, (period, _) in enumerate(placed) if period is None]
+        searched = set((yield from self._newest_first(since))) if anywhere else set()
+        response: Response = {"ResponseMetadata": no_request()}
+        found: dict[int, dict[str, Any]] = {}
+        left: list[int] = []
+        for period in sorted({period for period, _ in placed if period is not None} | searched, reverse=True):
+            places = [place for place, (own, _) in enumerate(placed) if own == period]
+            if period in searched:
+                places += [place for place in anywhere if place not in found]
+            if not places:
+                continue
+            sharding = self.sharding_of(period)
+            asked = [placed[place][1]["Key"] for place in places]
+            looked = [lookups(sharding, key) for key in asked]
+            answer = yield from self._if_exists(period, find_many(sharding, asked, looked, params, fan_out))
+            if answer is None:
+                continue
+            batch, read = answer
+            found.update((places[number], item) for number, item in read.items())
+            unread = {id(primary) for primary, _ in batch.unprocessed}
+            left += [place for place, one in zip(places, looked, strict=True) if id(one[0][0]) in unread]
+            response["ResponseMetadata"] = batch.metadata
+            if batch.consumed is not None:
+                response["ConsumedCapacity"] = self._added(response.get("ConsumedCapacity"), batch.consumed)
+        response["Items"] = [found[place] for place in sorted(found)]
+        response["UnprocessedKeys"] = [dict(given[place]) for place in sorted({*left} - found.keys())]
+        return response
+
+    def transact(self, operation: str, params: Params, *, fan_out: FanOut) -> Program[Response]:
+        """Read or write items of this time series, and of unsharded tables, in one transaction."""
+        periods: set[Period] = set()
+        parts = []
+        for action, body in parts_of(params):
+            if table_name(body.get("TableName", self.table)) != table_name(self.table):
+                parts.append({action: body})
+                continue
+            single = {"Put": "PutItem", "Update": "UpdateItem", "Get": "GetItem"}.get(action, "DeleteItem")
+            rest = {name: value for name, value in body.items() if name not in {"Shard", "TableName"}}
+            period, placed = self._placed(single, rest)
+            if period is None:
+                period = self.period_to_store(rest.get("Key"), "key")
+            if action in {"Put", "Update"}:
+                self.tables.check_open(period)
+            periods.add(period)
+            shard = {"Shard": body["Shard"]} if "Shard" in body else {}
+            parts.append({action: {**placed, **shard, "TableName": self.series.table(period)}})
+        shardings = {self.series.table(period): self.sharding_of(period) for period in periods}
+
+        def known(table: str) -> Program[Sharding | None]:
+            yield from ()
+            return shardings.get(table)
+
+        def whole() -> Program[Response]:
+            return TRANSACTIONS[operation]({**params, "TransactItems": parts}, known, self.form, fan_out)
+
+        try:
+            return (yield from whole())
+        except Exception as error:
+            if not is_missing(error):
+                raise
+        # The service does not say which table it misses.
+        self.tables.list_again()
+        existing = yield from self.tables.existing()
+        for period in sorted(periods.difference(existing)):
+            if operation == "TransactGetItems":
+                raise PeriodError(
+                    f"{self.series.at}: the period {period} of {self.table!r} has no table, so a transaction cannot "
+                    "read from it; leave the item out, or use batch_get_items()",
+                    period.name,
+                )
+            self.tables.check_creatable(period)
+            yield from self.tables.created(period)
+        return (yield from whole())
+
+    def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
+        if source == "Key":
+            _, placed = self._placed("GetItem", {"Key": item})
+            item = placed["Key"]
+        yield from ()
+        return items.physical_item(self._sharding_of_all, item, source, self.draw)
+
+    def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:
+        yield from ()
+        return items.logical_item(self._sharding_of_all, item)
+
+    # Reads of many items.
+
+    def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
+        periods, start, purpose = yield from self._to_query(params, shard)
+
+        def read(period: Period, asked: Params) -> Program[Response]:
+            return self.of(period).query(asked, shard=shard, return_shards=return_shards, fan_out=fan_out)
+
+        return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
+
+    def stream(
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+    ) -> Program[QueryOfPeriods]:
+        periods, start, _ = yield from self._to_query(params, shard)
+        begins = periods[0] if periods else None
+
+        def opening(period: Period, left: int | None) -> Program[Any]:
+            asked = _from(params, start if period == begins else None)
+            return self.of(period).stream(asked, shard, max_items=left, fan_out=fan_out)
+
+        return QueryOfPeriods(periods, opening, table=self.series.table, max_items=max_items)
+
+    def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
+        purpose = made_for(self.table, params.get("IndexName"), "scan")
+        existing = yield from self.tables.existing()
+        given = params.get("ExclusiveStartKey")
+        periods, start = self._after(given, existing, purpose, f"a Scan of {self.table!r}", lambda _: True)
+
+        def read(period: Period, asked: Params) -> Program[Response]:
+            return self.of(period).scan(asked, return_shards=return_shards)
+
+        return (yield from self._page(periods, start, purpose, params, read, return_shards=return_shards))
+
+    def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[StreamOfPeriods]:
+        periods = yield from self.tables.existing()
+
+        def opening(period: Period, _: int | None) -> Program[Any]:
+            return self.of(period).segments(params, segments, fan_out=fan_out)
+
+        return StreamOfPeriods(periods, opening, table=self.series.table, nothing=[])
+
+    def _to_query(self, params: Params, shard: int | None) -> Program[tuple[list[Period], Any, str]]:
+        """Return the periods that a Query reads, in order; where it starts in the first; and its cursors' purpose."""
+        condition = parse_key_condition(wire_request(self._sharding_of_all, "Query", params))
+        index = params.get("IndexName")
+        purpose = made_for(self.table, index, condition.equals, *([] if shard is None else [shard]))
+        touches = self._touching(condition)
+        # One time is in one table, of which the list may not know yet.
+        periods = [period] if (period := self._named_by(condition)) else []
+        if not periods:
+            existing = yield from self.tables.existing()
+            # If no table can have such items, ask one all the same: the service checks the request.
+            periods = [*filter(touches, existing)] or existing[-1:]
+        if not periods:  # nothing is sent, so the request is checked here
+            Plan.of(self._sharding_of_all, _from(params, None), shard=shard)
+        descending = params.get("ScanIndexForward") is False
+        if descending:
+            periods.reverse()
+        given, what = params.get("ExclusiveStartKey"), f"time series {self.table!r}"
+        periods, start = self._after(given, periods, purpose, what, touches, descending=descending)
+        return periods, start, purpose
+
+    def _named_by(self, condition: KeyCondition) -> Period | None:
+        """Return the one period that a condition on a single time can touch; None: it has no such time."""
+        time = condition.equals.get(self.series.at)
+        try:
+            return None if time is None else self._period_at(time)
+        except InvalidKeyError:
+            return None
+
+    def _touching(self, condition: KeyCondition) -> Callable[[Period], bool]:
+        """Return whether a period's table can have items that satisfy a condition."""
+        at, times = self.series.at, self.series.times
+        if at in condition.equals:
+            return lambda period: period == self._named_by(condition)
+        if condition.range is None or condition.range[0] != at:
+            return lambda _: True
+        term = condition.range[1]
+        return lambda period: times.can_touch(period, term)
+
+    def _after(
+        self,
+        given: Any,
+        periods: Sequence[Period],
+        purpose: str,
+        what: str,
+        touches: Callable[[Period], bool],
+        *,
+        descending: bool = False,
+    ) -> tuple[list[Period], Any]:
+        """Return the periods that are left to read after a cursor, and where to start in the first of them."""
+        if given is None:
+            return [*periods], None
+        start, side = given, 0
+        if is_token(given):
+            token = token_in(given)
+            mark = next((mark for mark in token if mark in _SIDES), "")
+            name, _, rest = token.partition(mark or _WITHIN)
+            period = self.series.calendar.named(name) if mark else None
+            if period is None:
+                raise CursorError(
+                    f"ExclusiveStartKey: the cursor {token[:80]!r} is damaged, or not of time series {self.table!r}; "
+                    "pass LastEvaluatedKey unchanged"
+                )
+            side = _SIDES[mark]
+            if side:
+                Cursor.read({"shardkit": rest}, purpose, what)
+                start = None
+        else:
+            period = self.period_of(given)
+            if period is None:
+                raise CursorError(
+                    f"ExclusiveStartKey: {given!r:.200} has no {self.series.at!r}, so its table is unknown; pass "
+                    "LastEvaluatedKey unchanged"
+                )
+        if not touches(period):
+            raise CursorError(
+                f"ExclusiveStartKey: the cursor is in period {period}, outside the key condition of this Query on "
+                f"{what}; start the read again"
+            )
+        position = period.number, side
+        left = [one for one in periods if ((one.number, 0) <= position if descending else (one.number, 0) >= position)]
+        # Its table may have been deleted since: go on with the next one.
+        return left, start if left[:1] == [period] else None
+
+    def _page(
+        self,
+        periods: Sequence[Period],
+        start: Any,
+        purpose: str,
+        params: Params,
+        read: Callable[[Period, Params], Program[Response]],
+        *,
+        return_shards: bool,
+    ) -> Program[Response]:
+        left: Any = params.get("Limit")
+        counted = isinstance(left, int)
+        lists = ["Items", "Shards"] if return_shards else ["Items"]
+        page: Response = {} if params.get("Select") == "COUNT" else {name: [] for name in lists}
+        page |= {"Count": 0, "ScannedCount": 0, "ResponseMetadata": no_request()}
+        for place, period in enumerate(periods):
+            asked = _from({**params, "Limit": left} if counted else params, None if place else start)
+            more = yield from self._if_exists(period, read(period, asked))
+            if more is None:
+                continue
+            self._add(page, more)
+            if "LastEvaluatedKey" in more:
+                page["LastEvaluatedKey"] = more["LastEvaluatedKey"]
+                return page
+            if counted:
+                left -= more["ScannedCount"]
+            full = left <= 0 if counted else more["ScannedCount"] > 0
+            if full and place + 1 < len(periods):
+                # The next table may be deleted, or another one made before it, until the cursor is used.
+                mark = _AFTER if period < periods[place + 1] else _BEFORE
+                page["LastEvaluatedKey"] = Cursor(None, {}).token(purpose, f"{period}{mark}")
+                return page
+        return page
+
+    def _add(self, page: Response, more: Response) -> None:
+        for name in ("Count", "ScannedCount"):
+            page[name] += more[name]
+        for name in ("Items", "Shards"):
+            if name in more:
+                page[name] += more[name]
+        if "ShardErrors" in more:
+            page["ShardErrors"] = {**page.get("ShardErrors", {}), **more["ShardErrors"]}
+        if "ConsumedCapacity" in more:
+            page["ConsumedCapacity"] = self._added(page.get("ConsumedCapacity"), more["ConsumedCapacity"])
+        page["ResponseMetadata"] = more["ResponseMetadata"]
+
+
+def _from(params: Params, start: Any) -> dict[str, Any]:
+    """Return a request that starts somewhere else."""
+    rest = {name: value for name, value in params.items() if name != "ExclusiveStartKey"}
+    return rest if start is None else {**rest, "ExclusiveStartKey": start}
+
+
+def _conditional(params: Params) -> bool:
+    return bool({"ConditionExpression", "Expected"} & params.keys())
