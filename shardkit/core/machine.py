@@ -16,7 +16,8 @@ Machines do no I/O; drivers (:mod:`shardkit.runtime.drivers`) make no decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -144,3 +145,42 @@ class Steps(Generic[T]):
             self._result = Done(stop.value)
         except Exception as error:  # noqa: BLE001 - ``next`` raises it
             self._error = error
+
+
+class SideBySide(Generic[T]):
+    """Runs machines side by side, at most ``most`` at once; the result has that of each, or the exception it raised."""
+
+    def __init__(self, machines: Sequence[Machine[T]], most: int) -> None:
+        self._waiting = deque(enumerate(machines))
+        self._most = most
+        self._running: dict[int, Machine[T]] = {}
+        self._asked: dict[Send, Machine[T]] = {}
+        self._results: dict[int, T | Exception] = {}
+
+    def next(self, now: float) -> Step[list[T | Exception]]:
+        while True:
+            alarms = []
+            for place, machine in [*self._running.items()]:
+                step: Step[T | Exception]
+                try:
+                    step = machine.next(now)
+                except Exception as error:  # noqa: BLE001 - the result has it
+                    step = Done(error)
+                if isinstance(step, Send):
+                    self._asked[step] = machine
+                    return step
+                if isinstance(step, Done):
+                    self._results[place] = step.value
+                    del self._running[place]
+                elif step.until is not None:
+                    alarms.append(step.until)
+            if not self._waiting or len(self._running) >= self._most:
+                break
+            place, machine = self._waiting.popleft()
+            self._running[place] = machine
+        if self._running:
+            return Wait(min(alarms, default=None))
+        return Done([self._results[place] for place in sorted(self._results)])
+
+    def receive(self, send: Send, answer: Answer, now: float) -> None:
+        self._asked.pop(send).receive(send, answer, now)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, SideBySide, Step, Steps, Wait
 from tests.support.drivable import Race
 
 ONE, TWO = Send("GetItem", {"n": 1}), Send("GetItem", {"n": 2})
@@ -197,3 +197,30 @@ def test_an_answer_that_is_not_needed_may_come_late() -> None:
         steps.receive(TWO, {}, 0.0)
     steps.receive(ONE, {"a": 1}, 0.0)
     assert steps.next(0.0) == Done((["1"], {"a": 1}))
+
+
+def test_side_by_side() -> None:
+    """At most ``most`` at once, answered in any order; the results in the order of the machines, errors among them."""
+
+    def program(number: int) -> Program[int]:
+        if number == 3:
+            yield Wait(5.0)
+        answer = yield Send("GetItem", {"n": number})
+        return int(answer["n"])
+
+    machine = SideBySide([Steps(program(number)) for number in (1, 2, 3)], most=2)
+    first, second = machine.next(0.0), machine.next(0.0)
+    assert isinstance(first, Send)
+    assert isinstance(second, Send)
+    assert machine.next(0.0) == Wait()
+    machine.receive(second, LookupError("lost"), 0.0)
+    assert machine.next(0.0) == Wait(5.0)
+    machine.receive(first, {"n": 1}, 1.0)
+    assert machine.next(1.0) == Wait(5.0)
+    third = machine.next(5.0)
+    assert isinstance(third, Send)
+    machine.receive(third, {"n": 3}, 6.0)
+    done = machine.next(6.0)
+    assert isinstance(done, Done)
+    assert [repr(one) for one in done.value] == ["1", "LookupError('lost')", "3"]
+    assert SideBySide([], most=2).next(0.0) == Done([])
