@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ShardkitError,
         ShardQueryError,
         ShardUnknownError,
+        StageError,
         TableNotDescribedError,
         UnknownOutcomeError,
         UnsupportedExpressionError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         UnsupportedParameterError,
     )
     from shardkit.middleware import Installation, install, install_everywhere
+    from shardkit.resharding import Resharding
     from shardkit.runtime.transports import DirectTransport
     from shardkit.strategies import (
         CalculatedSuffix,
@@ -76,12 +78,14 @@ __all__ = [
     "PeriodError",
     "RandomSuffix",
     "RangeSuffix",
+    "Resharding",
     "ShardQueryError",
     "ShardTally",
     "ShardUnknownError",
     "ShardedCounter",
     "ShardedTable",
     "ShardkitError",
+    "StageError",
     "Strategy",
     "TableLike",
     "TableNotDescribedError",
@@ -128,6 +132,7 @@ if not TYPE_CHECKING:
                 "ShardkitError",
                 "ShardQueryError",
                 "ShardUnknownError",
+                "StageError",
                 "TableNotDescribedError",
                 "UnknownOutcomeError",
                 "UnsupportedExpressionError",
@@ -137,6 +142,7 @@ if not TYPE_CHECKING:
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.counter": ("CounterValue", "ShardedCounter"),
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
+            "shardkit.resharding": ("Resharding",),
             "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.strategies": (
                 "CalculatedSuffix",

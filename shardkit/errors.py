@@ -22,6 +22,7 @@ __all__ = [
     "ShardQueryError",
     "ShardUnknownError",
     "ShardkitError",
+    "StageError",
     "TableNotDescribedError",
     "UnknownOutcomeError",
     "UnsupportedExpressionError",
@@ -141,6 +142,14 @@ class PeriodError(ShardkitError, LookupError):
     def __init__(self, message: str, period: str = "") -> None:
         super().__init__(message, period)
         self.period = period
+
+
+class StageError(ShardkitError, ValueError):
+    """A stage of a ``Resharding`` does not allow the call; ``stage`` is its name."""
+
+    def __init__(self, message: str, stage: str = "") -> None:
+        super().__init__(message, stage)
+        self.stage = stage
 
 
 class MaintenanceError(ShardkitError):

@@ -21,6 +21,7 @@ from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownErr
 __all__ = ["CalculatedSuffix", "RandomSuffix", "RangeSuffix", "Strategy", "TextForm", "Unsharded", "register_function"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound="Strategy")
 
 _TYPES: dict[str, type[Strategy]] = {}  # by the class's name; filled below
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"stable_hash": stable_hash, "code_point_product": code_point_product}
@@ -56,6 +57,12 @@ def register_function(function: F, *, name: str) -> F:
     if _FUNCTIONS.setdefault(name, function) != function:
         raise ConfigurationError(f"name: {name!r} is taken by {shown(_FUNCTIONS[name])}; choose another name")
     return function
+
+
+def known_type(made: type[S]) -> type[S]:
+    """Let ``from_dict`` make a class of strategies, by its name."""
+    _TYPES[made.__name__] = made
+    return made
 
 
 class TextForm:
@@ -132,6 +139,8 @@ def _plain(value: Any) -> Any:
 def _value(name: str, form: Any) -> Any:
     if name == "boundaries" and isinstance(form, list):
         return _boundaries(form)
+    if name in {"old", "new"} and isinstance(form, Mapping):  # of a Resharding
+        return Strategy.from_dict(form)
     if isinstance(form, Mapping):
         if len(form) != 1 or form.get("function") not in list(_FUNCTIONS):
             raise ConfigurationError(
@@ -700,7 +709,8 @@ def _shards_by_name(bounds: tuple[ranges.Boundary, ...]) -> dict[str, int]:
     return {ranges.name(bound): number for number, bound in enumerate((None, *bounds), 1)}
 
 
-_TYPES.update({made.__name__: made for made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded)})
+for _made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded):
+    known_type(_made)
 
 
 def _by_value(by: By, item: Mapping[str, Any]) -> Any:

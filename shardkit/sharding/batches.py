@@ -20,7 +20,7 @@ from shardkit.errors import (
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collection
-from shardkit.sharding.layout import Known, Sharding, named
+from shardkit.sharding.layout import Known, Moving, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
@@ -44,6 +44,8 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     located: dict[_Identity, tuple[Any, Steps[Response]]] = {}
     for table, requests in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
+        if isinstance(sharding, Moving):
+            sharding.refuse("BatchWriteItem", "this version of shardkit cannot do it yet")
         for request in requests:
             kind, body = _write_of(request)
             if sharding is None:
@@ -122,6 +124,8 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
         if sharding is None:
             batch[table] = {**asked, "Keys": [form.item(key) for key in asked["Keys"]]}
             continue
+        if isinstance(sharding, Moving):
+            sharding.refuse("BatchGetItem", "this version of shardkit cannot do it yet")
         check_keywords("BatchGetItem", _options(params, table))
         refuse_kept(sharding, asked)
         looked = [lookups(sharding, key) for key in asked["Keys"]]

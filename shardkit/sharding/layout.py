@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from shardkit.core.checks import most_similar
 from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, InvalidKeyError
-from shardkit.sharding.form import PYTHON_VALUES, Form
+from shardkit.errors import ConfigurationError, InvalidKeyError, StageError
+from shardkit.resharding import Resharding, Stage
+from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
-from shardkit.sharding.spread import Spread
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.sharding.resharding.moving import Homes, unmarked
+from shardkit.sharding.spread import Spread, plain
+from shardkit.strategies import RandomSuffix, Strategy, Unsharded
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
@@ -46,7 +48,12 @@ class Sharding(Spread):
         form: Form = PYTHON_VALUES,
         sharded: Mapping[str, Strategy] | None = None,
     ) -> Sharding:
-        """Make it from DescribeTable's ``Table``, or from the arguments of CreateTable."""
+        """Make it from DescribeTable's ``Table``, or from the arguments of CreateTable.
+
+        Between the stages of a ``Resharding``, it is a :class:`Moving` or a :class:`Growing`.
+        """
+        if isinstance(strategy, Resharding):
+            return _resharded(strategy, lambda one: cls.described(table, one, description, form, sharded), description)
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
                 f"key_schema: of table {table!r}: not a key schema: {description!r:.200}; give what CreateTable takes, "
@@ -209,6 +216,95 @@ class Sharding(Spread):
     def to_caller(self, item: WireItem) -> dict[str, Any]:
         """Return the same in the caller's form."""
         return self.form.shown(self.shown(item))
+
+
+@dataclass(frozen=True)
+class Moving(Sharding):
+    """A table whose items are at their old or at their new home (``stage``: guard, switch or move).
+
+    Its own ``strategy`` is the Resharding; operations use the plain shardings ``old`` and ``new``.
+    """
+
+    strategy: Resharding
+
+    @property
+    def stage(self) -> Stage:
+        return self.strategy.stage
+
+    @cached_property
+    def old(self) -> Sharding:
+        return self._with(self.strategy.old)
+
+    @cached_property
+    def new(self) -> Sharding:
+        return self._with(self.strategy.new)
+
+    def _with(self, strategy: Strategy) -> Sharding:
+        made = (self.keys, self.indexes, self.types, self.form, self.sharded, self.cursor_period)
+        return Sharding(self.table, strategy, *made)
+
+    def refuse(self, what: str, remedy: str) -> NoReturn:
+        """Raise the error for what is not possible in this stage."""
+        raise StageError(
+            f"{what}: not possible in stage {self.stage!r} of a Resharding (table {self.table!r}); {remedy}", self.stage
+        )
+
+    def homes(self, key: WireItem) -> Homes:
+        """Return the homes of an item by its logical primary key, in wire values.
+
+        It refuses a key whose stored form one of the strategies reads as another key's: in an unsharded table, ``v1.5``
+        would be shard 5 of ``v1`` where the new strategy has ``separator="."``.
+        """
+        logical, place = plain(key[self.partition_key]), WIRE_VALUES.python(key)
+        homes = Homes(*(one.stored(key, one.known_shard(key, place)[0]) for one in (self.old, self.new)))
+        for home in (homes.old, homes.new):
+            if plain(self.logical(home[self.partition_key])[0]) != logical:
+                raise InvalidKeyError(
+                    f"{self.partition_key}: {logical!r:.200} is stored as {plain(home[self.partition_key])!r:.200} "
+                    f"in table {self.table!r}, which {self.strategy!r:.300} reads as a shard of another key; give new "
+                    "another separator="
+                )
+        return homes
+
+    def shown(self, item: WireItem) -> WireItem:
+        return super().shown(unmarked(item))
+
+    def shown_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
+        return super().shown_from(unmarked(item), index)
+
+
+@dataclass(frozen=True)
+class Growing(Sharding):
+    """A table with random suffixes that gets more shards: all are read, and ``written`` has those that are drawn."""
+
+    written: Strategy = field(kw_only=True)
+
+    def drawn(self, logical: WireValue, draw: float) -> int | None:
+        shards = self.written.shards_for(plain(logical))
+        return shards[int(draw * len(shards))]
+
+
+def _resharded(
+    strategy: Resharding, described: Callable[[Strategy], Sharding], description: Mapping[str, Any]
+) -> Sharding:
+    """Return a table's sharding in the stage of its strategy."""
+    new, old = described(strategy.new), described(strategy.old)
+    if strategy.stage in {"old", "new"}:
+        return old if strategy.stage == "old" else new
+    made = {one.name: getattr(new, one.name) for one in fields(Sharding)}
+    if isinstance(strategy.new, RandomSuffix):
+        return Growing(**made, written=strategy.old) if strategy.stage == "guard" else new
+    if outside := {*(strategy.by_attributes or ())}.difference(new.keys.names):
+        raise ConfigurationError(
+            f"by: {min(outside)!r} is not in the primary key ({', '.join(new.keys.names)}) of table {new.table!r}, so "
+            "an item's places cannot be calculated from its key; use attributes of the key, or a new table"
+        )
+    if description.get("Replicas"):
+        raise ConfigurationError(
+            f"strategy: table {new.table!r} is a global table, whose replicas do not keep the order and the conditions "
+            "of a move; move its items to a new table, or remove the replicas first"
+        )
+    return Moving(**{**made, "strategy": strategy})
 
 
 Known = Callable[[str], Program["Sharding | None"]]

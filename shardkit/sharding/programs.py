@@ -14,7 +14,7 @@ from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNo
 from shardkit.sharding import items
 from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
@@ -23,6 +23,8 @@ from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
+
+_NOT_BUILT = "this version of shardkit cannot do it yet"
 
 
 def no_request() -> dict[str, Any]:
@@ -99,13 +101,18 @@ class Programs:
 
     def loading(self) -> Program[Sharding]:
         """Return the table's sharding, before a load."""
-        return (yield from self.known())
+        sharding = yield from self.known()
+        if isinstance(sharding, Moving):
+            sharding.refuse("bulk loads and batch_writer()", _NOT_BUILT)
+        return sharding
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut
     ) -> Program[Response]:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
+        if isinstance(sharding, Moving):
+            sharding.refuse(operation, _NOT_BUILT)
         response = yield from items.OPERATIONS[operation](sharding, params, shard, fan_out)
         if not return_shards:
             del response["Shard"]
@@ -142,10 +149,14 @@ class Programs:
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
         sharding = yield from self.known(params.get("IndexName"))
+        if isinstance(sharding, Moving):
+            sharding.refuse("Query", _NOT_BUILT)
         return Plan.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         sharding = yield from self.known(params.get("IndexName"))
+        if isinstance(sharding, Moving):
+            sharding.refuse("scan()", "use scan_items(), which reads the old places first and then the new ones")
         response: Response = yield from scan(sharding, params)
         if not return_shards:
             del response["Shards"]
@@ -154,6 +165,8 @@ class Programs:
     def segments(self, params: Params, segments: int, *, fan_out: FanOut) -> Program[Machine[list[Row]]]:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
+        if isinstance(sharding, Moving):
+            sharding.refuse("scan_items()", _NOT_BUILT)
         return StreamOfSegments(sharding, params, segments, fan_out)
 
     def batch_get_items(
@@ -163,6 +176,8 @@ class Programs:
         given = listed_keys(keys)
         check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
+        if isinstance(sharding, Moving):
+            sharding.refuse("batch_get_items()", _NOT_BUILT)
         looked = [lookups(sharding, key) for key in given]
         return (yield from get_many(sharding, given, looked, params, fan_out))
 
@@ -183,6 +198,11 @@ class Programs:
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
         """Return an item (``source="Item"``) or a key (``"Key"``) as it is stored."""
         sharding = yield from self.known()
+        if isinstance(sharding, Moving):
+            sharding.refuse(
+                "physical_key(), physical_item()",
+                "an item is at its old or at its new home, so use the operations of the table, or wait for stage 'new'",
+            )
         return items.physical_item(sharding, item, source, self.draw)
 
     def logical(self, item: Mapping[str, Any]) -> Program[dict[str, Any]]:

@@ -14,7 +14,7 @@ from shardkit.errors import ShardkitError, UnsupportedParameterError
 from shardkit.sharding.batches import shown_metrics, shows
 from shardkit.sharding.form import Form
 from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
-from shardkit.sharding.layout import Known, Sharding, named
+from shardkit.sharding.layout import Known, Moving, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
 
 _ACTIONS = {
@@ -88,6 +88,8 @@ def _transact(
         if sharding is None:
             entries.append({action: form.params(build_conditions(body))})
             continue
+        if isinstance(sharding, Moving):
+            sharding.refuse(operation, "this version of shardkit cannot do it yet")
         with _noting(f"in TransactItems[{place}]"):
             if action not in actions:
                 raise UnsupportedParameterError(
