@@ -9,9 +9,10 @@ from typing import Any, Unpack
 
 from shardkit.aio.table import ShardedTable
 from shardkit.aio.timeseries import TimeSeries
-from shardkit.bulk.backfill import Backfilling, BackfillOptions
+from shardkit.bulk.backfill import BackfillOptions, backfilling
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
+from shardkit.bulk.passes import run_async
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.series_load import machine_of
 from shardkit.bulk.sources.base import Item, Place, Record, Source
@@ -97,16 +98,7 @@ async def backfill_index(table: ShardedTable, index: str, **options: Unpack[Back
             f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; give one with indexes="
         )
     runner = table.runner
-    with Backfilling(runner, await runner.run(runner.programs.known()), index, options) as backfilling:
-        for machine in backfilling.passes():
-            driver = runner.driver(machine)
-            try:
-                while not machine.ended:
-                    await driver.run()
-                    backfilling.tell(machine)
-            finally:
-                await driver.close()
-    return backfilling.report
+    return await run_async(runner, backfilling(runner, await runner.run(runner.programs.known()), index, options))
 
 
 def _check(table: Any, items: Items, options: LoadOptions) -> None:

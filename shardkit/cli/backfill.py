@@ -20,9 +20,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from click.exceptions import Exit
 from rich.console import Console
 
-from shardkit.bulk.backfill import RATE, backfill_index
+from shardkit.bulk.backfill import backfill_index
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.pacing import TablePace
+from shardkit.bulk.passes import RATE
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
 from shardkit.cli.live_table import MOST_UNITS, Sampled, describe, read_sample, sample_to_json, show_sampled

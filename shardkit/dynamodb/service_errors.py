@@ -91,6 +91,13 @@ def code_of(error: BaseException) -> str:
     return type(error).__name__
 
 
+def cancellation_reasons(error: BaseException) -> frozenset[str]:
+    """Return why a transaction was cancelled: the codes of the parts that the service refused, if it was."""
+    response = error.response if isinstance(error, ClientError) else {}
+    reasons: Any = response.get("CancellationReasons", ())
+    return frozenset(str(reason.get("Code")) for reason in reasons) - {"None"}
+
+
 def is_throttle(error: BaseException) -> bool:
     """Return whether the service refused a request for lack of throughput."""
     return isinstance(error, ClientError) and is_throttle_code(code_of(error))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardkitError, Strategy
-from shardkit.bulk.backfill_machine import STALLED_SECONDS, Backfill
+from shardkit.bulk.backfill_machine import Backfill
+from shardkit.bulk.table_pass import STALLED_SECONDS
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError

@@ -1,0 +1,197 @@
+"""Passes over a table, one after the other: how they are run, journaled and reported."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Self, TypedDict
+
+import orjson
+
+from shardkit.bulk.locked_file import LockedFile, check_path
+from shardkit.bulk.table_pass import PassOptions, Positions, R, TablePass
+from shardkit.core.checks import check_option_names, check_progress
+from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.values import WireItem
+from shardkit.errors import ConfigurationError
+from shardkit.runtime.runner import AsyncRunner, Runner
+
+RATE = 100.0
+"""Units a second, of reads and of writes, unless the caller says otherwise: the table serves others meanwhile."""
+_VERSION = 1
+_KEEP_SECONDS = 1.0
+
+
+class Passes(Generic[R]):
+    """Passes over a table under way, and their journal, which they write and close.
+
+    ``make`` makes the machine of a pass; ``kinds`` says of each pass whether it only verifies. The first one is
+    resumed from the journal, if there is one, whose header names what must not have changed.
+    """
+
+    def __init__(
+        self,
+        runner: Runner | AsyncRunner,
+        what: str,
+        make: Callable[[PassOptions], TablePass[R]],
+        options: Mapping[str, Any],
+        *,
+        known: type[TypedDict],  # type: ignore[valid-type]
+        kinds: Sequence[bool],
+        header: Mapping[str, Any],
+    ) -> None:
+        check_option_names(options, list(known.__annotations__), f"a {what}")
+        self._progress = options.get("progress")
+        check_progress(self._progress)
+        path = options.get("journal")
+        if path is not None:
+            check_path("journal", path)
+        given: PassOptions = {
+            "workers": runner.concurrency,
+            "draw": runner.programs.draw,
+            "segments": runner.concurrency,
+            "write_units": options.get("write_units", RATE),
+            "read_units": options.get("read_units", RATE),
+        }
+        self._machines = [make({**given, "verify": verify}) for verify in kinds]
+        self.report = self._machines[0].report
+        self._journal = None if path is None or kinds[0] else _Journal(path, what, header, runner.concurrency)
+        if (kept := self._journal) is not None:
+            self._machines[0] = make({**given, "segments": kept.segments, "positions": kept.positions})
+
+    def __iter__(self) -> Iterator[TablePass[R]]:
+        """Yield the machines to run to their end."""
+        for machine in self._machines:
+            machine.report = self.report
+            yield machine
+        self.report = replace(self.report, complete=self._machines[-1].verify and not self.report.left)
+        if self._journal is not None:
+            self._journal.remove()
+
+    def tell(self, machine: TablePass[R]) -> None:
+        """Record and report what a machine has done."""
+        self.report = machine.report
+        if self._journal is not None and not machine.verify:
+            self._journal.keep(machine.positions)
+        if self._progress is not None:
+            self._progress(machine.report)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._journal is not None:
+            self._journal.close()
+
+
+def run(runner: Runner, passes: Passes[R]) -> R:
+    """Run passes to their end, and return the report."""
+    with passes:
+        for machine in passes:
+            driver = runner.driver(machine)
+            try:
+                while not machine.ended:
+                    driver.run()
+                    passes.tell(machine)
+            finally:
+                driver.close()
+    return passes.report
+
+
+async def run_async(runner: AsyncRunner, passes: Passes[R]) -> R:
+    """Run passes to their end, and return the report."""
+    with passes:
+        for machine in passes:
+            driver = runner.driver(machine)
+            try:
+                while not machine.ended:
+                    await driver.run()
+                    passes.tell(machine)
+            finally:
+                await driver.close()
+    return passes.report
+
+
+class _Journal:
+    """Where the segments of a pass go on, on disk: one JSON document, replaced atomically once a second.
+
+    ``header`` is what must be the same when it is resumed, and ``what`` the name of its kind.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        what: str,
+        header: Mapping[str, Any],
+        segments: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._what = what
+        self._header: Mapping[str, Any] = {f"shardkit_{what}": _VERSION, **header}
+        self.segments = segments
+        self.positions: Mapping[int, WireItem | None] = {}
+        self._file = LockedFile(path, "journal")
+        try:
+            self._restore(self._file.read())
+            self._write()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def keep(self, positions: Positions) -> None:
+        self.positions = dict(positions)
+        if self._clock() - self._kept >= _KEEP_SECONDS:
+            self._write()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            try:
+                self._write()
+            finally:
+                self._file.close()
+
+    def remove(self) -> None:
+        self._file.path.unlink()
+        self._file.close()
+
+    def _write(self) -> None:
+        places = {str(segment): last for segment, last in self.positions.items()}
+        self._file.replace([encode({**self._header, "segments": self.segments, "positions": places}), b"\n"])
+        self._kept = self._clock()
+
+    def _restore(self, content: bytes) -> None:
+        if not content:
+            return
+        try:
+            kept = orjson.loads(content)
+        except ValueError:
+            kept = None
+        if not isinstance(kept, dict) or kept.get(f"shardkit_{self._what}") != _VERSION or not _is_whole(kept):
+            raise ConfigurationError(
+                f"journal: {str(self._file.path)!r} is not the journal of a {self._what} that this version of "
+                "shardkit can read, and is left unchanged; give another path"
+            )
+        header = orjson.loads(encode(self._header))
+        changed = [name for name, value in header.items() if kept.get(name) != value]
+        if changed:
+            raise ConfigurationError(
+                f"journal: {str(self._file.path)!r} is of another {self._what} ({', '.join(changed)} differ); resume "
+                "with the same arguments, or give another path"
+            )
+        self.segments = kept["segments"]
+        self.positions = {int(segment): last for segment, last in kept["positions"].items()}
+
+
+def _is_whole(kept: Mapping[str, Any]) -> bool:
+    """Return whether a journal has its segments, and no position of others."""
+    segments, positions = kept.get("segments"), kept.get("positions")
+    return (
+        type(segments) is int
+        and segments > 0
+        and isinstance(positions, dict)
+        and all(segment.isdecimal() and int(segment) < segments for segment in positions)
+        and all(last is None or isinstance(last, dict) for last in positions.values())
+    )
