@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import orjson
@@ -12,7 +12,9 @@ from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
-from shardkit.sharding.layout import Sharding
+from shardkit.resharding import Resharding
+from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.events import Origin, exported_origin, origin_of
 from shardkit.strategies import Strategy
 
 __all__ = ["LogicalRecord", "RecordReader", "table_of"]
@@ -38,6 +40,8 @@ class LogicalRecord:
         old_image: The item before the change; None if the record does not have it.
         sequence_number: What a Lambda function returns as ``itemIdentifier``; None for a line of an export.
         record: The record as DynamoDB wrote it, with all other fields; of a Kinesis record the decoded data.
+        origin: Whose change it is: ``"application"``, or ``"move"`` for what a move between the strategies of a
+            ``Resharding`` wrote, or ``"unknown"`` if the record does not show it (see :class:`RecordReader`).
     """
 
     event: Event | None
@@ -47,6 +51,7 @@ class LogicalRecord:
     old_image: dict[str, Any] | None = None
     sequence_number: str | None = None
     record: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    origin: Origin = "application"
 
 
 class RecordReader:
@@ -61,6 +66,12 @@ class RecordReader:
                 print(record.event, record.key, record.new_image)
 
     It sends no request, and needs no client.
+
+    If the items move, give the ``Resharding``, at any stage, and keep it for 24 hours after the move, because records
+    are that old. The records that the move itself made have ``origin="move"``: skip them. ``"unknown"`` comes from
+    streams and exports without both images, and from export lines that sum up several changes: compare the item with
+    what you have. Images have no mark of the move. In a full export, stubs have the origin ``"move"``, and an item with
+    the origin ``"unknown"`` may be there twice, with one key and one content.
 
     Args:
         table: The table's name or ARN.
@@ -91,6 +102,8 @@ class RecordReader:
                 f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
                 f"{brief(strategy)}"
             )
+        if isinstance(strategy, Resharding):
+            strategy = replace(strategy, stage="move")  # records of all stages come later than the stage
         self._sharding = Sharding.described(table_name(table), strategy, key_schema, sharded=indexes)
 
     def __repr__(self) -> str:
@@ -169,6 +182,7 @@ class RecordReader:
             new, old = (_image(body, name) if body.get(name) else None for name in ("NewImage", "OldImage"))
             event = _event(change, new, old)
             sequence_number = sequence_number or body.get("SequenceNumber")
+        origin = self._origin(change, key, event, old, new)
         try:
             return LogicalRecord(
                 event=event,
@@ -178,12 +192,25 @@ class RecordReader:
                 old_image=None if old is None else sharding.to_caller(old),
                 sequence_number=sequence_number,
                 record=change,
+                origin=origin,
             )
         except ArithmeticError as error:
             raise InvalidValueError(
                 f"record: must have numbers of at most 38 digits, as with boto3, got more in the item {brief(key)}; "
                 "read this record without shardkit"
             ) from error
+
+    def _origin(
+        self, change: Mapping[str, Any], key: WireItem, event: Event | None, old: WireItem | None, new: WireItem | None
+    ) -> Origin:
+        moving = self._sharding
+        if not isinstance(moving, Moving):
+            return "application"
+        if "Item" in change and new is not None:
+            return exported_origin(new)
+        origin = origin_of(moving, key, event, old, new, net="dynamodb" not in change)
+        # The service deletes an expired item wherever it is, also one that is being moved.
+        return "unknown" if origin == "move" and "userIdentity" in change else origin
 
     def _key_of(self, keys: WireItem) -> WireItem:
         sharding = self._sharding

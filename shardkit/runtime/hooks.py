@@ -22,14 +22,15 @@ that shardkit makes calls on itself (:func:`prepare`):
 A budget or a cache adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a
 call that another handler answers does not wait.
 
-``install()`` adds ``before-call`` (last) and ``after-call`` of three operations. On its clients, a call of the caller's
-that names a sharded table is noted by 1. Its program begins in 2, where the body is what botocore validated and wrote,
-so parameters need no second check. If the program's first request is the same operation, it is the only one: the call
-*rides*, with another body, and is observed and held like any other; 5 passes its response to the program, and returns
-what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are calls of shardkit's
-own, and answers the call, as botocore's own Stubber does. So it does with a read that a cache may answer. It is last,
-so that another handler's answer (a Stubber's) stands for the logical call, whether it rides or not: a call that does
-not get there was not sent.
+``install()`` adds ``before-call`` (last), ``after-call`` of three operations, and ``provide-client-params`` of write
+transactions: it is the last event before botocore adds a ``ClientRequestToken`` of its own. On its clients, a call of
+the caller's that names a sharded table is noted by 1. Its program begins in 2, where the body is what botocore
+validated and wrote, so parameters need no second check. If the program's first request is the same operation, it is the
+only one: the call *rides*, with another body, and is observed and held like any other; 5 passes its response to the
+program, and returns what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are
+calls of shardkit's own, and answers the call, as botocore's own Stubber does. So it does with a read that a cache may
+answer. It is last, so that another handler's answer (a Stubber's) stands for the logical call, whether it rides or not:
+a call that does not get there was not sent.
 
 Calls that are neither shardkit's own nor observed nor on sharded tables pass all handlers unchanged.
 
@@ -92,6 +93,7 @@ from shardkit.runtime.own_call import (
 )
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.parameters import AddedToken
 
 __all__ = [
     "Answered",
@@ -116,6 +118,7 @@ _ITEMS = ("Item", "Items", "Attributes", "Responses", "LastEvaluatedKey", "Unpro
           "ItemCollectionMetrics")  # fmt: skip
 _CONTEXT = "shardkit"
 _BODY = "shardkit"
+_TOKEN = "shardkit-token"  # noqa: S105 - the name of an entry in a call's context
 
 
 Answered = tuple[AWSResponse, dict[str, Any]]
@@ -215,14 +218,16 @@ class _Handlers:
         call = context.get(_CONTEXT)
         if isinstance(call, LogicalCall):
             _check_json(call, params)
-            self._start(call, params)
+            self._start(call, params, given_token=context.get(_TOKEN, True))
         elif isinstance(call, OwnCall) and call.shown is not None and call.operation in ITEM_OPERATIONS:
             _check_json(call, params)
             params["body"] = encode({**call.shown, **call.params})
             call.written = True
 
-    def _start(self, call: LogicalCall, request: dict[str, Any]) -> None:
+    def _start(self, call: LogicalCall, request: dict[str, Any], *, given_token: bool) -> None:
         body, _ = read_json(request["body"])
+        if not given_token:
+            body["ClientRequestToken"] = AddedToken(body["ClientRequestToken"])
         call.program = call.rewriter.program(call.operation, body)
         try:
             step = next(call.program)
@@ -347,6 +352,10 @@ def _answer(context: dict[str, Any], **_: Any) -> Any:
     return None
 
 
+def _note_token(params: Mapping[str, Any], context: dict[str, Any], **_: Any) -> None:
+    context[_TOKEN] = "ClientRequestToken" in params
+
+
 def _redefined(rewriter: Rewriter, parsed: dict[str, Any], **_: Any) -> None:
     table = parsed.get("TableDescription", {}).get("TableName")
     if table is not None:
@@ -373,6 +382,7 @@ def _nothing() -> None:
     return None
 
 
+_PROVIDED = "provide-client-params.dynamodb.TransactWriteItems"
 _REDEFINED = tuple(f"after-call.dynamodb.{name}" for name in ("CreateTable", "DeleteTable", "UpdateTable"))
 _clients: weakref.WeakKeyDictionary[Any, _Handlers] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
@@ -431,6 +441,7 @@ def rewrite(client: Any, rewriter: Rewriter) -> None:
         handlers.rewriter = weakref.ref(rewriter)
         # It stays after restore(): a call that is under way then must not be sent as the caller gave it.
         events.register_last("before-call", _answer, unique_id="shardkit-answer")
+        events.register_last(_PROVIDED, _note_token, unique_id="shardkit-token")
         for event in _REDEFINED:
             events.register_last(event, partial(_redefined, rewriter), unique_id="shardkit-redefined")
 

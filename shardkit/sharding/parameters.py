@@ -36,6 +36,12 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 """Parameters that shardkit reads before botocore validates them; expressions are checked where they are parsed."""
 
 
+class AddedToken(str):
+    """A ``ClientRequestToken`` that botocore added to a caller's transaction."""
+
+    __slots__ = ()
+
+
 _ADDED: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("DeleteItem", "GetItem", "PutItem", "Query", "UpdateItem"), ("ReturnShards", "Shard")),
     "Scan": ("ReturnShards",),
