@@ -34,11 +34,11 @@ _FIND_ATTEMPTS = 3
 
 def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Read one item with one GetItem, or with ``locate`` a BatchGetItem over the shards."""
-    wire, place = _request(sharding, "GetItem", params)
+    wire, place = item_request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         response = yield Send("GetItem", {**wire, "Key": sharding.stored(wire["Key"], shard)})
-        return {**_shown(sharding, response), "Shard": shard}
+        return {**shown_response(sharding, response), "Shard": shard}
     if not sharding.strategy.locate:
         raise _unknown(sharding, "GetItem")
     key = wire.pop("Key")
@@ -48,12 +48,12 @@ def get_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
         response["ConsumedCapacity"] = batch.consumed
     for (_, one), item in batch.found:
         shard, response["Item"] = one, item
-    return {**_shown(sharding, response), "Shard": shard}
+    return {**shown_response(sharding, response), "Shard": shard}
 
 
 def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Send]:
     """Return the GetItem request of an item. ``locate`` searches for its shard: the first one, if none holds it."""
-    wire, place = _request(sharding, "GetItem", params)
+    wire, place = item_request(sharding, "GetItem", params)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if not known:
         if not sharding.strategy.locate:
@@ -66,7 +66,7 @@ def get_request(sharding: Sharding, params: Params, shard: int | None, fan_out: 
 
 def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Write one item. With a random suffix, every put draws a new shard and never replaces an item."""
-    wire, place = _request_to_write(sharding, "PutItem", params, fan_out.draw)
+    wire, place = write_request(sharding, "PutItem", params, fan_out.draw)
     shard, known = _shard_to_store(sharding, place, wire["Item"], shard)
     if known:
         return (yield from _write(sharding, "PutItem", wire, shard))
@@ -80,7 +80,7 @@ def put_item(sharding: Sharding, params: Params, shard: int | None, fan_out: Fan
 
 def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     """Update one item. An update that finds no item is refused unless the shard is given."""
-    wire, place = _request_to_write(sharding, "UpdateItem", params, fan_out.draw)
+    wire, place = write_request(sharding, "UpdateItem", params, fan_out.draw)
     refuse_stored_keys(sharding, wire, *_UPDATES)
     outside = read_by(sharding.strategy, place, sharding.table).difference(sharding.keys.names)
     # Most strategies read the key only: then the expression need not be parsed.
@@ -96,7 +96,7 @@ def update_item(sharding: Sharding, params: Params, shard: int | None, fan_out: 
 
 
 def delete_item(sharding: Sharding, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
-    wire, place = _request_to_write(sharding, "DeleteItem", params, fan_out.draw)
+    wire, place = write_request(sharding, "DeleteItem", params, fan_out.draw)
     shard, known = _shard(sharding, place, wire["Key"], shard)
     if known:
         return (yield from _write(sharding, "DeleteItem", wire, shard))
@@ -116,7 +116,7 @@ def physical_item(
 ) -> dict[str, Any]:
     """Return an item or a key (``source``: ``"Item"`` or ``"Key"``) as it is stored, in the caller's form."""
     operation = "PutItem" if source == "Item" else "GetItem"
-    wire, place = _request_to_write(sharding, operation, {source: item}, draw)
+    wire, place = write_request(sharding, operation, {source: item}, draw)
     shard, known = _shard(sharding, place, wire[source], None)
     if not known:
         if source == "Key":
@@ -142,9 +142,11 @@ def logical_item(sharding: Sharding, item: Mapping[str, Any]) -> dict[str, Any]:
     return {**{name: value for name, value in item.items() if name in shown or name not in names}, **shown}
 
 
-def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+def item_request(
+    sharding: Sharding, operation: str, params: Mapping[str, Any]
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the wire parameters, and the Python values that the shard is calculated from."""
-    source = "Item" if operation == "PutItem" else "Key"
+    source = source_of(operation)
     wire = wire_request(sharding, operation, params)
     if source not in params:
         raise UnsupportedParameterError(f"{source}: missing; {operation} requires it; give {source}={{…}}")
@@ -156,10 +158,10 @@ def _request(sharding: Sharding, operation: str, params: Mapping[str, Any]) -> t
     return wire, sharding.form.python(place) if isinstance(place, Mapping) else {}
 
 
-def _request_to_write(
+def write_request(
     sharding: Sharding, operation: str, params: Params, draw: Callable[[], float]
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
-    wire, place = _request(sharding, operation, params)
+    wire, place = item_request(sharding, operation, params)
     return (sharding.sharded.rewritten(operation, wire, place, draw) if sharding.sharded else wire), place
 
 
@@ -195,18 +197,29 @@ def _shard_to_store(
 
 
 def _write(sharding: Sharding, operation: str, wire: Mapping[str, Any], shard: int | None) -> Program[Response]:
-    source = "Item" if operation == "PutItem" else "Key"
-    logical = wire[source][sharding.partition_key]
-    params = {**wire, source: sharding.stored(wire[source], shard)}
-    physical = params[source][sharding.partition_key]
+    source = source_of(operation)
+    stored = sharding.physical(wire[source][sharding.partition_key], shard)
     if not isinstance(sharding.strategy, Unsharded):
-        params = rewrite_partition_key(params, sharding.partition_key, lambda value: _alike(value, logical, physical))
+        wire = stored_request(sharding, operation, wire, stored)
     try:
-        response = yield Send(operation, params)
+        response = yield Send(operation, wire)
     except Exception as error:
-        _show_logical(sharding, error)
+        show_logical(sharding, error)
         raise
-    return {**_shown(sharding, response), "Shard": shard}
+    return {**shown_response(sharding, response), "Shard": shard}
+
+
+def source_of(operation: str) -> str:
+    """Return the parameter of an operation on one item that has the primary key."""
+    return "Item" if operation == "PutItem" else "Key"
+
+
+def stored_request(sharding: Sharding, operation: str, wire: Mapping[str, Any], stored: WireValue) -> dict[str, Any]:
+    """Return the request on an item under its stored partition key, with which the condition compares."""
+    source, name = source_of(operation), sharding.partition_key
+    logical = wire[source][name]
+    params = {**wire, source: {**wire[source], name: stored}}
+    return rewrite_partition_key(params, name, lambda value: _alike(value, logical, stored))
 
 
 def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireValue:
@@ -230,7 +243,7 @@ def _located(sharding: Sharding, operation: str, wire: Mapping[str, Any], fan_ou
             f"{', '.join(legacy)}: not supported by {operation} with locate=True, which adds a ConditionExpression; "
             "use ConditionExpression and UpdateExpression, or give Shard="
         )
-    source = "Item" if operation == "PutItem" else "Key"
+    source = source_of(operation)
     key = {name: wire[source][name] for name in sharding.keys.names}
     name = {"#shardkit_k": sharding.partition_key}
     before: int | None = -1
@@ -284,7 +297,7 @@ def _search(sharding: Sharding, key: WireItem, options: Mapping[str, Any], fan_o
     return batch
 
 
-def _shown(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
+def shown_response(sharding: Sharding, response: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(response)
     # All parts that hold attribute values (botocore's model: members of shape AttributeValue).
     for part in ("Item", "Attributes"):
@@ -305,7 +318,7 @@ def with_shown_collection(
     return metrics if key is None else {**metrics, "ItemCollectionKey": show(key)}
 
 
-def _show_logical(sharding: Sharding, error: Any) -> None:
+def show_logical(sharding: Sharding, error: Any) -> None:
     """Show the logical key in an error that contains an item."""
     response = getattr(error, "response", None)
     if isinstance(response, dict) and isinstance(response.get("Item"), dict):

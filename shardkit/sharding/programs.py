@@ -20,6 +20,7 @@ from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
+from shardkit.sharding.resharding import items as moved_items
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
@@ -112,7 +113,9 @@ class Programs:
         """Read or write one item; ``operation`` is ``GetItem``, ``PutItem``, ``UpdateItem`` or ``DeleteItem``."""
         sharding = yield from self.known()
         if isinstance(sharding, Moving):
-            sharding.refuse(operation, _NOT_BUILT)
+            if return_shards:
+                sharding.refuse("ReturnShards=", "omit it: an item may be at its old or at its new place")
+            return (yield from moved_items.OPERATIONS[operation](sharding, params, shard, fan_out))
         response = yield from items.OPERATIONS[operation](sharding, params, shard, fan_out)
         if not return_shards:
             del response["Shard"]

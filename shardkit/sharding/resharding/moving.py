@@ -14,6 +14,8 @@ from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 
 MARK = "shardkit:move"
 STUB: WireValue = {"S": "stub"}
+COPY_MARKED = ":stream"
+"""What the token of a frozen item ends with on a table with a stream: its copy is marked until the item is gone."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,133 @@
+"""Move one item: freeze it, copy it, remove it. The mover does so, and every writer that meets a frozen item.
+
+1. *Freeze*: an update sets the mark to a token, if there is a live item. Its answer is an atomic snapshot: every write
+   at the old home has the condition that there is no mark. Comparing attributes instead would miss an added one.
+2. *Copy*: a transaction puts the snapshot at the new home if nothing is there, under the check that the item is still
+   frozen with that token. A plain conditional put could arrive late, and bring back an item deleted since.
+3. *Remove*: after the transaction's answer, the frozen item is deleted, if it still has the token. In one transaction
+   with the copy, a reader of both places could miss the item: reads are not isolated from transactions.
+
+Each step can be repeated, by anybody and late. With a stream on the table, the token says so, and the copy carries it
+until the old item is gone: a reader of the stream tells the copy from a new item by it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardkit.core.machine import Program
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
+from shardkit.errors import AmbiguousItemError
+from shardkit.sharding.layout import Moving
+from shardkit.sharding.resharding.moving import COPY_MARKED, MARK, STUB, Homes, unmarked
+from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there, reasons_of
+
+_NAME = {"#m": MARK}
+_FAILED = "ConditionalCheckFailed"
+
+
+def freeze(send: Sending, homes: Homes, token: str, *, streamed: bool = False) -> Program[WireItem | None]:
+    """Freeze an item if it is live; return what is at its old home then: frozen, a stub, or None for nothing.
+
+    ``token`` is a new UUID in hex; ``streamed``: the table has a stream.
+    """
+    mark = {"S": token + COPY_MARKED * streamed}
+    request = {
+        "Key": homes.old,
+        "UpdateExpression": "SET #m = :t",
+        "ConditionExpression": "attribute_exists(#k) AND attribute_not_exists(#m)",
+        "ExpressionAttributeNames": {**_NAME, "#k": next(iter(homes.old))},
+        "ExpressionAttributeValues": {":t": mark},
+        "ReturnValues": "ALL_NEW",
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    try:
+        response = yield from send("UpdateItem", request)
+    except Exception as error:
+        if not failed_condition(error):
+            raise
+        return item_there(error)
+    frozen: WireItem = response["Attributes"]
+    return frozen
+
+
+def finish(moving: Moving, send: Sending, homes: Homes, frozen: WireItem) -> Program[None]:
+    """Copy a frozen item to its new home and remove it from the old one, if nobody has done so."""
+    mark = frozen[MARK]
+    marked = mark["S"].endswith(COPY_MARKED)
+    copy = {**(frozen if marked else unmarked(frozen)), **homes.new}
+    if (yield from _copied(moving, send, homes, mark, copy)):
+        yield from _remove_if(send, homes.old, mark)
+        if marked:
+            yield from unmark(send, homes, mark)
+
+
+def unmark(send: Sending, homes: Homes, mark: WireValue) -> Program[None]:
+    """Take the mark from a copy whose old item is gone."""
+    request = {
+        "Key": homes.new,
+        "UpdateExpression": "REMOVE #m",
+        "ConditionExpression": "#m = :t",
+        "ExpressionAttributeNames": _NAME,
+        "ExpressionAttributeValues": {":t": mark},
+    }
+    try:
+        yield from send("UpdateItem", request)
+    except Exception as error:
+        if not failed_condition(error):
+            raise
+
+
+def drop_stub(send: Sending, homes: Homes) -> Program[None]:
+    """Delete a stub, in stage move: there an absent item means the same."""
+    yield from _remove_if(send, homes.old, STUB)
+
+
+def _copied(moving: Moving, send: Sending, homes: Homes, mark: WireValue, copy: WireItem) -> Program[bool]:
+    """Copy; return whether the frozen item may be removed: it is copied, by this transaction or an earlier one."""
+    put = {
+        "TableName": send.table,
+        "Item": copy,
+        "ConditionExpression": "attribute_not_exists(#k)",
+        "ExpressionAttributeNames": {"#k": moving.partition_key},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    check = {
+        "TableName": send.table,
+        "Key": homes.old,
+        "ConditionExpression": "#m = :t",
+        "ExpressionAttributeNames": _NAME,
+        "ExpressionAttributeValues": {":t": mark},
+    }
+    try:
+        yield from send("TransactWriteItems", {"TransactItems": [{"Put": put}, {"ConditionCheck": check}]})
+    except Exception as error:
+        failed = [reason.get("Code") == _FAILED for reason in reasons_of(error)]
+        if not any(failed):
+            raise
+        if failed[1]:
+            return False  # somebody has finished
+        there: dict[str, Any] = reasons_of(error)[0].get("Item") or {}
+        if comparable_item(unmarked(there)) != comparable_item(unmarked(copy)):
+            # Only a writer that does not follow the stages can have put it there.
+            raise AmbiguousItemError(
+                f"Key: the old and the new place of {from_wire_item(moving.shown(homes.old))!r:.200} in table "
+                f"{send.table!r} hold different items, so neither was removed; find the writer that is at another "
+                "stage or without shardkit, and delete one of the two"
+            ) from error
+    return True
+
+
+def _remove_if(send: Sending, key: WireItem, mark: WireValue) -> Program[None]:
+    request = {
+        "Key": key,
+        "ConditionExpression": "#m = :t",
+        "ExpressionAttributeNames": _NAME,
+        "ExpressionAttributeValues": {":t": mark},
+    }
+    try:
+        yield from send("DeleteItem", request)
+    except Exception as error:
+        if not failed_condition(error):
+            raise  # else somebody has removed it

@@ -1,0 +1,89 @@
+"""A table whose items move, and its items in every state that a stage allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from shardkit import CalculatedSuffix, Unsharded
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.encode import to_wire_item
+from shardkit.resharding import Resharding, Stage
+from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.moving import MARK, Homes
+from shardkit.strategies import Strategy
+
+if TYPE_CHECKING:
+    from types_boto3_dynamodb.service_resource import Table
+
+ADOPT = (Unsharded(), CalculatedSuffix("sk", shards=4))
+BETWEEN: tuple[Stage, ...] = get_args(Stage)[1:-1]
+TOKEN = "0" * 32
+STATES = {
+    "guard": ("absent", "live", "stub"),
+    "switch": ("absent", "live", "stub", "frozen", "copied"),
+    "move": ("absent", "live", "stub", "frozen", "copied", "moved"),
+}
+"""Where an item can be, by stage: ``copied`` is frozen with its copy already made, ``moved`` only at the new home."""
+PLACES: list[tuple[Stage, str]] = [(stage, state) for stage in BETWEEN for state in STATES[stage]]
+SCHEMA = {
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "pk", "AttributeType": "S"},
+        {"AttributeName": "sk", "AttributeType": "S"},
+    ],
+}
+
+
+def resharding(stage: Stage, old: Strategy = ADOPT[0], new: Strategy = ADOPT[1]) -> Resharding:
+    return Resharding(old, new, stage=stage)
+
+
+def moving(stage: Stage, *strategies: Strategy, table: str = "Table", **options: Any) -> Moving:
+    made = Sharding.described(table, resharding(stage, *strategies), SCHEMA, **options)
+    assert isinstance(made, Moving)
+    return made
+
+
+def homes(key: Mapping[str, Any], *strategies: Strategy) -> Homes:
+    """The homes of an item, by its logical key in Python values."""
+    return moving("guard", *strategies).homes(to_wire_item({name: key[name] for name in ("pk", "sk")}))
+
+
+def stored(item: Mapping[str, Any], state: str, *strategies: Strategy) -> list[dict[str, Any]]:
+    """What the table stores of an item in a state."""
+    made = homes(item, *strategies)
+    rest = {name: value for name, value in item.items() if name not in {"pk", "sk"}}
+    old, new = ({**from_wire_item(home)} for home in (made.old, made.new))
+    return {
+        "absent": [],
+        "live": [{**old, **rest}],
+        "stub": [{**old, MARK: "stub"}, {**new, **rest}],
+        "emptied": [{**old, MARK: "stub"}],
+        "frozen": [{**old, **rest, MARK: TOKEN}],
+        "copied": [{**old, **rest, MARK: TOKEN}, {**new, **rest}],
+        "moved": [{**new, **rest}],
+    }[state]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a table holds of an item."""
+
+    table: Table
+
+    def put(self, item: Mapping[str, Any], state: str) -> None:
+        for one in stored(item, state):
+            self.table.put_item(Item=one)
+
+    def clear(self) -> None:
+        for one in self.table.scan()["Items"]:
+            self.table.delete_item(Key={name: one[name] for name in ("pk", "sk")})
+
+    def places(self) -> dict[str, dict[str, Any]]:
+        """All items, by stored partition key, without their keys."""
+        return {
+            str(one["pk"]): {name: value for name, value in one.items() if name not in {"pk", "sk"}}
+            for one in self.table.scan(ConsistentRead=True)["Items"]
+        }
