@@ -92,6 +92,11 @@ class Resharding(Strategy):
             )
 
     @property
+    def moves(self) -> bool:
+        """Whether items have to move; with more random shards, they stay where they are."""
+        return not isinstance(self.new, RandomSuffix)
+
+    @property
     def _stored_by(self) -> Strategy:
         """The strategy by which items that are new in this stage are stored."""
         return self.old if self.stage in {"old", "guard"} else self.new

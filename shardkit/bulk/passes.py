@@ -40,7 +40,7 @@ class Passes(Generic[R]):
         *,
         known: type[TypedDict],  # type: ignore[valid-type]
         kinds: Sequence[bool],
-        header: Mapping[str, Any],
+        header: Mapping[str, Any] | None = None,
     ) -> None:
         check_option_names(options, list(known.__annotations__), f"a {what}")
         self._progress = options.get("progress")
@@ -57,7 +57,7 @@ class Passes(Generic[R]):
         }
         self._machines = [make({**given, "verify": verify}) for verify in kinds]
         self.report = self._machines[0].report
-        self._journal = None if path is None or kinds[0] else _Journal(path, what, header, runner.concurrency)
+        self._journal = None if path is None or kinds[0] else _Journal(path, what, header or {}, runner.concurrency)
         if (kept := self._journal) is not None:
             self._machines[0] = make({**given, "segments": kept.segments, "positions": kept.positions})
 

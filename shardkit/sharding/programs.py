@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.dynamodb.units import table_name
-from shardkit.errors import ConfigurationError, MissingCredentialsError, TableNotDescribedError
+from shardkit.errors import ConfigurationError, MissingCredentialsError, StageError, TableNotDescribedError
+from shardkit.resharding import Resharding, Stage
 from shardkit.sharding import items
 from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -31,6 +32,13 @@ _NOT_BUILT = "this version of shardkit cannot do it yet"
 def no_request() -> dict[str, Any]:
     """Return the metadata of a response for which no request was necessary; libraries read its id."""
     return {"RequestId": "", "HTTPStatusCode": 200, "HTTPHeaders": {}, "RetryAttempts": 0}
+
+
+class Movable(NamedTuple):
+    """A table whose items move, and what DescribeTable says of it."""
+
+    moving: Moving
+    description: Mapping[str, Any]
 
 
 class Programs:
@@ -86,15 +94,49 @@ class Programs:
         """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
         sharding = self._sharding
         if sharding is None or (isinstance(index, str) and index not in sharding.indexes and not self._given):
-            try:
-                answer = yield Send("DescribeTable", {"TableName": self.table})
-            except Exception as error:
-                described = _not_described(self.table, error)
-                if described is error:
-                    raise
-                raise described from error
-            return self.describe(answer["Table"])
+            return self.describe((yield from self._description()))
         return sharding
+
+    def _description(self) -> Program[Mapping[str, Any]]:
+        try:
+            answer = yield Send("DescribeTable", {"TableName": self.table})
+        except Exception as error:
+            described = _not_described(self.table, error)
+            if described is error:
+                raise
+            raise described from error
+        table: Mapping[str, Any] = answer["Table"]
+        return table
+
+    def movable(self, stage: Stage | None = None) -> Program[Movable]:
+        """Return the table as one whose items move, after a DescribeTable.
+
+        Raises:
+            ConfigurationError: No items have to move.
+            StageError: ``stage`` is given, and the table's strategy is in another one.
+        """
+        strategy: Any = self.strategy
+        if not isinstance(strategy, Resharding):
+            raise ConfigurationError(
+                f"table: must have a Resharding as its strategy, got {strategy!r:.200}; give "
+                'ShardedTable(table, Resharding(old, new, stage="move"))'
+            )
+        description = yield from self._description()
+        if not strategy.moves:
+            raise ConfigurationError(
+                f"table: from {strategy.old!r:.200} to {strategy.new!r:.200} no items have to move: go through the "
+                "stages 'guard' and 'switch' to 'new'; a move and a verification are not necessary"
+            )
+        shape = replace(strategy, stage="move")
+        moving = Sharding.described(self.table, shape, description, self.form, self.indexes)
+        assert isinstance(moving, Moving)
+        if stage is not None and strategy.stage != stage:
+            raise StageError(
+                f"stage: must be {stage!r} to move or verify table {self.table!r}, got {strategy.stage!r}; bring every "
+                f"process to stage {stage!r} first, then give this table a Resharding in it",
+                strategy.stage,
+            )
+        return Movable(moving, description)
 
     def key_names(self) -> Program[tuple[str, ...]]:
         """Return the attributes of the primary key."""

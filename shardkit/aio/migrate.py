@@ -1,0 +1,71 @@
+"""Move a live table's items from one strategy to another, with an async table: ``plan``, ``move``, ``verify``."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from shardkit.aio.table import ShardedTable
+from shardkit.bulk.move_plan import MovePlan
+from shardkit.bulk.mover import MoveReport
+from shardkit.bulk.passes import run_async
+from shardkit.errors import ConfigurationError
+from shardkit.migrate import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
+from shardkit.runtime.runner import AsyncRunner
+
+__all__ = ["move", "plan", "verify"]
+
+
+async def plan(table: ShardedTable, **options: Unpack[PlanOptions]) -> MovePlan:
+    """Read a table, and return what a move would take; nothing is written.
+
+    Example:
+        strategy = Resharding(Unsharded(), CalculatedSuffix("OrderId", shards=200), stage="old")
+        plan = await shardkit.aio.migrate.plan(ShardedTable(client, strategy, table_name="Orders"))
+
+    Arguments, exceptions, cost and IAM are those of :func:`shardkit.migrate.plan`.
+
+    Returns:
+        The plan.
+    """
+    runner = _runner(table)
+    return await run_async(runner, planning(runner, await runner.run(runner.programs.movable()), options))
+
+
+async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveReport:
+    """Move the items of a table to their new places, then verify all items.
+
+    Example:
+        report = await shardkit.aio.migrate.move(orders, write_units=1000)
+        report.complete
+
+    Arguments, exceptions, cost and IAM are those of :func:`shardkit.migrate.move`.
+
+    Returns:
+        The report.
+    """
+    runner = _runner(table)
+    return await run_async(runner, moving(runner, await runner.run(runner.programs.movable("move")), options))
+
+
+async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveReport:
+    """Read all items, strongly consistent, and count those that are not at their new places; nothing is written.
+
+    Example:
+        report = await shardkit.aio.migrate.verify(orders)
+        report.complete
+
+    Arguments, exceptions, cost and IAM are those of :func:`shardkit.migrate.verify`.
+
+    Returns:
+        The report.
+    """
+    runner = _runner(table)
+    return await run_async(runner, verifying(runner, await runner.run(runner.programs.movable("move")), options))
+
+
+def _runner(table: Any) -> AsyncRunner:
+    if not isinstance(table, ShardedTable):
+        raise ConfigurationError(
+            f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; give one whose strategy is a Resharding"
+        )
+    return table.runner

@@ -1,0 +1,182 @@
+"""What a move would take: the machine that reads a table and estimates it, and writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Unpack
+
+from shardkit.bulk.mover import State, key_in, state_of
+from shardkit.bulk.pacing import write_rate, write_throughput
+from shardkit.bulk.table_pass import PassOptions, PassReport, TablePass, Tasks
+from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
+from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
+from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
+from shardkit.dynamodb.values import WireItem, WireValue
+from shardkit.errors import InvalidKeyError
+from shardkit.resharding import Stage
+from shardkit.sharding.layout import Moving
+from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
+
+
+class Units(NamedTuple):
+    """Read and write units of one operation."""
+
+    read: float
+    write: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageCosts:
+    """What operations on one item cost in a stage, for an item that is at its old home, at its new one, or at none.
+
+    Args:
+        stage: The stage.
+        get_old: A GetItem, eventually consistent, of an item at its old home.
+        get_new: The same of one at its new home.
+        write_old: A write of an item at its old home.
+        write_new: A write of an item at its new home.
+        write_absent: A put of a new item.
+    """
+
+    stage: Stage
+    get_old: Units
+    get_new: Units
+    write_old: Units
+    write_new: Units
+    write_absent: Units
+
+
+def stage_costs(size: int) -> tuple[StageCosts, ...]:
+    """Return the costs of each stage for an item of ``size`` bytes whose homes differ."""
+    read, whole, write = read_units(size), read_units(size, consistent=True), float(write_units(size))
+    miss, looked = read_units(0), read_units(0, consistent=True)
+    plain_get, plain_write = Units(read, 0.0), Units(0.0, write)
+    to_new = Units(miss + whole, 0.0)
+    return (
+        StageCosts("old", plain_get, plain_get, plain_write, plain_write, plain_write),
+        # A failed guard costs as much as the write would have.
+        StageCosts("guard", plain_get, to_new, plain_write, Units(0.0, 2 * write), plain_write),
+        StageCosts("switch", plain_get, to_new, Units(whole, write), Units(looked, write), Units(looked, write + 1)),
+        StageCosts(
+            "move", Units(miss + read, 0.0), plain_get, Units(whole, write), Units(looked, write), Units(looked, write)
+        ),
+        StageCosts("new", plain_get, plain_get, plain_write, plain_write, plain_write),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovePlan(PassReport):
+    """What a move would take.
+
+    Attributes:
+        table: The table's name.
+        read: The items that were read: all of the table's.
+        home: The items that are at their new home.
+        moving: The items that would move.
+        stubs: The stubs of a move that has begun; they would be deleted.
+        ambiguous: The items whose stored key the move cannot tell from a shard of another key.
+        too_large: The items that are too large for the mark and the suffix.
+        failed: Both together.
+        failures: The stored primary keys of the first ten of them, each with the reason.
+        bytes: The size of all items.
+        table_units: Write units of the table that the move would consume.
+        index_units: Write units of each of its global indexes.
+        expected_seconds: How long the move and its verification would take at the given rates; None if unknown.
+        costs: What operations cost in each stage, for an item of the mean size.
+        read_units: Read units that the plan consumed.
+        requests: The requests that the plan sent.
+        throttles: Those of them that were throttled.
+        seconds: How long the plan took.
+    """
+
+    table: str
+    home: int = 0
+    moving: int = 0
+    stubs: int = 0
+    ambiguous: int = 0
+    too_large: int = 0
+    bytes: int = 0
+    table_units: float = 0.0
+    index_units: Mapping[str, float] = field(default_factory=dict)
+    expected_seconds: float | None = None
+    costs: tuple[StageCosts, ...] = ()
+
+
+def has_stream(description: Mapping[str, Any]) -> bool:
+    return bool((description.get("StreamSpecification") or {}).get("StreamEnabled"))
+
+
+class Planning(TablePass[MovePlan]):
+    """Reads a table once, eventually consistent. ``description`` is DescribeTable's."""
+
+    def __init__(self, moving: Moving, description: Mapping[str, Any], **options: Unpack[PassOptions]) -> None:
+        super().__init__(moving.table, MovePlan(table=moving.table), {}, **options)
+        self._moving = moving
+        self._streamed = has_stream(description)
+        self._mark: WireValue = {"S": "0" * 32 + COPY_MARKED * self._streamed}
+        self._estimator = CapacityEstimator(description)
+        self._index_units: dict[str, float] = {}
+        given = options.get("write_units")
+        units, _ = write_throughput(description)
+        share = write_rate(given)
+        self._rate = share if not isinstance(given, str) or share is None else units and share * units
+        self._read_rate = options.get("read_units")
+
+    def take(self, items: Sequence[WireItem]) -> Tasks:
+        for stored in items:
+            self._take(stored)
+        self.report = replace(
+            self.report,
+            index_units=dict(self._index_units),
+            expected_seconds=self._seconds(),
+            costs=stage_costs(self.report.bytes // max(1, self.report.read)),
+        )
+        return ()
+
+    def _take(self, stored: WireItem) -> None:
+        size = item_size(stored)
+        self.count(read=1, bytes=size)
+        try:
+            state, homes = state_of(self._moving, stored)
+        except InvalidKeyError as error:
+            self.fail(key_in(self._moving, stored), error)
+            self.count(ambiguous=1)
+            return
+        if state in {State.HOME, State.COPY}:
+            self.count(home=1)
+            return
+        if state is State.STUB:
+            self.count(stubs=1)
+            self._add(self._estimator.delete_item(stored))
+            return
+        marked = {**stored, MARK: stored.get(MARK, self._mark)}
+        if item_size(marked) > ITEM_BYTES:
+            self.count(too_large=1)
+            reason = f"{size:,} bytes; with the mark {item_size(marked):,}, more than DynamoDB's {ITEM_BYTES:,}"
+            self.fail(homes.old, InvalidKeyError(f"{reason}; make the item smaller, or move it yourself"))
+            return
+        self.count(moving=1)
+        plain = {**stored, **homes.new}
+        plain.pop(MARK, None)
+        copy = {**plain, MARK: self._mark} if self._streamed else plain
+        self._add(
+            self._estimator.update_item(stored, marked)
+            + self._estimator.transact_write_items([ItemChange(None, copy), ItemChange(marked, marked)])
+            + self._estimator.delete_item(marked)
+        )
+        if self._streamed:
+            self._add(self._estimator.update_item(copy, plain))
+
+    def _add(self, units: TableUnits) -> None:
+        for name, index in units.global_indexes.items():
+            self._index_units[name] = self._index_units.get(name, 0.0) + index
+        self.count(table_units=units.table + sum(units.local_indexes.values()))
+
+    def _seconds(self) -> float | None:
+        if self._rate is None:
+            return None
+        scanned = self.report.bytes / READ_UNIT_BYTES / (self._read_rate or float("inf"))
+        written = max(self.report.table_units, *self._index_units.values(), 0.0) / self._rate
+        # The move reads eventually consistent, beside its writes; the verification consistently, after them.
+        return max(written, scanned / 2) + scanned

@@ -1,0 +1,148 @@
+"""The machine of a move: it brings each item from its old home to its new one, and verifies that all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Unpack
+
+from shardkit.bulk.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
+from shardkit.core.machine import Program
+from shardkit.dynamodb.values import WireItem, comparable_item
+from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardkitError
+from shardkit.sharding.layout import Moving
+from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze, unmark
+from shardkit.sharding.resharding.moving import MARK, Homes, is_stub
+from shardkit.sharding.resharding.sending import Sending
+
+_TOKEN_BYTES = 32
+
+
+class State(Enum):
+    """Where a stored item is in a move."""
+
+    HOME = auto()
+    COPY = auto()
+    """At its new home, still with the mark of its copy (on a table with a stream)."""
+    OLD = auto()
+    STUB = auto()
+
+
+def state_of(moving: Moving, stored: WireItem) -> tuple[State, Homes]:
+    """Return where a stored item is in a move, and its homes.
+
+    Raises:
+        InvalidKeyError: It is at none of its homes, or its key cannot be told from a shard of another key.
+    """
+    key = key_in(moving, stored)
+    name = moving.partition_key
+    homes = moving.homes({**key, name: moving.logical(key[name])[0]})
+    place = comparable_item(key)
+    if place == comparable_item(homes.new):
+        return State.COPY if MARK in stored else State.HOME, homes
+    if place == comparable_item(homes.old):
+        return State.STUB if is_stub(stored) else State.OLD, homes
+    raise InvalidKeyError(
+        f"{name}: {key[name]} is neither where the old strategy stores the item ({homes.old[name]}) nor where the new "
+        f"one does ({homes.new[name]}); if it is a key that looks like a shard of another, give new another "
+        "separator=; otherwise, delete it, or write it again"
+    )
+
+
+def key_in(moving: Moving, stored: WireItem) -> WireItem:
+    return {name: stored[name] for name in moving.key_names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoveReport(PassReport):
+    """What a move did and found.
+
+    Attributes:
+        table: The table's name.
+        read: The items that the move read, with those that need not move.
+        moved: The items that it moved, or whose move it finished.
+        stubs: The stubs that it deleted.
+        conflicts: The items that were not moved, because another item is at their new home. Both are still there.
+        failed: The items that cannot be moved, with those in conflict.
+        failures: The stored primary keys of the first ten of them, each with the reason; also of those that only the
+            verification has seen.
+        verified: The items that the verification read.
+        left: The items that it found outside their new home or with a mark, and stubs.
+        complete: Whether the verification read the whole table, and found none left.
+        read_units: Read units that were consumed.
+        write_units: Write units that were consumed, of the table and its indexes, as far as the service reports them.
+        requests: The requests that were sent.
+        throttles: The requests that were throttled.
+        seconds: How long it took.
+    """
+
+    table: str
+    moved: int = 0
+    stubs: int = 0
+    conflicts: int = 0
+
+
+class Mover(TablePass[MoveReport]):
+    """One pass of a move. ``verify``: count what is left.
+
+    ``token`` returns a new UUID in hex; ``streamed``: the table has a stream, for whose readers copies are marked.
+    """
+
+    def __init__(
+        self,
+        moving: Moving,
+        *,
+        token: Callable[[], str],
+        streamed: bool = False,
+        **options: Unpack[PassOptions],
+    ) -> None:
+        super().__init__(moving.table, MoveReport(table=moving.table), reading((*moving.key_names, MARK)), **options)
+        self._moving = moving
+        self._token = token
+        self._streamed = streamed
+        self._fan_out = FanOut(1, self.draw)
+
+    def take(self, items: Sequence[WireItem]) -> Tasks:
+        self.count(**{"verified" if self.verify else "read": len(items)})
+        for stored in items:
+            try:
+                state, homes = state_of(self._moving, stored)
+            except ShardkitError as error:
+                self.fail(key_in(self._moving, stored), error)
+                self.count(left=self.verify)
+                continue
+            if state is State.HOME:
+                continue
+            if self.verify:
+                self.count(left=1)
+            else:
+                yield (homes.new if state is State.COPY else homes.old), self._program(state, homes, stored)
+
+    def _program(self, state: State, homes: Homes, stored: WireItem) -> Program[None]:
+        send = Sending(self._moving.table, self._fan_out)
+        if state is State.COPY:
+            yield from unmark(send, homes, stored[MARK])
+            return
+        if state is State.STUB:
+            yield from drop_stub(send, homes)
+            self.count(stubs=1)
+            return
+        # Also of an item that was frozen when it was read: the answer has all of it, to be copied.
+        there = yield from freeze(send, homes, self._new_token(homes), streamed=self._streamed)
+        if there is None or is_stub(there):
+            return  # deleted, or moved, since it was read
+        try:
+            yield from finish(self._moving, send, homes, there)
+        except AmbiguousItemError:
+            self.count(conflicts=1)
+            raise
+        self.count(moved=1)
+
+    def _new_token(self, homes: Homes) -> str:
+        # With the mark, the old item is at least as large as the copy. So what is too large is refused here, and not
+        # when it is frozen.
+        name = self._moving.partition_key
+        old, new = (len(next(iter(home[name].values()))) for home in (homes.old, homes.new))
+        return self._token() + "0" * max(0, new - old - _TOKEN_BYTES)
