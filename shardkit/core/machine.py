@@ -33,9 +33,10 @@ class Send:
     """Start a request: the operation's API name (``"Query"``) and its parameters in wire form.
 
     ``paced``: the machine handles throttles itself, from the first on; botocore does not retry them. ``once``: nobody
-    repeats the request if the service may have carried it out: the machine gets the error. ``read``: a
-    function that converts the response where it arrives, so that its wire form, which takes the most memory, is not
-    kept until the machine receives it. It may empty the response's list ``Items``, and has no other effect.
+    repeats the request if the service may have carried it out: the machine gets the error. ``part``: other requests may
+    follow, so it never takes the place of the call that a caller makes on an installed client. ``read``: a function
+    that converts the response where it arrives, so that its wire form, which takes the most memory, is not kept until
+    the machine receives it. It may empty the response's list ``Items``, and has no other effect.
     """
 
     operation: str
@@ -43,6 +44,7 @@ class Send:
     paced: bool = False
     read: Callable[[Response], Any] | None = None
     once: bool = False
+    part: bool = False
 
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""

@@ -25,12 +25,12 @@ call that another handler answers does not wait.
 ``install()`` adds ``before-call`` (last), ``after-call`` of three operations, and ``provide-client-params`` of write
 transactions: it is the last event before botocore adds a ``ClientRequestToken`` of its own. On its clients, a call of
 the caller's that names a sharded table is noted by 1. Its program begins in 2, where the body is what botocore
-validated and wrote, so parameters need no second check. If the program's first request is the same operation, it is the
-only one: the call *rides*, with another body, and is observed and held like any other; 5 passes its response to the
-program, and returns what the program makes of it. Otherwise ``before-call`` (last) runs the program, whose requests are
-calls of shardkit's own, and answers the call, as botocore's own Stubber does. So it does with a read that a cache may
-answer. It is last, so that another handler's answer (a Stubber's) stands for the logical call, whether it rides or not:
-a call that does not get there was not sent.
+validated and wrote, so parameters need no second check. If the program's first request is the same operation and not
+marked as a part, it is the only one: the call *rides*, with another body, and is observed and held like any other; 5
+passes its response to the program, and returns what the program makes of it. Otherwise ``before-call`` (last) runs the
+program, whose requests are calls of shardkit's own, and answers the call, as botocore's own Stubber does. So it does
+with a read that a cache may answer. It is last, so that another handler's answer (a Stubber's) stands for the logical
+call, whether it rides or not: a call that does not get there was not sent.
 
 Calls that are neither shardkit's own nor observed nor on sharded tables pass all handlers unchanged.
 
@@ -231,7 +231,7 @@ class _Handlers:
         call.program = call.rewriter.program(call.operation, body)
         try:
             step = next(call.program)
-            if not isinstance(step, Send) or step.operation != call.operation:
+            if not isinstance(step, Send) or step.operation != call.operation or step.part:
                 call.begun = step
                 return
             call.params, call.shardings = dict(step.params), call.rewriter.shardings

@@ -22,6 +22,7 @@ from shardkit.sharding.form import Form
 from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collection
 from shardkit.sharding.layout import Known, Moving, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
+from shardkit.sharding.resharding import batch_get as moved_batch_get
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
@@ -110,7 +111,7 @@ def _write_located(
 
 
 def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
-    """Read several items. Each table whose items must be searched for (``locate``) has requests of its own.
+    """Read several items. Each table whose items must be searched for (``locate``), or move, has its own requests.
 
     Those are sent first. So a program whose first step is the BatchGetItem has no other request.
     """
@@ -124,9 +125,10 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
         if sharding is None:
             batch[table] = {**asked, "Keys": [form.item(key) for key in asked["Keys"]]}
             continue
-        if isinstance(sharding, Moving):
-            sharding.refuse("BatchGetItem", "this version of shardkit cannot do it yet")
         check_keywords("BatchGetItem", _options(params, table))
+        if isinstance(sharding, Moving):
+            located[table] = sharding, []
+            continue
         refuse_kept(sharding, asked)
         looked = [lookups(sharding, key) for key in asked["Keys"]]
         if any(len(places) > 1 for places in looked):
@@ -138,7 +140,11 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
     read: dict[str, Response] = {}
     for table, (sharding, looked) in located.items():
         options = {**_options(params, table), **reports}
-        read[table] = yield from get_many(sharding, params["RequestItems"][table]["Keys"], looked, options, fan_out)
+        asked = params["RequestItems"][table]["Keys"]
+        if isinstance(sharding, Moving):
+            read[table] = yield from moved_batch_get.get_many(sharding, asked, options, fan_out)
+        else:
+            read[table] = yield from get_many(sharding, asked, looked, options, fan_out)
     response: Response = {}
     if batch:
         response = yield Send("BatchGetItem", {**params, "RequestItems": batch})

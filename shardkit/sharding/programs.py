@@ -21,6 +21,7 @@ from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
+from shardkit.sharding.resharding import batch_get as moved_batch_get
 from shardkit.sharding.resharding import items as moved_items
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
@@ -222,7 +223,7 @@ class Programs:
         check_keywords("BatchGetItem", params)
         sharding = yield from self.known()
         if isinstance(sharding, Moving):
-            sharding.refuse("batch_get_items()", _NOT_BUILT)
+            return (yield from moved_batch_get.get_many(sharding, given, params, fan_out))
         looked = [lookups(sharding, key) for key in given]
         return (yield from get_many(sharding, given, looked, params, fan_out))
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from boto3.dynamodb.conditions import Attr
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from shardkit import ShardedTable
+from shardkit import AmbiguousItemError, CalculatedSuffix, InvalidKeyError, ShardedTable, StageError, install
+from shardkit.errors import UnsupportedExpressionError
 from shardkit.sharding.resharding.moving import MARK
-from tests.support.moving import ADOPT, PLACES, Held, resharding
+from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding
+from tests.support.recorder import recording
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
@@ -128,3 +133,106 @@ def test_where_a_write_goes(resource: DynamoDBServiceResource) -> None:
         found[stage, state] = held.places()
         held.clear()
     assert found == expected
+
+
+@pytest.mark.parametrize("stage", BETWEEN)
+def test_many_items_by_key(resource: DynamoDBServiceResource, stage: Any) -> None:
+    """They are found in every state, in the order of the keys, once each; a stub is no item."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    states = [*STATES[stage], "emptied"]
+    items = [{"pk": "k", "sk": f"s{place}", "n": place} for place, _ in enumerate(states)]
+    for item, state in zip(items, states, strict=True):
+        Held(table).put(item, state)
+    there = [item for item, state in zip(items, states, strict=True) if state not in {"absent", "emptied"}]
+    keys = [{"pk": "k", "sk": item["sk"]} for item in [*items, *items[:3]]]
+    moved = ShardedTable(table, resharding(stage))
+    assert moved.batch_get_items(keys)["Items"] == there
+    names: Any = {"ProjectionExpression": "#n", "ExpressionAttributeNames": {"#n": "n"}}
+    assert moved.batch_get_items(keys, **names)["Items"] == [{"n": item["n"]} for item in there]
+    with install(resource.meta.client, {table.name: resharding(stage)}):
+        requests: Any = {table.name: {"Keys": keys[: len(items)]}}
+        answer = resource.batch_get_item(RequestItems=requests)
+    assert answer["Responses"][table.name] == there
+    assert not answer["UnprocessedKeys"]
+
+
+def test_items_whose_home_stays_are_plain(resource: DynamoDBServiceResource) -> None:
+    """One request each, as the caller gave it; the legacy parameters too."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    strategies = CalculatedSuffix("sk", shards=2), CalculatedSuffix("sk", shards=4)
+    key = next(key for key in ({"pk": "k", "sk": f"s{n}"} for n in range(99)) if homes(key, *strategies).same)
+    moved = ShardedTable(table, resharding("switch", *strategies), key_schema=SCHEMA)
+    with recording(table.meta.client) as recorder:
+        moved.put_item(Item={**key, "n": 1}, Expected={"n": {"Exists": False}})
+        assert moved.get_item(Key=key)["Item"] == {**key, "n": 1}
+        assert moved.batch_get_items([key])["Items"] == [{**key, "n": 1}]
+    assert recorder.operations == ["PutItem", "GetItem", "BatchGetItem"]
+    assert "ConditionExpression" not in recorder.bodies("PutItem")[0]
+
+
+REFUSED: dict[str, tuple[Callable[[Any], object], type[Exception], str]] = {
+    "a shard": (lambda table: table.get_item(Key=KEY, Shard=1), StageError, "^Shard=: not possible in stage"),
+    "a shard to write": (lambda table: table.put_item(Item=KEY, Shard=1), StageError, "omit it"),
+    "the shards": (lambda table: table.get_item(Key=KEY, ReturnShards=True), StageError, "^ReturnShards=: .*omit it"),
+    "legacy conditions": (
+        lambda table: table.put_item(Item=KEY, Expected={"n": {"Exists": False}}),
+        StageError,
+        "^Expected: .*use ConditionExpression",
+    ),
+    "legacy updates": (
+        lambda table: table.update_item(Key=KEY, AttributeUpdates={"n": {"Value": 1}}),
+        StageError,
+        "^AttributeUpdates: .*UpdateExpression",
+    ),
+    "a scan": (lambda table: table.scan(), StageError, r"^scan\(\): .*scan_items"),
+    "a stored key": (lambda table: table.physical_key(KEY), StageError, r"^physical_key\(\).*wait for stage 'new'"),
+    "a stored item": (lambda table: table.physical_item(ITEM), StageError, r"physical_item\(\).*operations of the"),
+    "an ambiguous key": (
+        lambda table: table.put_item(Item={**KEY, "pk": "v1.2"}),
+        InvalidKeyError,
+        "'v1.2' .*another separator=",
+    ),
+    "the mark": (lambda table: table.put_item(Item={**KEY, MARK: "x"}), UnsupportedExpressionError, "leave it out"),
+    "the mark in a condition": (
+        lambda table: table.delete_item(Key=KEY, ConditionExpression=Attr(MARK).exists()),
+        UnsupportedExpressionError,
+        "must not mention 'shardkit:move'",
+    ),
+    "the mark in a projection": (
+        lambda table: table.get_item(Key=KEY, AttributesToGet=[MARK]),
+        UnsupportedExpressionError,
+        "must not mention 'shardkit:move'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "error", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_says_what_to_do(
+    resource: DynamoDBServiceResource, call: Callable[[Any], object], error: type[Exception], said: str
+) -> None:
+    """Nothing is sent."""
+    table = ShardedTable(resource.Table("Orders"), resharding("switch"), key_schema=SCHEMA)
+    with recording(resource.meta.client) as recorder, pytest.raises(error, match=said):
+        call(table)
+    assert not recorder.requests
+
+
+def test_a_late_stage_beside_guard_is_reported(resource: DynamoDBServiceResource) -> None:
+    """Guard and move must not run side by side: an item that is being moved says so."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    Held(table).put(ITEM, "frozen")
+    with pytest.raises(StageError, match="deploy stage 'switch'") as raised:
+        ShardedTable(table, resharding("guard")).put_item(Item=ITEM)
+    assert raised.value.stage == "guard"
+    assert pickle.loads(pickle.dumps(raised.value)).stage == "guard"  # noqa: S301 - just made here
+
+
+def test_different_items_at_both_homes_are_reported(resource: DynamoDBServiceResource) -> None:
+    """Neither is deleted: a writer without shardkit may have put one of them."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    Held(table).put(ITEM, "frozen")
+    Held(table).put({**ITEM, "n": 7}, "moved")
+    before = Held(table).places()
+    with pytest.raises(AmbiguousItemError, match="hold different items"):
+        ShardedTable(table, resharding("move")).delete_item(Key=KEY)
+    assert Held(table).places() == before

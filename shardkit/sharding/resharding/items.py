@@ -21,15 +21,14 @@ from shardkit.dynamodb.expressions.rewrite import and_condition, project, refuse
 from shardkit.errors import StageError, UnsupportedExpressionError
 from shardkit.sharding import items
 from shardkit.sharding.layout import Moving
-from shardkit.sharding.parameters import FanOut, Params, refuse_stored_keys
+from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, refuse_stored_keys
 from shardkit.sharding.resharding.freeze import finish
 from shardkit.sharding.resharding.moving import MARK, STUB, Homes, is_frozen, is_stub
 from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
 
 _LEGACY = ("AttributeUpdates", "ConditionalOperator", "Expected")
-_READ = ("AttributesToGet", "ProjectionExpression")
 _WRITTEN = ("AttributeUpdates", "ConditionExpression", "Expected", "UpdateExpression")
-_OWN = "shardkit keeps this attribute while the items move; leave it out"
+OWN = "shardkit keeps this attribute while the items move; leave it out"
 _UNMARKED = "attribute_not_exists(#shardkit_m)"
 _LIVE = f"attribute_exists(#shardkit_k) AND {_UNMARKED}"
 _SHOW = "ReturnValuesOnConditionCheckFailure"
@@ -38,7 +37,7 @@ _SHOW = "ReturnValuesOnConditionCheckFailure"
 def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
     refuse_shard(moving, shard)
     wire, _ = items.item_request(moving, "GetItem", params)
-    refuse_attributes(wire, {MARK}, *_READ, why=_OWN)
+    refuse_attributes(wire, {MARK}, *PROJECTIONS, why=OWN)
     homes = homes_of(moving, wire["Key"])
     if homes.same:
         return (yield from _at_home(moving, "GetItem", params, fan_out))
@@ -110,9 +109,9 @@ def homes_of(moving: Moving, key: Mapping[str, Any]) -> Homes:
 def written(moving: Moving, operation: str, params: Params, fan_out: FanOut) -> dict[str, Any]:
     """Return a write's wire parameters, with the logical key, checked for both homes."""
     wire, _ = items.write_request(moving, operation, params, fan_out.draw)
-    refuse_attributes(wire, {MARK}, *_WRITTEN, why=_OWN)
+    refuse_attributes(wire, {MARK}, *_WRITTEN, why=OWN)
     if MARK in wire.get("Item", ()):
-        raise UnsupportedExpressionError(f"Item: must not have {MARK!r}; {_OWN}")
+        raise UnsupportedExpressionError(f"Item: must not have {MARK!r}; {OWN}")
     refuse_stored_keys(moving, wire, "UpdateExpression", "AttributeUpdates")
     return wire
 

@@ -34,7 +34,7 @@ class Sending:
         tries = 0
         while True:
             try:
-                response: Response = yield Send(operation, params)
+                response: Response = yield Send(operation, params, part=True)
             except Exception as error:
                 tries += 1
                 code = _conflict(error)
