@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import pytest
 
-from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, Unsharded, backfill_index, bulk_load
+from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, Unsharded, backfill_index, bulk_load, migrate
 from shardkit.bulk.sources.opening import open_source
 from tests.support.fakes import connected, timeless
+from tests.support.moving import resharding
 from tests.support.tables import make_table
 
 _NUMBER = re.compile(r"(?:OrderId\D+|\[)(\d+)")
@@ -73,6 +74,12 @@ def backfilled(endpoint: str, table: str, strategy: Strategy, journal: Path) -> 
     resource = connected(endpoint)
     orders = ShardedTable(resource.Table(table), Unsharded(), indexes={"by-status": strategy})
     backfill_index(orders, "by-status", write_units=60, read_units=None, journal=journal)
+
+
+def moved(endpoint: str, table: str) -> None:
+    """Move a table slowly, in a process that can be killed."""
+    orders = ShardedTable(connected(endpoint).Table(table), resharding("move"))
+    migrate.move(orders, write_units=60, read_units=None)
 
 
 def make_orders(endpoint: str) -> str:
