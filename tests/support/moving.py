@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -34,6 +35,12 @@ SCHEMA = {
         {"AttributeName": "sk", "AttributeType": "S"},
     ],
 }
+
+
+def every_stage(old: Strategy, new: Strategy) -> dict[str, Strategy]:
+    """A strategy for each stage between the first and the last, for long runs of suites: SHARDKIT_CONTRACT_STAGES=1."""
+    wanted = BETWEEN if os.environ.get("SHARDKIT_CONTRACT_STAGES") else ()
+    return {stage: Resharding(old, new, stage=stage) for stage in wanted}
 
 
 def resharding(stage: Stage, old: Strategy = ADOPT[0], new: Strategy = ADOPT[1]) -> Resharding:
