@@ -115,7 +115,8 @@ async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> L
     workers = runner.side_by_side(options.get("workers"), "workers")
     programs = runner.programs
     sharding = await runner.run(programs.loading())
-    return Loading(sharding, items, options, workers=workers, draw=programs.draw, machine=machine_of(programs))
+    machine = machine_of(programs, sharding)
+    return Loading(sharding, items, options, workers=workers, draw=programs.draw, machine=machine)
 
 
 async def _each(runner: AsyncRunner, items: Items, options: LoadOptions) -> AsyncGenerator[BulkResult, None]:

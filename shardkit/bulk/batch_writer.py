@@ -26,7 +26,7 @@ class _Writes:
     """The load of a batch writer, which takes writes until the ``with`` block has ended."""
 
     def __init__(self, sharding: Sharding, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
-        self.load = machine_of(programs)(
+        self.load = machine_of(programs, sharding)(
             sharding,
             workers=1,
             draw=programs.draw,

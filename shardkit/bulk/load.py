@@ -32,7 +32,7 @@ from shardkit.runtime.interrupts import Interruptions
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.runtime.transports import Transport, direct_options
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.layout import Moving, Sharding
 
 OnError = Literal["raise", "collect"]
 Progress = Callable[[BulkReport], object]
@@ -152,8 +152,10 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     workers = min(workers or most, most)
     sharding = runner.run(runner.programs.loading())
     through = None
-    machine = machine_of(runner.programs)
+    machine = machine_of(runner.programs, sharding)
     if processes is not None:
+        if isinstance(sharding, Moving):
+            sharding.refuse("processes=", "leave it out, or load in stage 'old' or 'new'")
         if machine is not Load:
             raise ConfigurationError(
                 f"processes: not supported by a load into a TimeSeries, got {processes}; leave it out, or load each "
@@ -419,10 +421,13 @@ class Loading:
 
 
 def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
+    strategy = sharding.strategy.to_dict()
+    if isinstance(sharding, Moving):
+        del strategy["stage"]  # a load can be resumed in the next one
     return {
         "table": sharding.table,
         "keys": {name: sharding.types.get(name) for name in sharding.keys.names},
-        "strategy": sharding.strategy.to_dict(),
+        "strategy": strategy,
         **({"indexes": sharding.sharded.to_dict()} if sharding.sharded else {}),
         "source": source.identity(),
     }

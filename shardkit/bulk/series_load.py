@@ -14,19 +14,22 @@ from math import inf
 from typing import Any
 
 from shardkit.bulk.load_machine import WINDOW, Load, LoadRoom
+from shardkit.bulk.moving_load import MovingLoad
 from shardkit.bulk.report import BulkReport, BulkResult, LoadTally, Settled
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 from shardkit.errors import PeriodError
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.series.control import is_missing, settled
 from shardkit.sharding.series.periods import Period
 from shardkit.sharding.series.programs import SeriesPrograms
 
 
-def machine_of(programs: Programs) -> Callable[..., Load | SeriesLoad]:
+def machine_of(programs: Programs, sharding: Sharding) -> Callable[..., Load | SeriesLoad]:
     """Return what makes the machine of a load: arguments as of :class:`Load`."""
-    return partial(SeriesLoad, programs) if isinstance(programs, SeriesPrograms) else Load
+    if isinstance(programs, SeriesPrograms):
+        return partial(SeriesLoad, programs)
+    return MovingLoad if isinstance(sharding, Moving) else Load
 
 
 class SeriesLoad:

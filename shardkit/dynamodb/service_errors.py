@@ -18,6 +18,8 @@ from botocore.exceptions import (
     SSLError,
 )
 
+from shardkit.errors import AmbiguousItemError
+
 Scope = Literal["key", "index", "table", "account"]
 """What a throttle applies to: one partition key of the request, one partition key of a global index that the write also
 goes to, the whole table or index, or the account."""
@@ -190,7 +192,7 @@ def is_fatal(error: BaseException) -> bool:
     if isinstance(error, ClientError):
         of_this_request = code_of(error) in _ABOUT_THE_REQUEST or _status(error) == _TOO_LARGE
     else:
-        of_this_request = isinstance(error, ParamValidationError)
+        of_this_request = isinstance(error, AmbiguousItemError | ParamValidationError)
     return not of_this_request and not is_transient(error)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from shardkit.core.machine import Program, Response, Send, Steps
+from shardkit.core.machine import Program, Response, Send, SideBySide, Steps
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.dynamodb.units import add_consumed, table_name
 from shardkit.dynamodb.values import WireItem, comparable_item
@@ -23,6 +24,7 @@ from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collecti
 from shardkit.sharding.layout import Known, Moving, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
 from shardkit.sharding.resharding import batch_get as moved_batch_get
+from shardkit.sharding.resharding.batch_write import batched
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
@@ -33,6 +35,40 @@ _Identity = tuple[str, Hashable]
 _REPORTS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
 
 
+@dataclass
+class _Writes:
+    """The writes of a batch on sharded tables, by table."""
+
+    batch: dict[str, list[Any]] = field(default_factory=dict)
+    sent: dict[str, list[_Sent]] = field(default_factory=dict)
+    # Those that are requests of their own: because they must find the item first (locate), or because it moves.
+    single: dict[_Identity, tuple[Any, Steps[Response]]] = field(default_factory=dict)
+    unprocessed: dict[str, list[Any]] = field(default_factory=dict)
+    reads: list[BatchGet] = field(default_factory=list)
+
+    def add(
+        self, table: str, sharding: Sharding, request: Any, program: Program[Response], form: Form, *, batched: bool
+    ) -> None:
+        """Add a write, whose ``program`` has the request for a batch as its first step, if it may be in one."""
+        kind, body = _write_of(request)
+        source = _WRITES[kind][1]
+        step = next(program)
+        if batched and isinstance(step, Send):
+            program.close()
+            stored = step.params[source]
+            self.sent.setdefault(table, []).append((stored, body[source]))
+            self.batch.setdefault(table, []).append({kind: {source: stored}})
+            return
+        value = form.item(body[source])
+        identity = table, _key_of(sharding, value)
+        if identity in self.single:
+            raise ConfigurationError(
+                f"RequestItems: must write an item once, got two writes of {dict(body[source])!r:.200} on "
+                f"table {table!r}; send them one after the other, because a batch has no order"
+            )
+        self.single[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
+
+
 def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Write several items. A write that must find its item first (``locate``) is a request of its own.
 
@@ -40,42 +76,33 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     """
     reports = {name: params[name] for name in _REPORTS if name in params}
     tables: dict[str, Sharding | None] = {}
-    batch: dict[str, list[Any]] = {}
-    sent: dict[str, list[_Sent]] = {}
-    located: dict[_Identity, tuple[Any, Steps[Response]]] = {}
+    writes = _Writes()
     for table, requests in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
+        if sharding is None:
+            writes.batch[table] = [{kind: form.params(body)} for kind, body in map(_write_of, requests)]
+            continue
+        singles = [(_WRITES[kind][0], {**body, **reports}) for kind, body in map(_write_of, requests)]
         if isinstance(sharding, Moving):
-            sharding.refuse("BatchWriteItem", "this version of shardkit cannot do it yet")
-        for request in requests:
-            kind, body = _write_of(request)
-            if sharding is None:
-                batch.setdefault(table, []).append({kind: form.params(body)})
+            try:
+                programs, read = yield from batched(sharding, singles, fan_out)
+            except ShardQueryError as error:
+                if not _throttled(error):
+                    raise
+                writes.unprocessed[table] = [*requests]
                 continue
-            operation, source = _WRITES[kind]
-            program = OPERATIONS[operation](sharding, {**body, **reports}, None, fan_out)
-            step = next(program)
-            if isinstance(step, Send):
-                program.close()
-                stored = step.params[source]
-                sent.setdefault(table, []).append((stored, body[source]))
-                batch.setdefault(table, []).append({kind: {source: stored}})
-            else:
-                value = form.item(body[source])
-                identity = table, _key_of(sharding, value)
-                if identity in located:
-                    raise ConfigurationError(
-                        f"RequestItems: must write an item once, got two writes of {dict(body[source])!r:.200} on "
-                        f"table {table!r}; send them one after the other, because a batch has no order"
-                    )
-                located[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
-    written, unprocessed = yield from _write_located(located, more=bool(batch))
+            writes.reads += [] if read is None else [read]
+        else:
+            programs = [(OPERATIONS[name](sharding, body, None, fan_out), True) for name, body in singles]
+        for request, (program, in_batch) in zip(requests, programs, strict=True):
+            writes.add(table, sharding, request, program, form, batched=in_batch)
+    written, unprocessed = yield from _write_singly(writes, fan_out)
     response: Response = {}
-    if batch:
-        response = yield Send("BatchWriteItem", {**params, "RequestItems": batch})
+    if writes.batch:
+        response = yield Send("BatchWriteItem", {**params, "RequestItems": writes.batch})
     for name, requests in response.get("UnprocessedItems", {}).items():
         table = requested_name(tables, name)
-        show = _as_given(tables[table], sent.get(table, ()), form)
+        show = _as_given(tables[table], writes.sent.get(table, ()), form)
         unprocessed.setdefault(table, []).extend(
             {kind: {source: show(value)}}
             for request in requests
@@ -87,25 +114,29 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
         if one.get("ItemCollectionMetrics"):
             result.setdefault("ItemCollectionMetrics", {}).setdefault(table, []).append(one["ItemCollectionMetrics"])
         _add_capacity(result, one)
+    for read in writes.reads:
+        _add_capacity(result, {"ConsumedCapacity": read.consumed, "ResponseMetadata": read.metadata})
     return result
 
 
-def _write_located(
-    located: Mapping[_Identity, tuple[Any, Steps[Response]]], *, more: bool
-) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
-    """Make the located writes; return their responses, and the requests that were throttled, by table."""
+def _write_singly(writes: _Writes, fan_out: FanOut) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
+    """Make the single writes; return their responses, and the requests that were throttled, by table."""
     written: list[tuple[str, Response]] = []
-    throttled: dict[str, list[Any]] = {}
+    throttled = writes.unprocessed
+    if not writes.single:
+        return written, throttled
     last: Exception | None = None
-    for (table, _), (request, steps) in located.items():
-        try:
-            written.append((table, (yield steps)))
-        except Exception as error:
-            if not _throttled(error):
-                raise
-            last = error
+    steps = [one for _, one in writes.single.values()]
+    answers = yield SideBySide(steps, fan_out.concurrency)
+    for ((table, _), (request, _)), answer in zip(writes.single.items(), answers, strict=True):
+        if not isinstance(answer, Exception):
+            written.append((table, answer))
+        elif _throttled(answer):
+            last = answer
             throttled.setdefault(table, []).append(request)
-    if last is not None and not written and not more:
+        else:
+            raise answer
+    if last is not None and not written and not writes.batch:
         raise last  # the service does the same if it can process nothing of a batch
     return written, throttled
 

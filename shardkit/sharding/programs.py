@@ -145,10 +145,7 @@ class Programs:
 
     def loading(self) -> Program[Sharding]:
         """Return the table's sharding, before a load."""
-        sharding = yield from self.known()
-        if isinstance(sharding, Moving):
-            sharding.refuse("bulk loads and batch_writer()", _NOT_BUILT)
-        return sharding
+        return (yield from self.known())
 
     def item(
         self, operation: str, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardkit.core.hashing import stable_hash
@@ -16,6 +16,7 @@ from shardkit.sharding.form import Form
 from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
 from shardkit.sharding.layout import Known, Moving, Sharding, named
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
+from shardkit.sharding.resharding.transactions import Action, Reading, read_moved, write_moved
 
 _ACTIONS = {
     "ConditionCheck": "DeleteItem",
@@ -25,8 +26,26 @@ _ACTIONS = {
 }
 """The actions of TransactWriteItems, and the operation on one item whose rewriting applies to each."""
 
-_Rewrite = Callable[[str, Params, Sharding], Program[Send]]
-"""Returns the request on one item that corresponds to a part, from its action, its parameters and its sharding."""
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a transaction: its action, its table, the table's sharding, and its request on a stored key."""
+
+    action: str
+    table: str
+    sharding: Sharding | None
+    request: Any
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        return {self.action: self.request}
+
+
+_Rewrite = Callable[[str, Params, Sharding], Program[Any]]
+"""Returns the request on one item that corresponds to a part, from its action, its parameters and its sharding.
+
+For an item that moves, it is an Action or a Reading.
+"""
 
 
 def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
@@ -36,29 +55,47 @@ def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) ->
     # in a transaction, as on an unsharded table.
     seed = params.get("ClientRequestToken") or str(fan_out.draw())
 
-    def rewrite(action: str, body: Params, sharding: Sharding) -> Program[Send]:
+    def rewrite(action: str, body: Params, sharding: Sharding) -> Program[Any]:
         def draw() -> float:
             key = sharding.form.python(body["Item" if action == "Put" else "Key"])
             return (stable_hash((seed, *(key[name] for name in sharding.key_names))) >> 11) / 2**53
 
         shard, rest = _without_shard(body)
-        return _first_request(OPERATIONS[_ACTIONS[action]](sharding, rest, shard, replace(fan_out, draw=draw)))
+        operation, drawing = _ACTIONS[action], replace(fan_out, draw=draw)
+        if isinstance(sharding, Moving):
+            return Action.of(sharding, operation, rest, shard, drawing)
+        return dict((yield from _first_request(OPERATIONS[operation](sharding, rest, shard, drawing))).params)
 
-    tables, response = yield from _transact("TransactWriteItems", params, known, form, _ACTIONS, rewrite)
-    return shown_metrics(response, dict(tables), form)
+    parts = yield from _parts("TransactWriteItems", params, known, form, _ACTIONS, rewrite)
+    try:
+        if any(isinstance(part.request, Action) for part in parts):
+            response = yield from write_moved(params, [(part.action, part.request) for part in parts], fan_out)
+        else:
+            response = yield Send("TransactWriteItems", {**params, "TransactItems": [part.entry for part in parts]})
+    except Exception as error:
+        _show_logical(error, [part.sharding for part in parts])
+        raise
+    return shown_metrics(response, {part.table: part.sharding for part in parts}, form)
 
 
 def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Read several items in one transaction."""
 
-    def rewrite(_: str, body: Params, sharding: Sharding) -> Program[Send]:
+    def rewrite(_: str, body: Params, sharding: Sharding) -> Program[Any]:
         shard, rest = _without_shard(body)
-        return get_request(sharding, rest, shard, fan_out)
+        if isinstance(sharding, Moving):
+            return Reading.of(sharding, rest, shard)
+        return dict((yield from get_request(sharding, rest, shard, fan_out)).params)
 
-    tables, response = yield from _transact("TransactGetItems", params, known, form, ("Get",), rewrite)
+    parts = yield from _parts("TransactGetItems", params, known, form, ("Get",), rewrite)
+    moving = next((part.sharding for part in parts if isinstance(part.sharding, Moving)), None)
+    if moving is not None:
+        response = yield from read_moved(params, [(part.action, part.request) for part in parts], moving, fan_out)
+    else:
+        response = yield Send("TransactGetItems", {**params, "TransactItems": [part.entry for part in parts]})
     responses = [
-        {**one, "Item": shows(sharding, form)(one["Item"])} if "Item" in one else one
-        for one, (_, sharding) in zip(response.get("Responses", ()), tables, strict=False)
+        {**one, "Item": shows(part.sharding, form)(one["Item"])} if "Item" in one else one
+        for one, part in zip(response.get("Responses", ()), parts, strict=False)
     ]
     return {**response, "Responses": responses}
 
@@ -74,36 +111,26 @@ def of_table(params: Params, table: str) -> dict[str, Any]:
     return {**params, "TransactItems": [{action: {"TableName": table, **body}} for action, body in parts_of(params)]}
 
 
-def _transact(
+def _parts(
     operation: str, params: Params, known: Known, form: Form, actions: Collection[str], rewrite: _Rewrite
-) -> Program[tuple[list[tuple[str, Sharding | None]], Response]]:
-    """Send a transaction; return the table of each part with its sharding, and the response."""
+) -> Program[list[_Part]]:
+    """Return the parts of a transaction, each with the request on its stored key."""
     check_keywords(operation, params)
-    entries: list[dict[str, Any]] = []
-    tables: list[tuple[str, Sharding | None]] = []
+    parts: list[_Part] = []
     for place, (action, body) in enumerate(parts_of(params)):
         table = body["TableName"]
         sharding = yield from named(known, table)
-        tables.append((table, sharding))
         if sharding is None:
-            entries.append({action: form.params(build_conditions(body))})
+            parts.append(_Part(action, table, None, form.params(build_conditions(body))))
             continue
-        if isinstance(sharding, Moving):
-            sharding.refuse(operation, "this version of shardkit cannot do it yet")
         with _noting(f"in TransactItems[{place}]"):
             if action not in actions:
                 raise UnsupportedParameterError(
                     f"{action}: not an action of {operation}; give one of {', '.join(sorted(actions))}"
                 )
             check_keywords(action, body)
-            request = yield from rewrite(action, body, sharding)
-        entries.append({action: dict(request.params)})
-    try:
-        response = yield Send(operation, {**params, "TransactItems": entries})
-    except Exception as error:
-        _show_logical(error, [sharding for _, sharding in tables])
-        raise
-    return tables, response
+            parts.append(_Part(action, table, sharding, (yield from rewrite(action, body, sharding))))
+    return parts
 
 
 def parts_of(params: Params) -> Iterator[tuple[str, Params]]:

@@ -31,7 +31,7 @@ _WRITTEN = ("AttributeUpdates", "ConditionExpression", "Expected", "UpdateExpres
 OWN = "shardkit keeps this attribute while the items move; leave it out"
 _UNMARKED = "attribute_not_exists(#shardkit_m)"
 _LIVE = f"attribute_exists(#shardkit_k) AND {_UNMARKED}"
-_SHOW = "ReturnValuesOnConditionCheckFailure"
+SHOW = "ReturnValuesOnConditionCheckFailure"
 
 
 def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOut) -> Program[Response]:
@@ -125,7 +125,7 @@ def requests_on(
     name = moving.partition_key
     on_old, on_new = (items.stored_request(moving, operation, wire, home[name]) for home in (homes.old, homes.new))
     guard, names = (_UNMARKED, {}) if moving.stage == "guard" else (_LIVE, {"#shardkit_k": name})
-    return {**and_condition(on_old, guard, {"#shardkit_m": MARK, **names}), _SHOW: "ALL_OLD"}, on_new
+    return {**and_condition(on_old, guard, {"#shardkit_m": MARK, **names}), SHOW: "ALL_OLD"}, on_new
 
 
 def _guarded(
@@ -139,11 +139,7 @@ def _guarded(
             show_if_asked(error, on_new)
             raise
         if there == "frozen":
-            raise StageError(
-                f"{operation}: in stage 'guard', met an item of table {send.table!r} that another process moves in "
-                "stage 'move'; these stages must not run side by side: deploy stage 'switch' here first",
-                moving.stage,
-            ) from error
+            raise met_frozen(moving, operation) from error
     return (yield from send(operation, on_new))
 
 
@@ -172,9 +168,21 @@ def _switched(
             if not failed_condition(error) or state_of(there) == "live":
                 show_if_asked(error, on_new)
                 raise
-    raise StageError(
-        f"{operation}: an item of table {send.table!r} changed its place {ATTEMPTS} times while it was to be written; "
-        "try again, and check that all processes are at this stage or a neighbour of it",
+    raise unsettled(moving, operation)
+
+
+def met_frozen(moving: Moving, operation: str) -> StageError:
+    return StageError(
+        f"{operation}: in stage 'guard', met an item of table {moving.table!r} that another process moves in stage "
+        "'move'; these stages must not run side by side: deploy stage 'switch' here first",
+        moving.stage,
+    )
+
+
+def unsettled(moving: Moving, operation: str) -> StageError:
+    return StageError(
+        f"{operation}: an item of table {moving.table!r} changed its place {ATTEMPTS} times while it was to be "
+        "written; try again, and check that all processes are at this stage or a neighbour of it",
         moving.stage,
     )
 
@@ -217,7 +225,7 @@ def put_stub(send: Sending, homes: Homes) -> Program[bool]:
 
 def show_if_asked(error: Any, wire: Mapping[str, Any]) -> None:
     """Leave the item in the error of the caller's own condition only if the caller asked for it."""
-    if item_there(error) is not None and wire.get(_SHOW) != "ALL_OLD":
+    if item_there(error) is not None and wire.get(SHOW) != "ALL_OLD":
         error.response = {name: value for name, value in error.response.items() if name != "Item"}
 
 

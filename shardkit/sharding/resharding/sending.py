@@ -27,7 +27,7 @@ class Sending:
 
     def __call__(self, operation: str, params: Mapping[str, Any]) -> Program[Response]:
         """Send a request; the table's name and what the caller wants to know of its units are added."""
-        if operation != "TransactWriteItems":
+        if not operation.startswith("Transact"):
             params = {**params, "TableName": self.table}
         if self.asked is not None:
             params = {**params, "ReturnConsumedCapacity": self.asked}
