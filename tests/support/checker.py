@@ -84,6 +84,7 @@ class Search:
         last: Operations that run one after the other when all processes have ended: they must fit the history too.
         invariant: Returns what is wrong with the items in all places, or None; called for each new content.
         final: The same, when all processes have ended; gets whether one of them has crashed.
+        stale: Whether a read that is eventually consistent may see earlier versions.
         conflicts: How many errors an operation may get for requests of items that a transaction has locked. Beyond
             these, such requests wait, as if they were sent again until the transaction has ended.
         late: How many requests may take effect once more, later: those for which ``may_be_late`` is true.
@@ -97,6 +98,7 @@ class Search:
     last: Sequence[Operation] = ()
     invariant: Callable[[Mapping[tuple[str, Hashable], WireItem]], str | None] = lambda _: None
     final: Callable[[Mapping[tuple[str, Hashable], WireItem], bool], str | None] = lambda _, __: None
+    stale: bool = True
     conflicts: int = 0
     late: int = 0
     may_be_late: Callable[[Request], bool] = lambda _: False
@@ -398,9 +400,11 @@ class _Exploration:
 
             refused = None if conflict is None else cache(ending(lambda _, conflict=conflict: Outcome((), conflict)))  # type: ignore[misc]
             for step in request.steps(progress):
-                if step.eventual:
+                if step.eventual and self._what.stale:
                     self._tables.keep_versions()
-                position.steps.append((step.places, step.waits, step.eventual, ending(step.run), {}, refused))
+                position.steps.append(
+                    (step.places, step.waits, step.eventual and self._what.stale, ending(step.run), {}, refused)
+                )
 
     def _move(self, position: _Position, node: _Node, at: int, request: Request, outcome: Any) -> _Move:
         process, operation = position.process, node.operation

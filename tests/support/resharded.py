@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit import CalculatedSuffix, Resharding, Strategy, Unsharded
+from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.resharding import Stage
@@ -16,9 +17,7 @@ from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze
 from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
-from shardkit.sharding.resharding.sending import Sending
 from tests.support.checker import Key, Operation, Search, answered
 from tests.support.stepwise import Request
 
@@ -240,26 +239,31 @@ class Moves:
             eventual=not consistent,
         )
 
-    def move(self, names: Iterable[Key], *, token: str, rounds: int = 2, streamed: bool = False) -> Operation:
-        """What the mover does to items, one after the other: twice, because the first time may have met a stub."""
+    def pass_of_mover(self, token: str, *, streamed: bool = False, workers: int = 1) -> Operation:
+        """One pass of the mover over the table."""
 
-        def program() -> Program[None]:
+        def program() -> Program[Mover]:
             moving = self.sharding("move")
             assert isinstance(moving, Moving)
-            sending = Sending(TABLE, a_fan_out())
-            for name, turn in itertools.product(names, range(rounds)):
-                homes = moving.homes(key(name))
-                there = yield from freeze(sending, homes, f"{token}{name}{turn}", streamed=streamed)
-                if there is not None and is_stub(there):
-                    yield from drop_stub(sending, homes)
-                elif there is not None:
-                    yield from finish(moving, sending, homes, there)
+            tokens = (f"{token}{number}" for number in itertools.count())
+            mover = Mover(
+                moving,
+                token=lambda: next(tokens),
+                streamed=streamed,
+                workers=workers,
+                draw=lambda: 0.5,
+                segments=1,
+                write_units=1000,
+            )
+            while not mover.ended:
+                yield mover
+            return mover
 
         def outcomes(result: Any) -> dict[Key, Hashable]:
-            ok(result)
+            assert not ok(result).report.failures, result.report
             return {}
 
-        return Operation(f"move {''.join(names)}", program, outcomes=outcomes)
+        return Operation("mover", program, outcomes=outcomes)
 
     # What must hold.
     def search(
@@ -279,7 +283,7 @@ class Moves:
             processes,
             last=[self.get(stage, name) for stage in ends for name in names],
             invariant=self.invariant(names),
-            final=final,
+            final=final if options.pop("moved", True) else (lambda _, __: None),
             may_be_late=may_be_late,
             **options,
         )

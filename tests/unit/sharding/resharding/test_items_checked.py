@@ -20,7 +20,7 @@ NEW = [M.at_new(item("a"))]
 
 
 def mover(name: str = "mover", *, streamed: bool = False) -> Process:
-    return Process(name, [M.move("a", token=name, streamed=streamed)], crashes=True)
+    return Process(name, [M.pass_of_mover(name, streamed=streamed)], crashes=True)
 
 
 SEARCHES: dict[str, Callable[[], Search]] = {
@@ -77,6 +77,12 @@ SEARCHES: dict[str, Callable[[], Search]] = {
         Process("switch", [M.update_existing("switch", "x"), M.get("move")]),
         Process("move", [M.delete("move"), M.put("move", "1")]),
         stored=STUB,
+        ends=("switch", "move"),
+    ),
+    "switch and move, deleted since the mover's scan": lambda: M.search(
+        mover(),
+        Process("switch", [M.delete("switch"), M.delete("switch"), M.get("move")]),
+        stored=LIVE,
         ends=("switch", "move"),
     ),
     "eventual reads": lambda: M.search(
@@ -185,7 +191,7 @@ MUTANTS: dict[str, Mutant] = {
         freeze,
         '"attribute_exists(#k) AND attribute_not_exists(#m)"',
         '"attribute_exists(#k)"',
-        ["switch and move, a stub"],
+        ["switch and move, deleted since the mover's scan"],
     ),
     "the snapshot is that of before the freeze": Mutant(
         freeze, '"ReturnValues": "ALL_NEW"', '"ReturnValues": "ALL_OLD"', ["switch and move"]
