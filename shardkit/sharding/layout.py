@@ -17,7 +17,7 @@ from shardkit.errors import ConfigurationError, InvalidKeyError, StageError
 from shardkit.resharding import Resharding, Stage
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
-from shardkit.sharding.resharding.moving import Homes, unmarked
+from shardkit.sharding.resharding.moving import MARK, Homes, unmarked
 from shardkit.sharding.spread import Spread, plain
 from shardkit.strategies import RandomSuffix, Strategy, Unsharded
 
@@ -115,6 +115,10 @@ class Sharding(Spread):
     def stored_names(self) -> frozenset[str]:
         """The attributes that are stored otherwise than callers see them."""
         return self.sharded.stored_names | {self.partition_key}
+
+    def marks(self, index: str | None) -> tuple[str, ...]:
+        """Return what shardkit must read of items in the table (None) or an index, in addition to their keys."""
+        return ()
 
     @cached_property
     def reads_keys(self) -> bool:
@@ -226,6 +230,14 @@ class Moving(Sharding):
     """
 
     strategy: Resharding
+    local: frozenset[str] = frozenset()
+    """The local secondary indexes, which can be read strongly consistently."""
+    hiding_marks: frozenset[str] = frozenset()
+    """The indexes that may have stubs and do not have their marks: those of nothing but keys of the table."""
+
+    def marks(self, index: str | None) -> tuple[str, ...]:
+        # Stubs have key attributes of the table alone: other indexes have none, and may not have the mark to read.
+        return (MARK,) if {*self.schema(index).names} <= {*self.keys.names} else ()
 
     @property
     def stage(self) -> Stage:
@@ -304,7 +316,19 @@ def _resharded(
             f"strategy: table {new.table!r} is a global table, whose replicas do not keep the order and the conditions "
             "of a move; move its items to a new table, or remove the replicas first"
         )
-    return Moving(**{**made, "strategy": strategy})
+    local = description.get("LocalSecondaryIndexes") or ()
+    hiding = [
+        one["IndexName"]
+        for one in (*local, *(description.get("GlobalSecondaryIndexes") or ()))
+        if {*new.indexes[one["IndexName"]].names} <= {*new.keys.names}
+        and (one.get("Projection") or {}).get("ProjectionType") != "ALL"
+        and MARK not in ((one.get("Projection") or {}).get("NonKeyAttributes") or ())
+    ]
+    return Moving(
+        **{**made, "strategy": strategy},
+        local=frozenset(str(one["IndexName"]) for one in local),
+        hiding_marks=frozenset(hiding),
+    )
 
 
 Known = Callable[[str], Program["Sharding | None"]]

@@ -23,6 +23,7 @@ from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.resharding import batch_get as moved_batch_get
 from shardkit.sharding.resharding import items as moved_items
+from shardkit.sharding.resharding.query import MovingPlan
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
@@ -164,14 +165,15 @@ class Programs:
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
         page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
+        rows = plan.distinct(page.rows)
         response: Response = {}
         if not plan.counting:
-            response["Items"] = page.rows.items if plan.as_shown else [plan.shown(item) for item in page.rows.items]
+            response["Items"] = rows.items if plan.as_shown else [plan.shown(item) for item in rows.items]
             if return_shards:
-                response["Shards"] = [plan.shard_shown(number, item) for number, item in page.rows]
-        response["Count"] = len(page.rows)
+                response["Shards"] = [plan.shard_shown(number, item) for number, item in rows]
+        response["Count"] = len(rows)
         # Without a filter, every evaluated item is returned; items read beyond the page are read again with the next.
-        response["ScannedCount"] = page.scanned if plan.filtered else len(page.rows)
+        response["ScannedCount"] = page.scanned if plan.filtered else len(rows)
         if cursor := page.last_evaluated_key:
             response["LastEvaluatedKey"] = cursor
         if page.consumed is not None:
@@ -192,9 +194,8 @@ class Programs:
 
     def plan(self, params: Params, shard: int | None) -> Program[Plan]:
         sharding = yield from self.known(params.get("IndexName"))
-        if isinstance(sharding, Moving):
-            sharding.refuse("Query", _NOT_BUILT)
-        return Plan.of(sharding, params, shard=shard)
+        made = MovingPlan if isinstance(sharding, Moving) else Plan
+        return made.of(sharding, params, shard=shard)
 
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         sharding = yield from self.known(params.get("IndexName"))

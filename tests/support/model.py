@@ -112,10 +112,14 @@ class ModelTable:
         where = self._where(start, params)
         if params.get("IndexName") is not None:
             tied = [item for item in candidates if self._where(item, params)[:-1] == where[:-1]]
-            assert not tied or where in [self._where(item, params) for item in tied], (
+            assert not tied or self._was_there(start) or where in [self._where(item, params) for item in tied], (
                 "an index was given an invented key"
             )
         return where
+
+    def _was_there(self, key: WireItem) -> bool:
+        """Whether an item was at a key when a page ended there: the service still continues after it."""
+        return False
 
     def _kept(self, item: WireItem, params: Mapping[str, Any]) -> bool:
         """A filter of a test is always ``keep = :yes``."""

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from shardkit.sharding.query.plan import Plan
 class Gather:
     def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
         self.plan = plan
-        self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges)
+        self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges, unique=plan.unique)
         self.scanned = 0
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
@@ -44,7 +44,9 @@ class Gather:
         self._sizes = sizes
         self._fan_out = fan_out
         numbers = range(len(plan.shards))
-        self._to_ask = deque(() if plan.in_ranges else numbers)
+        self._leaders = [number for number in numbers if number not in plan.followers]
+        self._stretch: tuple[WireItem | None, Plan] = None, plan
+        self._to_ask = deque(() if plan.in_ranges else self._leaders)
         self._later = deque((numbers[::-1] if plan.descending else numbers) if plan.in_ranges else ())
         """Ranges that are not queried yet, in the order in which they will be."""
         self._asked: dict[Send, int] = {}
@@ -120,14 +122,55 @@ class Gather:
             if size == 0:
                 return None
             self._to_ask.popleft()
-            read = partial(ShardPage.of, self.plan, number, self._sizes.samples)
-            send = self.plan.request(number, self._read_to.get(number), size, read)
+            plan = self._plan_of(number)
+            read = partial(ShardPage.of, plan, number, self._sizes.samples)
+            send = plan.request(number, self._read_to.get(number), size, read)
             if send is not None:
                 self._asked[send] = number
                 return send
             self._busy.discard(number)
-            self.merge.add(number, Run(), None)
+            frontier, self._read_to[number] = plan.reached(number, None)
+            self.merge.add(number, Run(), frontier)
         return None
+
+    # Where items move from old places (leaders) to new ones (followers), a new place is read after the old ones, and
+    # no further than they were: an item that was not yet read at its old place must not be missed at its new one.
+
+    def _bound(self) -> WireItem | None:
+        """Return the key up to which all leaders have been read; None: they have ended."""
+        open_ = [(place, number) for number in self._leaders if (place := self.merge.frontier(number)) is not None]
+        if not open_:
+            return None
+        _, number = max(open_) if self.plan.descending else min(open_)
+        return self._read_to[number]
+
+    def _plan_of(self, number: int) -> Plan:
+        if number not in self.plan.followers:
+            return self.plan
+        bound = self._bound()
+        if self._stretch[0] is not bound or bound is None:
+            self._stretch = bound, self.plan.up_to(bound)
+        return self._stretch[1]
+
+    def _lagging(self) -> list[int]:
+        """Return the followers that were not read as far as all leaders."""
+        if not self.plan.followers or self.merge.unheard(self._leaders):
+            return []
+        bound = self._bound()
+        reach = None if bound is None else self.plan.reach(bound)
+        return [number for number in self.plan.followers if self.merge.lags(number, reach)]
+
+    def _in_turn(self, wanted: Iterable[int]) -> list[int]:
+        """Return which shards to read further: the followers that lag behind, else those wanted or at the bound."""
+        first = self.merge.bound()
+        if not self.plan.followers or first is None:
+            return list(wanted)
+        turn = self._lagging() or [
+            number
+            for number in self._leaders
+            if (place := self.merge.frontier(number)) is not None and place[0] == first[0]
+        ]
+        return [number for number in wanted if number in turn] or turn
 
     def _share(self, number: int, limit: int) -> int:
         """Return the items to request from a shard for a page or a stream of ``limit`` items."""
@@ -135,7 +178,8 @@ class Gather:
             return limit
         if number in self._wanted:
             return refill_share(self._wanted[number], self._sizes)
-        return first_share(limit / len(self.plan.shards), self._sizes)
+        followers = self.plan.followers
+        return first_share(limit / len(followers if number in followers else self._leaders), self._sizes)
 
     def _next_ranges(self, missing: int | None) -> list[int]:
         """Return the ranges to query when those before have ended: as many as will probably bring what is missing."""
@@ -230,16 +274,15 @@ class ShardPage:
     def of(cls, plan: Plan, number: int, samples: int, answer: Response) -> ShardPage:
         items: list[WireItem] = answer.get("Items", [])
         step = max(1, len(items) // samples)
-        last = answer.get("LastEvaluatedKey")
-        goes_on = last is not None and not plan.ends_at(last)
+        frontier, read_to = plan.reached(number, answer.get("LastEvaluatedKey"))
         metadata = answer.get("ResponseMetadata", {})
         length = metadata.get("HTTPHeaders", {}).get("content-length")
         wire_bytes = int(length) if length else sum(map(item_size, items))
         sizes = [item_size(item) for item in items[step // 2 :: step]] if plan.whole else []
         return cls(
             run=plan.run(number, items),  # empties ``items``
-            frontier=plan.place(last, number) if last and goes_on else None,
-            read_to=plan.rest(last) if last and goes_on else {},
+            frontier=frontier,
+            read_to=read_to,
             scanned=answer.get("ScannedCount", 0),
             wire_bytes=wire_bytes,
             sizes=sizes,

@@ -33,6 +33,10 @@ class PageOfShards(Gather):
             if step := self._ask(self._page_size, now) or self._wait(now):
                 return step
             self._raise_failure()
+            if unheard := self.merge.unheard(self.plan.followers):
+                for number in unheard:
+                    self._must_ask(number)
+                continue
             limit = self.plan.limit
             self.rows += self.merge.release(None if limit is None else limit - len(self.rows))
             behind = self._behind()
@@ -50,6 +54,8 @@ class PageOfShards(Gather):
             return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
         if bound is None:
             return None
+        if self.rows and self.plan.grouped:
+            return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
         return self.plan.cursor(self.plan.shards[bound[1]], self._read_to[bound[1]])
 
     def _page_size(self, number: int) -> int | None:
@@ -79,6 +85,8 @@ class PageOfShards(Gather):
             return []
         if bound is None:
             return self._next_ranges(self._missing)
+        if self._one_round and self.plan.unique:
+            return [] if self.rows or not self.plan.grouped else self._in_turn(())
         if self._one_round:
             start = self.plan.start_place
             return [] if start is None else self.merge.behind(start)
@@ -86,12 +94,13 @@ class PageOfShards(Gather):
             return [bound[1]]
         assert limit is not None
         self._wanted = refills(self.merge, limit - len(self.rows))
-        return list(self._wanted)
+        return self._in_turn(self._wanted)
 
     def _holding_back(self) -> list[int]:
         # Ranges that were not queried are left to the next page, if there is a position to go on from.
         later = () if self.rows or self.merge.count or self.merge.bound() else self._later
-        return [*(number for number in self._busy if not self._answers[number]), *later]
+        unheard = self.merge.unheard(self.plan.followers)
+        return [*{*(number for number in self._busy if not self._answers[number]), *unheard}, *later]
 
     def _partial(self) -> Rows:
         return self.rows + self.merge.held

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Item, Place, Run
+from shardkit.core.merge import Item, Place, Rows, Run
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
@@ -68,7 +68,7 @@ class Plan:
     start: Cursor | None = None
 
     @classmethod
-    def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Plan:
+    def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Self:
         wire = wire_request(sharding, "Query", params)
         name = wire.get("IndexName")
         schema, index = sharding.schema(name), sharding.sharded.get(name)
@@ -95,13 +95,52 @@ class Plan:
         if counting:
             # A count has no positions to make a cursor from: request the keys (at the same cost) and count them here.
             selected = key_names or (sharding.partition_key,)  # a projection must not be empty
+            selected += sharding.marks(name)
             wire, hidden = keys_only(wire, selected), frozenset(selected)
         else:
-            wire, hidden = project(projected(sharding, wire), key_names)
+            wire, hidden = project(projected(sharding, wire), key_names + sharding.marks(name))
         plan = cls(sharding, wire, condition, schema, shards, spread, sort, purpose, counting, limit, key_names, hidden)
-        return plan if given is None else plan._continued(given)
+        return plan._started(given)
 
-    def _continued(self, given: Any) -> Plan:
+    def _started(self, given: Any) -> Self:
+        """Return the plan of a Query from a cursor on, or from the start (None)."""
+        return self if given is None else self._continued(given)
+
+    @property
+    def followers(self) -> range:
+        """The shards that may be read only up to where the others were, after them (where items move)."""
+        return range(0)
+
+    @property
+    def unique(self) -> bool:
+        """Whether each item has a place of its own in the order, in whatever shard it is (where items move)."""
+        return False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether items with equal sort keys are released together, so that a page ends at an item."""
+        return False
+
+    def up_to(self, key: WireItem | None) -> Plan:
+        """Return the plan by which followers are read, up to a key where another shard has been read."""
+        return self
+
+    def reach(self, key: WireItem) -> Any:
+        """Return the sort key of a shard's frontier that was read as far as ``key``."""
+        return self._order(key)
+
+    def reached(self, number: int, last: WireItem | None) -> tuple[Place | None, WireItem]:
+        """Return a shard's frontier after a page, and where its next one begins; ``last``: the last key evaluated."""
+        # A frontier of None: the shard has ended.
+        if not last or self.ends_at(last):
+            return None, {}
+        return self.place(last, number), self.rest(last)
+
+    def distinct(self, rows: Rows) -> Rows:
+        """Return the rows with each item once, if the reads can show one twice."""
+        return rows
+
+    def _continued(self, given: Any) -> Self:
         """Return the plan of the Query that continues at a cursor; ranges before the cursor are left out."""
         start, shards = read_start(self, given), self.shards
         if self.in_ranges:
@@ -161,6 +200,16 @@ class Plan:
             if resumed is None:
                 return None
             after, condition = resumed
+        return self._send(number, condition, after, limit, read)
+
+    def _send(
+        self,
+        number: int,
+        condition: KeyCondition,
+        after: WireItem | None,
+        limit: int | None,
+        read: Callable[[Response], Any],
+    ) -> Send:
         params = dict(self.params)
         if self.spread is not None:
             physical = self._physical_keys[number]
@@ -471,6 +520,8 @@ def read_start(plan: Plan, given: Any) -> Cursor:
         raise CursorError(
             f"ExclusiveStartKey: the cursor is outside the key condition of this Query on {what}; start the read again"
         )
+    if plan.unique:
+        return Cursor(None, cursor.key)
     if cursor.shard not in plan.shards:
         raise CursorError(
             f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {what}; start the read again"
@@ -517,6 +568,8 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
         if stored_in is not None and _same_key(plan, logical):
             return Cursor(stored_in, plan.rest(key))
     _check_equals(plan, key, what)
+    if plan.unique:
+        return Cursor(None, plan.rest(key))
     if not plan.of_table and sharding.form.keys_as_cursors:
         return Cursor(None, from_key(sharding, key))
     shard, known = calculated(sharding, key)

@@ -101,7 +101,7 @@ class StreamOfShards(Gather):
 
     def _take_released(self) -> None:
         """Move the items that are in order from the merge to ``_ready``, at most ``max_items`` in all."""
-        released = self.merge.release(self._missing)
+        released = self.plan.distinct(self.merge.release(self._missing))
         self._ready += released
         self._touched.update(released.numbers)
         if self._missing is not None:
@@ -120,7 +120,9 @@ class StreamOfShards(Gather):
                 for number in self._next_ranges(self._missing) if bound is None else [bound[1]]:
                     self._must_ask(number)
             return
-        if not self._shared:
+        if self.plan.followers:
+            self._line_up_places()
+        elif not self._shared:
             for number in self._touched - self._busy:
                 held = self.merge.held_by(number)
                 if not held and self.merge.goes_on(number):
@@ -134,6 +136,29 @@ class StreamOfShards(Gather):
             self._to_ask.clear()
             for number in self._wanted:
                 self._must_ask(number)
+
+    def _line_up_places(self) -> None:
+        """Queue old places to read ahead; new ones, all together, when nothing else can be released."""
+        idle = not (self._ready or self._asked or self._delayed or self._to_ask)
+        if self._shared:
+            if idle and self._missing is not None:
+                self._wanted = {} if self.merge.silent else refills(self.merge, self._missing)
+                for number in self.merge.unheard(self.plan.followers) or self._in_turn(self._wanted):
+                    self._must_ask(number)
+            return
+        going_on = [number for number in self._leaders if self.merge.goes_on(number)]
+        needed = [number for number in going_on if not self.merge.held_by(number)]
+        if not self._ready:
+            needed += [number for number in self._lagging() if not self.merge.held_by(number)]
+        if idle and not needed:
+            needed = self._in_turn(())
+        for number in needed:
+            if number not in self._busy:
+                self._must_ask(number)
+        for number in going_on:
+            low = self.merge.held_by(number) <= self._last_page[number] // 2
+            if self._missing is None and low and number not in self._busy and number not in self._ahead:
+                self._ahead.append(number)
 
     def _read_ahead(self) -> bool:
         """Queue a shard to read ahead if connections and memory allow; return whether any is queued."""
@@ -193,7 +218,7 @@ class StreamOfShards(Gather):
             number
             for number in range(len(self.plan.shards))
             if (number in self._busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
-        ]
+        ] + self.merge.unheard(number for number in self.plan.followers if number not in self._busy)
 
     def _partial(self) -> Rows:
         return self._ready + self.merge.held

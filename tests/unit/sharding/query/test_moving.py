@@ -1,0 +1,172 @@
+"""Queries of a table whose items move: beside a plain table, in every stage, wherever the items are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt
+from typing import Any
+
+import pytest
+from boto3.dynamodb.conditions import Key
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardkit import CalculatedSuffix, RangeSuffix, Strategy, Unsharded
+from shardkit.core.merge import Item
+from shardkit.dynamodb.decode import from_wire_item
+from shardkit.resharding import STAGES, Stage
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.resharding.query import MovingPlan
+from tests.support.machines import Shuffled, page_machine, stream_machine
+from tests.support.moved import STATES, MovedTable, in_stage, neighbours
+
+BETWEEN: tuple[Stage, ...] = STAGES[1:4]
+MOVES: dict[str, tuple[Strategy, Strategy]] = {
+    "adopt": (Unsharded(), CalculatedSuffix("sk", 3)),
+    "adopt, ranges": (Unsharded(), RangeSuffix("sk", [3, 6, 20])),
+    "double": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", 4)),
+    "overlap": (CalculatedSuffix("sk", 3), CalculatedSuffix("sk", 4)),
+    "fewer": (CalculatedSuffix("sk", 4), CalculatedSuffix("sk", 2)),
+    "split": (RangeSuffix("sk", [5]), RangeSuffix("sk", [2, 5, 8])),
+    "ranges": (RangeSuffix("sk", [4, 7]), RangeSuffix("sk", [2, 9])),
+    "ranges to shards": (RangeSuffix("sk", [5]), CalculatedSuffix("sk", 3)),
+    "one key": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", {"k": 6, "other": 2})),
+    "leave": (CalculatedSuffix("sk", 2), Unsharded()),
+}
+CONDITIONS: list[Any] = [
+    None,
+    *(getattr(Key("sk"), op)(5) for op in ("lt", "lte", "gt", "gte", "eq")),
+    Key("sk").between(2, 9),
+]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A table's contents, a Query on it, and how it is read."""
+
+    seed: int
+    size: int
+    stage: Stage
+    index: str | None
+    condition: Any
+    limit: int | None
+    page: int
+    descending: bool
+    filtered: bool
+    projected: bool
+    counting: bool
+    consistent: bool
+    moving: bool
+    """Whether a mover takes steps after each request."""
+    eager: bool
+
+    def table(self, sharding: Sharding, rng: random.Random) -> MovedTable:
+        table = MovedTable(sharding, page=self.page, eager=self.eager, rng=rng if self.moving else None)
+        for number in rng.sample(range(12), self.size):
+            item = {"pk": rng.choice("kkkj"), "sk": number, "b": rng.choice("xyz"), "keep": rng.random() < 0.6}
+            table.store(item, rng.choice(STATES))
+        return table
+
+    @property
+    def params(self) -> dict[str, Any]:
+        key = Key("pk").eq("k")
+        params: dict[str, Any] = {"KeyConditionExpression": key & self.condition if self.condition else key}
+        if self.filtered:
+            params["FilterExpression"] = "keep = :yes"
+            params["ExpressionAttributeValues"] = {":yes": True}
+        if self.projected and not self.counting:
+            params["ProjectionExpression"] = "keep"
+        params |= {"ScanIndexForward": False} if self.descending else {}
+        params |= {"ConsistentRead": True} if self.consistent else {}
+        return params | ({"IndexName": self.index} if self.index else {})
+
+    def expected(self, table: MovedTable) -> list[dict[str, Any]]:
+        """What a plain table returns; equal index sort keys in the order of their own sort keys."""
+        found = [from_wire_item(item) for item in table.logical() if item["pk"] == {"S": "k"}]
+        if self.condition is not None:
+            op, (_, *values) = self.condition.expression_operator, self.condition.get_expression()["values"]
+            found = [item for item in found if _TESTS[op](item["sk"], *values)]
+        if self.filtered:
+            found = [item for item in found if item["keep"]]
+        found.sort(key=lambda item: (item["b"] if self.index else "", item["sk"]), reverse=self.descending)
+        return [{"keep": item["keep"]} for item in found] if self.projected and not self.counting else found
+
+
+_TESTS: dict[str, Callable[..., bool]] = {
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+    "=": eq,
+    "BETWEEN": lambda key, low, high: bool(low <= key <= high),
+}
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    index = draw(st.sampled_from([None, None, "local"]))
+    return Case(
+        seed=draw(st.integers(0, 2**32)),
+        size=draw(st.integers(0, 12)),
+        stage=draw(st.sampled_from(BETWEEN)),
+        index=index,
+        condition=None if index else draw(st.sampled_from(CONDITIONS)),
+        limit=draw(st.sampled_from([None, 1, 2, 5])),
+        page=draw(st.sampled_from([1, 2, 3, 1000])),
+        **{
+            name: draw(st.booleans())
+            for name in ("descending", "filtered", "projected", "counting", "consistent", "moving", "eager")
+        },
+    )
+
+
+def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: random.Random) -> list[Item]:
+    """The items of all pages, each asked in a stage that may run beside the case's."""
+    seen: list[Item] = []
+    start: dict[str, Any] = {}
+    for _ in range(200):
+        params = case.params | start | ({"Limit": case.limit} if case.limit else {})
+        if case.counting:
+            params["Select"] = "COUNT"
+        plan = MovingPlan.of(in_stage(rng.choice(neighbours(case.stage)), *move), params)
+        page = Shuffled(table, rng).run(page_machine(plan, concurrency=rng.choice([1, 3, 10])))
+        found = [plan.shown(item) for item in plan.distinct(page.rows).items]
+        seen += found
+        cursor = page.last_evaluated_key
+        assert case.limit is None or len(found) <= case.limit
+        assert len(found) == case.limit or not case.limit or cursor is None or case.filtered
+        if cursor is None:
+            return seen
+        start = {"ExclusiveStartKey": cursor}
+    raise AssertionError("the pages did not end")
+
+
+def streamed(case: Case, table: MovedTable, rng: random.Random, most: int | None) -> list[Item]:
+    plan = MovingPlan.of(table.sharding, case.params)
+    stream, runner = stream_machine(plan, concurrency=rng.choice([1, 3, 10]), max_items=most), Shuffled(table, rng)
+    seen: list[Item] = []
+    while released := runner.run(stream):
+        seen += [plan.shown(item) for item in released.items]
+    return seen
+
+
+@pytest.mark.long_search
+@pytest.mark.parametrize("name", MOVES)
+def test_the_same_as_a_plain_table_while_items_move(name: str) -> None:
+    """Each item exactly once and in order, in pages of changing stages and as a stream."""
+
+    @settings(max_examples=max(8, settings().max_examples // 4), print_blob=True)
+    @given(case=cases())
+    def same(case: Case) -> None:
+        rng = random.Random(case.seed)
+        table = case.table(in_stage(case.stage, *MOVES[name]), rng)
+        expected = case.expected(table)
+        pages = paged(case, MOVES[name], table, rng)
+        assert len(pages) == len(expected) if case.counting else pages == expected
+        if not case.counting:
+            most = rng.choice([None, None, 3])
+            assert streamed(case, table, rng, most) == expected[:most]
+
+    same()
