@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.resharding import Resharding
     from shardkit.runtime.transports import DirectTransport
+    from shardkit.shard_map import ShardMap, ShardMapAdmin
     from shardkit.strategies import (
         CalculatedSuffix,
         RandomSuffix,
@@ -79,6 +80,8 @@ __all__ = [
     "RandomSuffix",
     "RangeSuffix",
     "Resharding",
+    "ShardMap",
+    "ShardMapAdmin",
     "ShardQueryError",
     "ShardTally",
     "ShardUnknownError",
@@ -144,6 +147,7 @@ if not TYPE_CHECKING:
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.resharding": ("Resharding",),
             "shardkit.runtime.transports": ("DirectTransport",),
+            "shardkit.shard_map": ("ShardMap", "ShardMapAdmin"),
             "shardkit.strategies": (
                 "CalculatedSuffix",
                 "RandomSuffix",

@@ -31,13 +31,17 @@ from shardkit.errors import (
     UnsupportedOperationError,
 )
 from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
-from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
+from shardkit.runtime.leases import check_requests
+from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, programs_of
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.leases import Held, leased
+from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.operations import decide
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.shard_map import ShardMap
 from shardkit.sharding.transactions import TRANSACTIONS
 from shardkit.strategies import Strategy
 
@@ -231,7 +235,7 @@ class _Given:
     def programs(self, table: str, named: str, shardings: dict[str, Sharding]) -> Programs:
         """Return the programs of a table, for calls that name it so: by its name or its ARN."""
         schema, indexes = self.key_schemas.get(table), self.indexes.get(table)
-        return Programs(named, self.tables[table], schema, self.draw, WIRE_VALUES, shardings, indexes)
+        return programs_of(named, self.tables[table], schema, self.draw, WIRE_VALUES, shardings, indexes)
 
 
 def _all_options(given: Iterable[Any]) -> bool:
@@ -260,6 +264,9 @@ class _Tables(Attachment):
         self._programs: dict[str, Programs | None] = {}
         self.redefined(None)
         self._runner = self._runner_of(client)
+        self._mapped = {table_name(name) for name, strategy in given.tables.items() if isinstance(strategy, ShardMap)}
+        if self._mapped:
+            check_requests(client)
         self._fan_out = self._runner.fan_out(given.draw)
         self._caches = Caches(Uncached(client, self._call, self._names_of, self.shardings), given.caches)
 
@@ -270,9 +277,9 @@ class _Tables(Attachment):
         return self._runner.run(self._names_read(table))
 
     def _names_read(self, table: str) -> Program[tuple[str, ...]]:
-        sharding = yield from self._known(table)
-        assert sharding is not None
-        return sharding.key_names
+        programs = yield from self._programs_of(table)
+        assert programs is not None
+        return (yield from programs.key_names())
 
     def _runner_of(self, client: Any) -> Any:
         return ClientRunner(client, self.shardings, self._given.max_concurrency)
@@ -310,9 +317,11 @@ class _Tables(Attachment):
 
     def _uncached(self, operation: str, params: dict[str, Any]) -> Program[Response]:
         several = _SEVERAL_TABLES.get(operation)
-        if several is not None:
+        if several is None:
+            return self._on_one(operation, params)
+        if self._mapped.isdisjoint(tables_of(Call(operation, params))):
             return several(params, self._known, WIRE_VALUES, self._fan_out)
-        return self._on_one(operation, params)
+        return leased(lambda held: several(params, partial(self._known, held=held), WIRE_VALUES, self._fan_out))
 
     def _on_one(self, operation: str, params: dict[str, Any]) -> Program[Response]:
         programs = yield from self._programs_of(params["TableName"])
@@ -326,8 +335,10 @@ class _Tables(Attachment):
             response = yield from run(params, shard=None, return_shards=False, fan_out=self._fan_out)
         return response
 
-    def _known(self, named: str) -> Program[Sharding | None]:
+    def _known(self, named: str, held: Held | None = None) -> Program[Sharding | None]:
         programs = yield from self._programs_of(named)
+        if held is not None and isinstance(programs, MappedPrograms):
+            programs = programs.under(held)
         return None if programs is None else (yield from programs.known())
 
     def _programs_of(self, named: str) -> Program[Programs | None]:

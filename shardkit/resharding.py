@@ -83,7 +83,7 @@ class Resharding(Strategy):
                 f"old, new: from RandomSuffix to RandomSuffix, separator and first must not change, and shards must be "
                 f"numbers or mappings, got {shown(old)} and {shown(new)}; change the number of shards only"
             )
-        keys: list[Any] = [key for count in counts if isinstance(count, Mapping) for key in count]
+        keys: list[Any] = [key for count in counts if isinstance(count, Mapping) for key in count if key is not None]
         fewer = [key for key in ("another key", *keys) if len(new.shards_for(key)) < len(old.shards_for(key))]
         if fewer:
             raise ConfigurationError(

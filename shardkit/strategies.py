@@ -122,7 +122,10 @@ class TextForm:
 def _plain(value: Any) -> Any:
     """Return the plain form of a field's value; ``_value`` is the inverse."""
     if isinstance(value, Mapping) and not callable(value):
-        forms = [{"S": key} if isinstance(key, str) else {"B": base64.b64encode(key).decode()} for key in value]
+        forms = [
+            key if key is None else {"S": key} if isinstance(key, str) else {"B": base64.b64encode(key).decode()}
+            for key in value
+        ]
         return sorted(map(list, zip(forms, map(_plain, value.values()), strict=True)), key=repr)
     if isinstance(value, Decimal):
         return {"N": number_text(value)}
@@ -150,7 +153,7 @@ def _value(name: str, form: Any) -> Any:
     if name != "shards" or not isinstance(form, list):
         return tuple(form) if isinstance(form, list) else form
     try:
-        return {_read_form(_KEY_FORMS, key): count for key, count in form}
+        return {key if key is None else _read_form(_KEY_FORMS, key): count for key, count in form}
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ConfigurationError(f"shards: must be [[{{'S': key}}, count], ...], got {shown(form)}") from error
 
@@ -265,7 +268,7 @@ class Strategy(TextForm):
         shards, raw = self.shards, _carrier(key)
         if not isinstance(shards, int):
             if isinstance(shards, Mapping):
-                shards = shards.get(raw, 1)
+                shards = shards.get(raw, shards.get(None, 1))
             else:
                 shards = _count(shards(raw), f"shards (for key {shown(raw)})")
         return range(self.first, self.first + shards)
@@ -420,7 +423,8 @@ class RandomSuffix(Strategy):
 
     Args:
         shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
-            is not in it has one), or a function of the logical key (which gets bytes for binary).
+            is not in it has as many as ``None`` has there, else one), or a function of the logical key (which gets
+            bytes for binary).
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
         locate: Whether operations on one item search all shards for it.
@@ -461,7 +465,8 @@ class CalculatedSuffix(Strategy):
     Args:
         by: What is hashed: an attribute's name, a tuple of names (hashed as a tuple), or a function of the item.
         shards: How many shards a logical key has, 1 to 1,000,000: an int, a mapping from logical key to int (a key that
-            is not in it has one), or a function of the logical key (which gets bytes for binary).
+            is not in it has as many as ``None`` has there, else one), or a function of the logical key (which gets
+            bytes for binary).
         hash: A function from the value (bytes for binary) to an int >= 0, the same in every process.
         separator: What stands between logical key and shard: ASCII text without digits.
         first: The number of the lowest shard, at least 0.
@@ -732,7 +737,10 @@ class _PerKey(Mapping[Any, Any]):
 
     def __init__(self, given: Mapping[Any, Any], what: str, check: Callable[[Any, str], Any]) -> None:
         try:
-            self._values = {_carrier(key): check(value, f"{what}[{key!r}]") for key, value in given.items()}
+            # None: every key that is not in the mapping.
+            default = {key: given[key] for key in given if key is None and what == "shards"}
+            keys = {_carrier(key): value for key, value in given.items() if key not in default}
+            self._values = {key: check(value, f"{what}[{key!r}]") for key, value in (default | keys).items()}
         except InvalidKeyError as error:
             raise ConfigurationError(f"{what}: {shown(given)} has an invalid key: {error}") from error
 

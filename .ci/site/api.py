@@ -23,6 +23,7 @@ MODULES = (
     "shardkit.partitions",
     "shardkit.table_types",
     "shardkit.cache",
+    "shardkit.shard_map",
     "shardkit.streams",
     "shardkit.testing",
     "shardkit.timeseries",

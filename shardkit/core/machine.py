@@ -37,6 +37,7 @@ class Send:
     follow, so it never takes the place of the call that a caller makes on an installed client. ``read``: a function
     that converts the response where it arrives, so that its wire form, which takes the most memory, is not kept until
     the machine receives it. It may empty the response's list ``Items``, and has no other effect.
+    ``check``: raises just before the request goes, after it was signed, if it may not go; the machine gets the error.
     """
 
     operation: str
@@ -45,6 +46,7 @@ class Send:
     read: Callable[[Response], Any] | None = None
     once: bool = False
     part: bool = False
+    check: Callable[[], None] | None = None
 
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""

@@ -252,7 +252,14 @@ async def _wait_for(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 def _own_call(request: Send, shardings: Mapping[str, Sharding]) -> OwnCall:
-    return OwnCall(request.operation, dict(request.params), shardings, paced=request.paced, once=request.once)
+    return OwnCall(
+        request.operation,
+        dict(request.params),
+        shardings,
+        paced=request.paced,
+        once=request.once,
+        check=request.check,
+    )
 
 
 def through_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:

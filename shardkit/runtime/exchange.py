@@ -299,6 +299,7 @@ class _DirectCall:
         self.own = OwnCall(
             send.operation, {**tokens, **send.params}, exchanges.shardings, paced=send.paced, once=send.once
         )
+        self._check = send.check
         self._request: dict[str, Any] = {}
 
     def steps(self) -> _Steps[dict[str, Any]]:
@@ -387,6 +388,8 @@ class _DirectCall:
         known, url, body = self._exchanges.known, self._learned.url, self._request["body"]
         template = known.template(self._learned, credentials, self._request["headers"])
         content = template.request(body, known.timestamp())
+        if self._check is not None:
+            self._check()  # after the signature: the age that the service allows for it bounds what comes later
         http = first_non_none_response((yield self._emit("before-send", request=_Prepared(url, body, content))))
         if http is None:
             raw = yield content

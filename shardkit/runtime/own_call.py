@@ -25,6 +25,7 @@ __all__ = [
     "NO_SUCCESS",
     "OwnCall",
     "announced",
+    "checks",
     "is_ours",
     "known_members",
     "read_json",
@@ -57,13 +58,14 @@ class OwnCall(Call):
     """A call that shardkit makes; in its ``with``, the next call of this operation in this context is this one.
 
     ``paced``: shardkit handles throttles, from the first on. ``once``: it must not be repeated if the service may have
-    carried it out. ``shown``: botocore's parameters, without values; None
-    until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts taken out of the response, as wire
-    values.
+    carried it out. ``check``: raises just before a request of the call goes, if it may not. ``shown``: botocore's
+    parameters, without values; None until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts
+    taken out of the response, as wire values.
     """
 
     paced: bool = False
     once: bool = False
+    check: Callable[[], None] | None = None
     shown: dict[str, Any] | None = None
     written: bool = False
     taken: dict[str, Any] = field(default_factory=dict)
@@ -71,12 +73,16 @@ class OwnCall(Call):
 
     def __enter__(self) -> Self:
         self._before = announced.set(self), under_way.set(None)
+        if checks.get() is not self.check:
+            self._before = *self._before, checks.set(self.check)
         return self
 
     def __exit__(self, *_: object) -> None:
-        announced_before, under_way_before = self._before
+        announced_before, under_way_before, *checks_before = self._before
         announced.reset(announced_before)
         under_way.reset(under_way_before)
+        for before in checks_before:
+            checks.reset(before)
 
     def response(self, returned: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response with the parts taken out of it."""
@@ -220,3 +226,5 @@ announced: ContextVar[OwnCall | None] = ContextVar("shardkit_announced", default
 """The call that begins next in this context."""
 under_way: ContextVar[OwnCall | None] = ContextVar("shardkit_under_way", default=None)
 """The call whose answer botocore reads next in this context; None: it is not shardkit's."""
+checks: ContextVar[Callable[[], None] | None] = ContextVar("shardkit_checks", default=None)
+"""Raises if no request of this context may go; None: it may."""

@@ -19,11 +19,15 @@ from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
+from shardkit.runtime.leases import check_requests, clocks
 from shardkit.runtime.targets import is_async
 from shardkit.runtime.transports import Transport, direct_options
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy, Unsharded
 
 if TYPE_CHECKING:
@@ -194,6 +198,8 @@ class Runner(ClientRunner):
     ) -> None:
         super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
+        if isinstance(programs, MappedPrograms):
+            check_requests(client)
 
     def over(self, transport: Transport | None) -> Runner:
         """Return a runner of the same table over another transport; None: the same."""
@@ -252,6 +258,8 @@ class AsyncRunner(AsyncClientRunner):
     ) -> None:
         super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
+        if isinstance(programs, MappedPrograms):
+            check_requests(client)
 
     def over(self, transport: Transport | None) -> AsyncRunner:
         """Return a runner of the same table over another transport; None: the same."""
@@ -347,6 +355,22 @@ def runner_of(table: Any, max_concurrency: int | None = None, transport: Transpo
     return runner
 
 
+def programs_of(
+    table: str,
+    strategy: Strategy,
+    key_schema: Mapping[str, Any] | None,
+    draw: Callable[[], float],
+    form: Form = PYTHON_VALUES,
+    shardings: dict[str, Sharding] | None = None,
+    indexes: Mapping[str, Strategy] | None = None,
+) -> Programs:
+    """Return the operations of a table, by its strategy or its shard map."""
+    if not isinstance(strategy, ShardMap):
+        return Programs(table, strategy, key_schema, draw, form, shardings, indexes)
+    clock = strategy.clock or clocks
+    return MappedPrograms(table, strategy, key_schema, draw, form, shardings, indexes, clock=clock)
+
+
 def table_runner(
     table: Any,
     strategy: Strategy,
@@ -368,7 +392,7 @@ def table_runner(
         raise ConfigurationError(
             f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
         )
-    programs = Programs(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+    programs = programs_of(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
     return Runner(client, programs, max_concurrency, transport)
 
 
@@ -387,5 +411,5 @@ def async_table_runner(
     Raises:
         ConfigurationError: An argument is invalid.
     """
-    programs = Programs(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+    programs = programs_of(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
     return AsyncRunner(table.meta.client, programs, max_concurrency, transport)

@@ -18,6 +18,7 @@ from shardkit.resharding import Resharding, Stage
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
 from shardkit.sharding.resharding.moving import MARK, Homes, unmarked
+from shardkit.sharding.shard_map import ShardMap, is_map_value
 from shardkit.sharding.spread import Spread, plain
 from shardkit.strategies import RandomSuffix, Strategy, Unsharded
 
@@ -38,6 +39,8 @@ class Sharding(Spread):
     sharded: ShardedIndexes = NO_INDEXES
     cursor_period: str = ""
     """Of a table of a time series: what its cursors begin with."""
+    has_map: bool = False
+    """Whether the table holds a shard map: an item that no operation shows or changes."""
 
     @classmethod
     def described(
@@ -54,6 +57,8 @@ class Sharding(Spread):
         """
         if isinstance(strategy, Resharding):
             return _resharded(strategy, lambda one: cls.described(table, one, description, form, sharded), description)
+        if isinstance(strategy, ShardMap):
+            strategy.refuse()
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
                 f"key_schema: of table {table!r}: not a key schema: {description!r:.200}; give what CreateTable takes, "
@@ -162,7 +167,17 @@ class Sharding(Spread):
                 key[name] = value
             else:
                 key[name] = self.checked(name, value, kind, item)
+        if self.has_map and kind != "cursor":  # a page may end there
+            self.check_key(key[self.partition_key])
         return key
+
+    def check_key(self, logical: WireValue) -> None:
+        """Refuse the key of the shard map."""
+        if is_map_value(logical):
+            raise InvalidKeyError(
+                f"{self.partition_key}: {plain(logical)!r} is the key of the shard map of table {self.table!r}; use "
+                "another key, or ShardMapAdmin to change the map"
+            )
 
     def checked(self, name: str, value: WireValue | None, kind: str, item: Iterable[str] = ()) -> WireValue:
         """Return a key attribute's wire value if DynamoDB accepts it; ``item`` has the names where one is missing."""
@@ -252,7 +267,7 @@ class Moving(Sharding):
         return self._with(self.strategy.new)
 
     def _with(self, strategy: Strategy) -> Sharding:
-        made = (self.keys, self.indexes, self.types, self.form, self.sharded, self.cursor_period)
+        made = (self.keys, self.indexes, self.types, self.form, self.sharded, self.cursor_period, self.has_map)
         return Sharding(self.table, strategy, *made)
 
     def refuse(self, what: str, remedy: str) -> NoReturn:

@@ -15,6 +15,7 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
+from shardkit.sharding.shard_map import map_key
 
 Row = tuple[dict[str, Any], "int | None"]
 """A logical item in the caller's form, and its shard."""
@@ -37,6 +38,8 @@ class _Request:
     def __init__(self, sharding: Sharding, params: Mapping[str, Any]) -> None:
         wire = wire_request(sharding, "Scan", params)
         wire = stored_filters(sharding, wire, "FilterExpression", "ScanFilter")
+        if sharding.has_map:
+            wire = _without_map(sharding, wire)
         self._sharding = sharding
         self._index = sharding.sharded.get(wire.get("IndexName"))
         self.purpose = made_for(sharding.table, wire.get("IndexName"), "scan")
@@ -87,6 +90,26 @@ def _position(sharding: Sharding, index: str | None, given: Mapping[str, Any], p
             f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which {what} does not have; start the read again"
         )
     return cursor.key
+
+
+def _without_map(sharding: Sharding, wire: dict[str, Any]) -> dict[str, Any]:
+    """Let the service leave out the shard map, so that counts are right too."""
+    if "ScanFilter" in wire:
+        raise UnsupportedExpressionError(
+            f"ScanFilter: not supported on table {sharding.table!r}, whose shard map is hidden; use FilterExpression"
+        )
+    ours = "#shardkit_map <> :shardkit_map"
+    given = wire.get("FilterExpression")
+    key = map_key(sharding.keys, sharding.types)[sharding.partition_key]
+    return {
+        **wire,
+        "FilterExpression": ours if given is None else f"({given}) AND {ours}",
+        "ExpressionAttributeNames": {
+            **wire.get("ExpressionAttributeNames", {}),
+            "#shardkit_map": sharding.partition_key,
+        },
+        "ExpressionAttributeValues": {**wire.get("ExpressionAttributeValues", {}), ":shardkit_map": key},
+    }
 
 
 class ScanRows:

@@ -6,6 +6,7 @@ import builtins
 import copy
 import dataclasses
 import functools
+import json
 import pickle
 import warnings
 from decimal import Decimal
@@ -22,7 +23,7 @@ from shardkit import strategies as strategies_module
 from shardkit.core.hashing import code_point_product, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
-from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, Unsharded
 from tests.support.strategies import (
     DAY,
     STRATEGIES,
@@ -173,10 +174,20 @@ def test_wrong_shards_are_refused(shards: Any) -> None:
         CalculatedSuffix("a", shards)
 
 
-@pytest.mark.parametrize("key", ["", b"", None, True, 5, ("a",)])
+@pytest.mark.parametrize("key", ["", b"", True, 5, ("a",)])
 def test_wrong_keys_in_a_mapping_are_refused(key: Any) -> None:
     with pytest.raises(ConfigurationError):
         RandomSuffix({key: 2})
+
+
+def test_none_in_a_mapping_is_every_other_key() -> None:
+    strategy = CalculatedSuffix("Id", {None: 200, "hot": 400})
+    assert [len(strategy.shards_for(key)) for key in ("hot", "cold", b"hot")] == [400, 200, 200]
+    assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
+    with pytest.raises(ConfigurationError, match="None"):
+        CalculatedSuffix("Id", {None: 0})
+    with pytest.raises(ConfigurationError):
+        RangeSuffix("Id", {None: ["F"]})
 
 
 @pytest.mark.parametrize("separator", ["", "1", ".0.", "·", "٣", None, 5, b"."])

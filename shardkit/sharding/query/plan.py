@@ -481,6 +481,8 @@ def _shards_asked(sharding: Sharding, spread: Spread, condition: KeyCondition) -
         logical = spread.checked(logical)
     else:
         logical = sharding.checked(sharding.partition_key, logical, "key condition")
+        if sharding.has_map:
+            sharding.check_key(logical)
     return tuple(spread.touched(logical, condition))
 
 
