@@ -39,6 +39,7 @@ def build_app() -> click.Group:
     from shardkit.cli.heat import heat
     from shardkit.cli.load import load
     from shardkit.cli.plan import plan
+    from shardkit.cli.reshard import reshard
     from shardkit.cli.simulate import simulate
     from shardkit.cli.size import measure
     from shardkit.cli.timeseries import timeseries
@@ -48,7 +49,7 @@ def build_app() -> click.Group:
     def shardkit() -> None:
         """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    for command in (demo, load, backfill, measure, heat, plan, simulate, timeseries):
+    for command in (demo, load, backfill, reshard, measure, heat, plan, simulate, timeseries):
         shardkit.add_command(command)
     return shardkit
 

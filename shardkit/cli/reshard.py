@@ -1,0 +1,91 @@
+"""``shardkit reshard``: move a table's items to another strategy, while services go on or while they are stopped.
+
+Exit codes: 0 done · 1 some items cannot be moved, or are left · 2 wrong use, nothing is written · 3 stopped before its
+end, or too early: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+import click
+from botocore.exceptions import BotoCoreError, ClientError
+from click.exceptions import Exit
+from rich.console import Console
+
+from shardkit.bulk.passes import RATE
+from shardkit.cli import options
+from shardkit.cli.options import COUNT, STOPPED, WRONG_USE, dynamodb, explained, option, out
+from shardkit.cli.reshard_static import Static
+from shardkit.cli.reshard_steps import MoveProgress, Outcome
+from shardkit.cli.screen import say
+from shardkit.errors import ConfigurationError, ShardkitError, StageError
+from shardkit.resharding import STAGES
+
+VERBS = ("plan", "start", "status", "advance", "move", "verify", "finish", "abort")
+STRATEGIES, HOW, PACE = "Strategies", "How", "Pace"  # how --help groups the options
+_CONNECTIONS = 10
+
+
+@click.command("reshard", cls=options.Command)
+@click.argument("table")
+@click.argument("verb", required=False, type=click.Choice(VERBS))
+@option("--from", "old", group=STRATEGIES, help="The strategy of the items so far: unsharded, or JSON.")
+@option("--to", "new", group=STRATEGIES, help="The strategy to move to: unsharded, or JSON.")
+@option("--by", group=STRATEGIES, help="Instead of --to: attributes (A or A,B) to calculate the shard from.")
+@option("--shards", type=COUNT, group=STRATEGIES, help="With --by: the shards of a key.")
+@option("--stage", type=click.Choice(STAGES), group=HOW, help="The stage that all processes have now.")
+@option("--deployed", is_flag=True, group=HOW, help="Confirm that all processes run what was to be deployed.")
+@option("--offline", is_flag=True, group=HOW, help="Move and verify at once, while all services are stopped.")
+@option("--stopped", is_flag=True, group=HOW, help="With --offline: confirm that all services are stopped.")
+@option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%.")
+@option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
+@option("--workers", type=COUNT, group=PACE, default=_CONNECTIONS, help="Requests in flight, and parallel segments.")
+@option("--journal", group=PACE, help="A file that saves reading again what has moved; deleted at the end.")
+@options.connection
+@options.as_json
+@options.progress
+def reshard(
+    table: str,
+    verb: str | None,
+    region: str | None,
+    profile: str | None,
+    endpoint_url: str | None,
+    as_json: bool,
+    progress: bool,
+    **given: Any,
+) -> None:
+    """Move a table's items to another strategy: adopt a table, or change its shards.
+
+    VERB: plan, start, status, advance, move, verify, finish, abort; none with --offline. Each prints what to do next.
+
+    Exit codes: 0 done, 1 items are left or cannot be moved, 2 wrong use, 3 stopped or too early (run it again).
+    """
+    stderr = Console(stderr=True, highlight=False)
+    with ExitStack() as stack:
+        shown = MoveProgress(stderr if progress else None)
+        try:
+            if (verb is None) != given["offline"]:
+                raise ConfigurationError(f"VERB, --offline: give one of them; VERB is one of {', '.join(VERBS)}")
+            resource = dynamodb(profile, region, endpoint_url, max(_CONNECTIONS, given["workers"]))
+            stack.callback(resource.meta.client.close)
+            stack.enter_context(shown)
+            done = _run(verb, Static(resource.Table(table), profile, shown, given))
+        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
+            say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
+            again = shown.begun and not isinstance(error, ConfigurationError)
+            raise Exit(STOPPED if again or isinstance(error, StageError) else WRONG_USE) from None
+        except KeyboardInterrupt:
+            say(stderr, "stopped before its end: the same command goes on; what has moved stays moved")
+            raise Exit(STOPPED) from None
+    if as_json:
+        print(json.dumps({"exit_code": done.code, **done.told, "next": done.then}))
+    else:
+        done.show(out())
+    raise Exit(done.code)
+
+
+def _run(verb: str | None, steps: Static) -> Outcome:
+    return steps.offline() if verb is None else steps.verbs()[verb]()

@@ -1,0 +1,90 @@
+"""``shardkit reshard`` without a shard map: the stages are in the code, and the verbs say what to deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from shardkit.cli.options import FAILED
+from shardkit.cli.reshard_steps import Outcome, Steps
+from shardkit.errors import ConfigurationError
+from shardkit.resharding import STAGES, Resharding, Stage
+
+_BACK: Mapping[Stage, Stage] = {"guard": "old", "switch": "guard", "move": "switch", "new": "move"}
+"""The stage before, where every item is still found."""
+
+
+class Static(Steps):
+    """The verbs, and a move without services."""
+
+    def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
+        finish = self.again("finish --deployed")
+        return {
+            "plan": lambda: self.plan(self.strategies()),
+            "start": lambda: Outcome(0, {"stage": "old"}, ("nothing was written",), self._deploy("guard")),
+            "status": lambda: self._at(self._stage()),
+            "advance": self._advance,
+            "move": lambda: self.move(self._deployed("move"), finish),
+            "verify": lambda: self.verify(self._deployed("move"), finish),
+            "finish": lambda: self.verify(self._deployed("move"), *self._deploy("new")),
+            "abort": self._abort,
+        }
+
+    def offline(self) -> Outcome:
+        """Move and verify at once."""
+        strategies = self.strategies()
+        self.confirm("stopped", "all services that use the table must be stopped")
+        return self.move(strategies, *self._deploy("new"), "then start the services")
+
+    def _stage(self) -> Stage:
+        stage: Stage | None = self.given["stage"]
+        if stage is None:
+            raise ConfigurationError(
+                f"--stage: missing; give the stage that all processes have now: {', '.join(STAGES)}"
+            )
+        return stage
+
+    def _deployed(self, stage: Stage) -> Resharding:
+        strategies = self.strategies()
+        self.confirm("deployed", f"every process that uses the table must be in stage {stage!r}")
+        return Resharding(strategies.old, strategies.new, stage=stage)
+
+    def _deploy(self, stage: Stage) -> tuple[str, ...]:
+        """Return what to deploy for a stage, and the command after it."""
+        move = self.strategies()
+        plain = {"old": move.old, "new": move.new}
+        if stage in plain:
+            return (f"deploy to every process: {plain[stage]!r}",)
+        verb = "move" if stage == "move" and move.moves else f"advance --stage {stage}"
+        return (
+            f"deploy to every process: Resharding({move.old!r}, {move.new!r}, stage={stage!r})",
+            f"then: {self.again(f'{verb} --deployed')}",
+        )
+
+    def _at(self, stage: Stage) -> Outcome:
+        then: tuple[str, ...] = ("nothing: the move is done",)
+        if stage == "move" and self.strategies().moves:
+            then = (self.again("move --deployed"), f"then: {self.again('finish --deployed')}")
+        elif stage != "new":
+            then = self._deploy(STAGES[STAGES.index(stage) + 1])
+        return Outcome(0, {"stage": stage}, (f"stage {stage!r}",), then)
+
+    def _advance(self) -> Outcome:
+        stage = self._stage()
+        self._deployed(stage)
+        return self._at(stage)
+
+    def _abort(self) -> Outcome:
+        stage = self._stage()
+        if stage == "old":
+            return Outcome(0, {"stage": stage}, ("stage 'old': nothing has begun",))
+        back, moves = _BACK[stage], self.strategies().moves
+        forward = "to undo all of it, go on to 'new', then move back: --from and --to exchanged"
+        if stage == "guard" and moves and self.stubs():
+            found = "new items are at new places, because processes have been in stage 'switch': 'old' misses them"
+            return Outcome(FAILED, {"stage": stage}, (found,), (forward,))
+        then: tuple[str, ...] = (self._deploy(back)[0],)
+        if stage == "switch":
+            then = (*then, f"then: {self.again('abort --stage guard')}")
+        if stage in {"move", "new"}:
+            return Outcome(FAILED, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
+        return Outcome(0, {"stage": stage}, (f"it goes back to {back!r}",), then)

@@ -1,0 +1,189 @@
+"""What the verbs of ``shardkit reshard`` share: what was given, the passes over the table, and what they show."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardkit.bulk.move_plan import MovePlan, Units
+from shardkit.bulk.mover import MoveReport
+from shardkit.cli.options import FAILED, calculated_suffix, parsed_strategy, rate_of
+from shardkit.cli.screen import CommandProgress, columns, duration, say, show_table
+from shardkit.errors import ConfigurationError
+from shardkit.migrate import move, plan, verify
+from shardkit.resharding import Resharding
+from shardkit.runtime.transports import default_transport
+from shardkit.strategies import Strategy, Unsharded
+from shardkit.table import ShardedTable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass
+class Outcome:
+    """What a verb did, how to show it, and what to do next."""
+
+    code: int = 0
+    told: Mapping[str, Any] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+    then: tuple[str, ...] = ()
+    grid: Callable[[Console], None] | None = None
+
+    def show(self, console: Console) -> None:
+        for line in self.lines:
+            say(console, line)
+        if self.grid is not None:
+            self.grid(console)
+        for number, line in enumerate(self.then):
+            say(console, f"{'      ' if number else 'next: '}{line}")
+
+
+class MoveProgress(CommandProgress):
+    """Shows the progress of passes over the table."""
+
+    def __init__(self, console: Console | None, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(console, None, clock)
+        self.begun = False
+
+    def update(self, report: MovePlan | MoveReport) -> None:
+        self.begun = self.begun or bool(report.read or report.verified)
+        if self.due:
+            moved = f", {report.moved:,} moved" if isinstance(report, MoveReport) and report.read else ""
+            verified = f", {report.verified:,} verified, {report.left:,} left" if report.verified else ""
+            troubles = f", {report.throttles:,} throttles" if report.throttles else ""
+            rate = f", {report.write_units / report.seconds:,.0f} write units/s" if moved and report.seconds else ""
+            text = f"{report.read:,} items read{moved}{verified}{rate}{troubles}, {duration(self.seconds)}"
+            self.show(report.read + report.verified, text)
+
+
+class Steps:
+    """The passes over a table, and the strategies that were given."""
+
+    def __init__(self, table: Any, profile: str | None, progress: MoveProgress, given: Mapping[str, Any]) -> None:
+        self.table = table
+        self.given = given
+        self._profile = profile
+        self._progress = progress
+
+    def strategies(self) -> Resharding:
+        """Return the move from the old strategy to the new one, as given."""
+        old, new = self.old, self.new
+        if old is None or new is None:
+            missing = "--from" if old is None else "--to (or --by and --shards)"
+            raise ConfigurationError(
+                f"{missing}: missing; for example --from unsharded --by OrderId --shards 200, or JSON: "
+                '--to \'{"type": "CalculatedSuffix", "by": "OrderId", "shards": 200}\''
+            )
+        return Resharding(old, new, stage="move")
+
+    @property
+    def old(self) -> Strategy | None:
+        given = self.given["old"]
+        if given is None:
+            return None
+        return Unsharded() if given.lower() == "unsharded" else parsed_strategy(given, "--from")
+
+    @property
+    def new(self) -> Strategy | None:
+        new, by, shards = (self.given[name] for name in ("new", "by", "shards"))
+        if new is not None:
+            if by is not None or shards is not None:
+                raise ConfigurationError("--to: is not supported with --by and --shards; give one or the other")
+            return Unsharded() if new.lower() == "unsharded" else parsed_strategy(new, "--to")
+        if (by is None) != (shards is None):
+            raise ConfigurationError("--by, --shards: give both, or --to")
+        return None if by is None else calculated_suffix(by, shards)
+
+    def confirm(self, flag: str, what: str) -> None:
+        """Check that the user knows what is to be true before a step."""
+        if not (self.given[flag] or (sys.stdin.isatty() and click.confirm(f"{what}: is that so?", err=True))):
+            raise ConfigurationError(f"--{flag}: {what}; add --{flag} when it is so")
+
+    def sharded(self, strategy: Strategy) -> ShardedTable:
+        return ShardedTable(
+            self.table, strategy, max_concurrency=self.given["workers"], transport=default_transport(self._profile)
+        )
+
+    def again(self, verb: str) -> str:
+        """Return the command for another verb."""
+        names = {"from": "old", "to": "new", "by": "by", "shards": "shards"}
+        given = {f"--{option}": self.given[name] for option, name in names.items() if self.given[name] is not None}
+        return shlex.join(["shardkit", "reshard", self.table.name, *map(str, chain(*given.items())), *verb.split()])
+
+    def options(self, *names: str) -> Any:
+        """Return the options of a pass."""
+        more = {"write_units": rate_of(self.given["write_units"]), "journal": self.given["journal"]}
+        read_units, progress = self.given["read_units"], self._progress.update
+        return {"read_units": read_units, "progress": progress, **{name: more[name] for name in names}}
+
+    def plan(self, strategies: Resharding) -> Outcome:
+        found = plan(self.sharded(strategies), **self.options("write_units"))
+        return Outcome(
+            FAILED if found.failed else 0,
+            asdict(found),
+            tuple(_planned(found)),
+            ("make these items smaller, delete them, or choose another separator",)
+            if found.failed
+            else (self.again("start"),),
+            grid=lambda console: _costs(console, found),
+        )
+
+    def stubs(self) -> int:
+        """Return how many items have a stub."""
+        return plan(self.sharded(self.strategies()), **self.options()).stubs
+
+    def move(self, strategy: Strategy, *then: str) -> Outcome:
+        report = move(self.sharded(strategy), **self.options("write_units", "journal"))
+        return _moved(report, then)
+
+    def verify(self, strategy: Strategy, *then: str) -> Outcome:
+        return _moved(verify(self.sharded(strategy), **self.options()), then)
+
+
+def _planned(found: MovePlan) -> Iterator[str]:
+    yield f"{found.read:,} items read: {found.moving:,} would move, {found.home:,} are at their place already"
+    if found.stubs:
+        yield f"{found.stubs:,} stubs would be deleted"
+    taken = "" if found.expected_seconds is None else f"; at the given rates {duration(found.expected_seconds)}"
+    indexes = "".join(f", {units:,.0f} of index {name}" for name, units in sorted(found.index_units.items()))
+    yield f"{found.table_units:,.0f} write units of the table{indexes}{taken}"
+    if found.failed:
+        yield f"{found.failed:,} cannot move: {found.ambiguous:,} ambiguous keys, {found.too_large:,} too large"
+    for key, reason in found.failures:
+        yield f"cannot move: {key}: {reason}"
+
+
+def _costs(console: Console, found: MovePlan) -> None:
+    grid = columns(console, "read + write units", "get, old", "get, new", "write, old", "write, new", "put, absent")
+    for one in found.costs:
+        units = (one.get_old, one.get_new, one.write_old, one.write_new, one.write_absent)
+        grid.add_row(f"stage {one.stage}", *map(_shown, units))
+    show_table(console, grid)
+
+
+def _shown(units: Units) -> str:
+    return f"{units.read:g} + {units.write:g}"
+
+
+def _moved(report: MoveReport, then: tuple[str, ...]) -> Outcome:
+    lines = []
+    if report.read:
+        more = {"stubs deleted": report.stubs, "in conflict": report.conflicts, "failed": report.failed}
+        told = "".join(f", {number:,} {what}" for what, number in more.items() if number)
+        lines.append(f"{report.read:,} items read: {report.moved:,} moved{told}")
+    lines += [f"failed: {key}: {reason}" for key, reason in report.failures]
+    left = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
+    lines.append(f"{report.verified:,} items verified: {left}")
+    throttles = f", {report.throttles:,} throttles" if report.throttles else ""
+    units = f"{report.write_units:,.10g} write units, {report.read_units:,.10g} read units"
+    lines.append(f"{units}, {report.requests:,} requests{throttles}, {duration(report.seconds)}")
+    again = "bring every process to stage 'move', mend what failed, and move again"
+    return Outcome(FAILED if report.left else 0, asdict(report), tuple(lines), (again,) if report.left else then)
