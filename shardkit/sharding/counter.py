@@ -24,6 +24,7 @@ from shardkit.errors import (
     UnsupportedParameterError,
     brief,
 )
+from shardkit.resharding import Resharding
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
@@ -130,7 +131,7 @@ class CounterPlace:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    if not isinstance(strategy, RandomSuffix):
+    if not isinstance(strategy.new if isinstance(strategy, Resharding) else strategy, RandomSuffix):
         raise ConfigurationError(
             f"table: must be sharded by RandomSuffix, got {strategy!r}: an add may go to any shard, and reads of "
             "single items would look in another one; give the boto3 table (orders.table) and shards="

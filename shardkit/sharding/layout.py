@@ -13,7 +13,7 @@ from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, InvalidKeyError, StageError
+from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, StageError
 from shardkit.resharding import Resharding, Stage
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
@@ -250,6 +250,10 @@ class Moving(Sharding):
     hiding_marks: frozenset[str] = frozenset()
     """The indexes that may have stubs and do not have their marks: those of nothing but keys of the table."""
 
+    @cached_property
+    def stored_names(self) -> frozenset[str]:
+        return self.sharded.stored_names | {self.partition_key, MARK}
+
     def marks(self, index: str | None) -> tuple[str, ...]:
         # Stubs have key attributes of the table alone: other indexes have none, and may not have the mark to read.
         return (MARK,) if {*self.schema(index).names} <= {*self.keys.names} else ()
@@ -283,7 +287,13 @@ class Moving(Sharding):
         would be shard 5 of ``v1`` where the new strategy has ``separator="."``.
         """
         logical, place = plain(key[self.partition_key]), WIRE_VALUES.python(key)
-        homes = Homes(*(one.stored(key, one.known_shard(key, place)[0]) for one in (self.old, self.new)))
+        try:
+            homes = Homes(*(one.stored(key, one.known_shard(key, place)[0]) for one in (self.old, self.new)))
+        except ShardUnknownError as error:  # a function, which could not be checked before
+            raise ShardUnknownError(
+                f"by: the places of an item of table {self.table!r} cannot be calculated from its primary key "
+                f"({', '.join(key)}): {error}; between the stages of a Resharding, by must read nothing else"
+            ) from error
         for home in (homes.old, homes.new):
             if plain(self.logical(home[self.partition_key])[0]) != logical:
                 raise InvalidKeyError(

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
-from boto3.dynamodb.conditions import Attr
+from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from shardkit import AmbiguousItemError, CalculatedSuffix, InvalidKeyError, ShardedTable, StageError, install
+from shardkit import (
+    AmbiguousItemError,
+    CalculatedSuffix,
+    ConfigurationError,
+    InvalidKeyError,
+    RandomSuffix,
+    Resharding,
+    ShardedCounter,
+    ShardedTable,
+    ShardUnknownError,
+    StageError,
+    TimeSeries,
+    Unsharded,
+    backfill_index,
+    install,
+)
 from shardkit.errors import UnsupportedExpressionError
+from shardkit.resharding import STAGES
 from shardkit.sharding.resharding.moving import MARK
-from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding
+from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding, stored
 from tests.support.recorder import recording
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -168,6 +185,65 @@ def test_items_whose_home_stays_are_plain(resource: DynamoDBServiceResource) -> 
         assert moved.batch_get_items([key])["Items"] == [{**key, "n": 1}]
     assert recorder.operations == ["PutItem", "GetItem", "BatchGetItem"]
     assert "ConditionExpression" not in recorder.bodies("PutItem")[0]
+
+
+def test_what_a_scan_of_the_plain_table_shows_is_made_logical(resource: DynamoDBServiceResource) -> None:
+    """By logical_item(), for exports and streams of one's own."""
+    table = ShardedTable(resource.Table("Orders"), resharding("move"), key_schema=SCHEMA)
+    for state in ("live", "frozen", "moved"):
+        assert table.logical_item(stored(ITEM, state)[0]) == ITEM
+
+
+def test_sharded_indexes_are_kept_true_at_both_homes(resource: DynamoDBServiceResource) -> None:
+    """The attribute of the index is written wherever the item is, and hidden."""
+    index = GlobalIndex("by-status", ("ix", "S"), ("sk", "S"))
+    made = make_table(resource, ("pk", "S"), ("sk", "S"), global_indexes=[index])
+    indexes = {"by-status": CalculatedSuffix("sk", shards=3, source="status")}
+    for state in ("live", "stub"):
+        Held(made).put(ITEM, state)
+        table = ShardedTable(made, resharding("switch"), indexes=indexes)
+        table.update_item(
+            Key=KEY, UpdateExpression="SET #s = :s", ExpressionAttributeNames={"#s": "status"},
+            ExpressionAttributeValues={":s": "open"},
+        )  # fmt: skip
+        assert table.get_item(Key=KEY)["Item"] == {**ITEM, "status": "open"}
+        (written,) = [one for one in Held(made).places().values() if "n" in one]
+        assert str(written["ix"]).startswith("open.")
+        Held(made).clear()
+
+
+def test_random_suffixes_grow(resource: DynamoDBServiceResource) -> None:
+    """Guard reads what switch writes, and itself writes where "old" reads."""
+    made = make_table(resource, ("pk", "S"), ("sk", "S"))
+    tables = {
+        stage: ShardedTable(made, Resharding(RandomSuffix(2), RandomSuffix(9), stage=stage), rng=random.Random(7))
+        for stage in STAGES
+    }
+    day = Key("pk").eq("k")
+    for place, stage in enumerate(STAGES):
+        for number in range(12):
+            tables[stage].put_item(Item={"pk": "k", "sk": f"{place}-{number:02}"})
+    counts = {stage: tables[stage].query(KeyConditionExpression=day)["Count"] for stage in STAGES}
+    assert counts["guard"] == counts["switch"] == counts["move"] == counts["new"] == 60
+    assert 24 <= counts["old"] < 60
+    assert {str(item["pk"]) for item in made.scan()["Items"] if str(item["sk"])[0] in "01"} == {"k.1", "k.2"}
+    counter = ShardedCounter(tables["guard"], key={"pk": "n", "sk": "c"}, attribute="n")
+    for _ in range(5):
+        counter.add(1)
+    assert counter.value().total == 5
+
+
+def test_tables_that_cannot_move_with_it(resource: DynamoDBServiceResource) -> None:
+    """A time series has several tables; a backfill writes without the conditions of the stages."""
+    with pytest.raises(ConfigurationError, match="a table for each period"):
+        TimeSeries(resource, "Events", schema=SCHEMA, at="sk", period="day", strategy=resharding("move"))
+    table = ShardedTable(resource.Table("Orders"), resharding("move"), key_schema=SCHEMA)
+    with pytest.raises(StageError, match="backfill in stage 'old' or 'new'"):
+        backfill_index(table, "by-status")
+    reads_more = CalculatedSuffix(lambda item: item["n"], shards=2)
+    table = ShardedTable(resource.Table("Orders"), resharding("guard", Unsharded(), reads_more), key_schema=SCHEMA)
+    with pytest.raises(ShardUnknownError, match="between the stages of a Resharding, by must read nothing else"):
+        table.put_item(Item=ITEM)
 
 
 REFUSED: dict[str, tuple[Callable[[Any], object], type[Exception], str]] = {

@@ -26,6 +26,7 @@ from shardkit.errors import (
     PeriodError,
     UnsupportedExpressionError,
 )
+from shardkit.resharding import Resharding
 from shardkit.sharding import items
 from shardkit.sharding.batches import find_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -64,6 +65,11 @@ class SeriesPrograms(Programs):
         indexes: Mapping[str, Strategy] | None = None,
         form: Form = PYTHON_VALUES,
     ) -> None:
+        if isinstance(strategy, Resharding):
+            raise ConfigurationError(
+                f"strategy: must not be a Resharding, got {strategy!r:.200}; a time series has a table for each "
+                "period: move the items of one with ShardedTable"
+            )
         super().__init__(series.name, strategy, series.schema, draw, form, indexes=indexes)
         self.series = series
         self.is_part = lambda table: series.period_of_table(table) is not None
