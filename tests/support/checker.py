@@ -28,6 +28,12 @@ Key = str
 """A logical item's name in a search."""
 
 
+IN_TRANSACTION = "in a transaction: "
+"""What the operation on an item is called if it is one of several, all or none of which take effect."""
+CANCELLED = "cancelled"
+"""The outcome for an item whose own condition held, in a transaction that was cancelled because of another."""
+
+
 @dataclass(frozen=True, eq=False)
 class Operation:
     """One operation of a process: its program, and what it does to logical items.
@@ -165,8 +171,11 @@ class _Run:
 
     def feed(self, at: int, answer: Any) -> None:
         send = self.sent.pop(at)
-        if not isinstance(answer, Exception):
-            answer = send.answer(copy.deepcopy(answer))  # machines may empty its lists
+        # A copy, because programs may change it.
+        if isinstance(answer, ClientError):
+            answer = ClientError(copy.deepcopy(answer.response), answer.operation_name)
+        else:
+            answer = send.answer(copy.deepcopy(answer))
         self.machine.receive(send, answer, self._now)
         self._pump()
 
@@ -556,7 +565,7 @@ class _Histories:
         self._effect_numbers: dict[Any, int] = {}
         self._outcomes: list[Hashable] = []
         self._outcome_numbers: dict[Hashable, int] = {}
-        self._applied: dict[tuple[int, int], tuple[int, int]] = {}
+        self._applied: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._memo: dict[tuple[int, int, int, int], int] = {}
 
     def start(self, content: int) -> int:
@@ -600,28 +609,32 @@ class _Histories:
             for at, one in enumerate(pending):
                 if one is None or one[1] is not None or self._effects[one[0]][2]:
                     continue
-                now, result = self._apply(one[0], content)
-                after = (*pending[:at], (one[0], result), *pending[at + 1 :])
-                possible = now, ever | {now} if self._with_ever else ever, after
-                if possible not in seen:
-                    seen.add(possible)
-                    todo.append(possible)
+                for now, result in self._apply(one[0], content):
+                    after = (*pending[:at], (one[0], result), *pending[at + 1 :])
+                    possible = now, ever | {now} if self._with_ever else ever, after
+                    if possible not in seen:
+                        seen.add(possible)
+                        todo.append(possible)
         kept = set()
         for content, ever, pending in seen:
             effect, result = pending[process]
             if self._effects[effect][2]:
-                fits = any(self._apply(effect, value)[1] == outcome for value in ever)
+                fits = any(self._apply(effect, value)[0][1] == outcome for value in ever)
             else:
                 fits = result == outcome
             if fits:
                 kept.add((content, ever, (*pending[:process], None, *pending[process + 1 :])))
         return frozenset(kept)
 
-    def _apply(self, effect: int, content: int) -> tuple[int, int]:
+    def _apply(self, effect: int, content: int) -> list[tuple[int, int]]:
+        """Return the possible contents after an operation took effect, each with the outcome."""
         if (effect, content) not in self._applied:
             (operation, params), tables, _ = self._effects[effect]
-            after, answer = carried_out(operation, params, tables.items[content])
-            self._applied[effect, content] = tables.item(after), self.outcome(answered(answer))
+            after, answer = carried_out(operation.removeprefix(IN_TRANSACTION), params, tables.items[content])
+            possible = [(tables.item(after), self.outcome(answered(answer)))]
+            if operation.startswith(IN_TRANSACTION) and not isinstance(answer, Exception):
+                possible.append((content, self.outcome(CANCELLED)))  # because of another of its items
+            self._applied[effect, content] = possible
         return self._applied[effect, content]
 
 

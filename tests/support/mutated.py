@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class Mutant(NamedTuple):
+    """A text that a module's source has once, what it becomes, and the searches of which one must find that."""
+
+    module: ModuleType
+    was: str
+    now: str
+    found_by: Sequence[str]
 
 
 @contextmanager
-def mutated(module: ModuleType, was: str, now: str) -> Iterator[None]:
-    """Replace a text that a module's source has once; its functions, methods and texts become those of the change."""
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """Make a mutant: the module's functions, methods and texts become those of the changed source."""
+    module, was, now, _ = mutant
     source = inspect.getsource(module)
     assert source.count(was) == 1, f"{module.__name__} has {was!r} {source.count(was)} times; adapt the mutant"
     compiled = compile(source.replace(was, now), str(module.__file__), "exec", dont_inherit=True)
@@ -24,12 +34,10 @@ def mutated(module: ModuleType, was: str, now: str) -> Iterator[None]:
         vars(module).update({name: names[name] for name in texts})
         for function in _of(vars(module), module.__name__):
             code = function.__code__
-            if (
-                changed[code.co_qualname].co_code != code.co_code
-                or changed[code.co_qualname].co_consts != code.co_consts
-            ):
+            new = changed.get(code.co_qualname, code)  # a dataclass's own methods are not in the source
+            if (new.co_code, new.co_consts, new.co_names) != (code.co_code, code.co_consts, code.co_names):
                 originals.append((function, code))
-                function.__code__ = changed[code.co_qualname]
+                function.__code__ = new
         assert originals or texts, f"nothing in {module.__name__} has {was!r}"
         yield
     finally:

@@ -18,7 +18,7 @@ from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
-from tests.support.checker import Key, Operation, Search, answered
+from tests.support.checker import CANCELLED, IN_TRANSACTION, Key, Operation, Search, answered
 from tests.support.stepwise import Request
 
 TABLE = "orders"
@@ -163,7 +163,10 @@ class Moves:
             for name, (action, params) in actions.items()
         ]
         effects = {
-            name: ({"ConditionCheck": "ConditionCheck"}.get(action, f"{action}Item"), {"Key": key(name), **params})
+            name: (
+                IN_TRANSACTION + {"ConditionCheck": action}.get(action, f"{action}Item"),
+                {"Key": key(name), **params},
+            )
             for name, (action, params) in actions.items()
         }
 
@@ -172,7 +175,15 @@ class Moves:
             if reasons is None:
                 ok(result)
                 return dict.fromkeys(effects, answered({}))
-            raise AssertionError(f"cancelled: {reasons}")
+            codes = [reason["Code"] for reason in reasons]
+            assert {"ConditionalCheckFailed"} <= {*codes} <= {"ConditionalCheckFailed", "None"}, reasons
+            failed = [
+                CANCELLED
+                if reason["Code"] == "None"
+                else (reason["Code"] + "Exception", None if "Item" not in reason else comparable_item(reason["Item"]))
+                for reason in reasons
+            ]
+            return dict(zip(effects, failed, strict=True))
 
         return Operation(
             f"transact_write_items, {stage}",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import NamedTuple
+from collections.abc import Callable
 
 import pytest
 
 from shardkit.sharding.resharding import freeze, items
 from tests.support.checker import Process, Search, search
-from tests.support.mutated import mutated
+from tests.support.mutated import Mutant, mutated
 from tests.support.resharded import Moves, item
 
 M = Moves()
@@ -130,15 +128,6 @@ def test_every_interleaving_is_right(name: str) -> None:
     assert found.states > 15
 
 
-class Mutant(NamedTuple):
-    """A change of the source, and the searches of which one must find it."""
-
-    module: ModuleType
-    was: str
-    now: str
-    found_by: Sequence[str]
-
-
 _COPY = '{"TransactItems": [{"Put": put}, {"ConditionCheck": check}]}'
 _ANY = '{**check, "ConditionExpression": "attribute_exists(#m) OR attribute_not_exists(#m)"}'
 MUTANTS: dict[str, Mutant] = {
@@ -224,6 +213,6 @@ MUTANTS: dict[str, Mutant] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str) -> None:
     mutant = MUTANTS[name]
-    with mutated(mutant.module, mutant.was, mutant.now):
-        found = [search(SEARCHES[search_]()) for search_ in mutant.found_by]
+    with mutated(mutant):
+        found = [search(SEARCHES[one]()) for one in mutant.found_by]
     assert any(one.violation for one in found), found
