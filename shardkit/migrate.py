@@ -49,7 +49,8 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
         print(plan.moving, plan.table_units, plan.expected_seconds, plan.failures)
 
     Args:
-        table: A ``ShardedTable`` whose strategy is a ``Resharding``, in any stage. Its ``max_concurrency`` limits the
+        table: A ``ShardedTable`` whose strategy is a ``Resharding``, in any stage, or a ``ShardMap`` with a move under
+            way. Its ``max_concurrency`` limits the
             requests in flight.
         **options: The options:
 
@@ -86,8 +87,8 @@ def move(table: Any, **options: Unpack[MoveOptions]) -> MoveReport:
     can stop it at any time, also by killing it, and run it again, or run several at once.
 
     Args:
-        table: A ``ShardedTable`` whose strategy is a ``Resharding`` in stage ``"move"``. Its ``max_concurrency`` limits
-            the requests in flight, and is the number of segments that are read in parallel.
+        table: A ``ShardedTable`` whose strategy is a ``Resharding`` in stage ``"move"``, or a ``ShardMap`` in it. Its
+            ``max_concurrency`` limits the requests in flight, and is the number of segments that are read in parallel.
         **options: The options:
 
             * ``write_units: float | str | None = 100``: Write units per second that it may consume of the table and of
@@ -153,10 +154,11 @@ def planning(runner: Runner | AsyncRunner, movable: Movable, options: PlanOption
     return Passes(
         runner,
         "plan",
-        lambda given: Planning(*movable, **given),
+        lambda given: Planning(movable.moving, movable.description, **given),
         options,
         known=PlanOptions,
         kinds=(False,),
+        held=movable.held,
     )
 
 
@@ -175,11 +177,12 @@ def moving(runner: Runner | AsyncRunner, movable: Movable, options: MoveOptions)
         known=MoveOptions,
         kinds=(False, True),
         header=header,
+        held=movable.held,
     )
 
 
 def verifying(runner: Runner | AsyncRunner, movable: Movable, options: VerifyOptions) -> Passes[MoveReport]:
-    return Passes(runner, "verify", _mover(movable), options, known=VerifyOptions, kinds=(True,))
+    return Passes(runner, "verify", _mover(movable), options, known=VerifyOptions, kinds=(True,), held=movable.held)
 
 
 def _mover(movable: Movable) -> Callable[..., Mover]:

@@ -104,6 +104,16 @@ class ShardMapAdmin:
         """
         return self._read()[0]
 
+    def exists(self) -> bool:
+        """Return whether the table has a map.
+
+        Example:
+            admin.exists()  # True
+
+        Cost: 1 read unit. IAM: ``dynamodb:GetItem``.
+        """
+        return "Item" in self._send("GetItem", Key=self._map_key(), ConsistentRead=True)
+
     def wait(self) -> float:
         """Return the seconds until the next stage may begin.
 

@@ -17,6 +17,7 @@ from shardkit.errors import InvalidKeyError
 from shardkit.resharding import Stage
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
+from shardkit.sharding.shard_map import is_map_key
 
 
 class Units(NamedTuple):
@@ -125,7 +126,8 @@ class Planning(TablePass[MovePlan]):
 
     def take(self, items: Sequence[WireItem]) -> Tasks:
         for stored in items:
-            self._take(stored)
+            if not is_map_key(stored, self._moving.keys):
+                self._take(stored)
         self.report = replace(
             self.report,
             index_units=dict(self._index_units),

@@ -16,6 +16,7 @@ from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze, unmark
 from shardkit.sharding.resharding.moving import MARK, Homes, is_stub
 from shardkit.sharding.resharding.sending import Sending
+from shardkit.sharding.shard_map import is_map_key
 
 _TOKEN_BYTES = 32
 
@@ -105,8 +106,9 @@ class Mover(TablePass[MoveReport]):
         self._fan_out = FanOut(1, self.draw)
 
     def take(self, items: Sequence[WireItem]) -> Tasks:
-        self.count(**{"verified" if self.verify else "read": len(items)})
-        for stored in items:
+        own = [stored for stored in items if not is_map_key(stored, self._moving.keys)]
+        self.count(**{"verified" if self.verify else "read": len(own)})
+        for stored in own:
             try:
                 state, homes = state_of(self._moving, stored)
             except ShardkitError as error:

@@ -13,10 +13,12 @@ import orjson
 from shardkit.bulk.locked_file import LockedFile, check_path
 from shardkit.bulk.table_pass import PassOptions, Positions, R, TablePass
 from shardkit.core.checks import check_option_names, check_progress
+from shardkit.core.machine import Machine
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.runner import AsyncRunner, Runner
+from shardkit.sharding.leases import Held, Leased
 
 RATE = 100.0
 """Units a second, of reads and of writes, unless the caller says otherwise: the table serves others meanwhile."""
@@ -28,7 +30,8 @@ class Passes(Generic[R]):
     """Passes over a table under way, and their journal, which they write and close.
 
     ``make`` makes the machine of a pass; ``kinds`` says of each pass whether it only verifies. The first one is
-    resumed from the journal, if there is one, whose header names what must not have changed.
+    resumed from the journal, if there is one, whose header names what must not have changed. ``held`` has the leases
+    under which the requests go, if there is a shard map.
     """
 
     def __init__(
@@ -41,7 +44,9 @@ class Passes(Generic[R]):
         known: type[TypedDict],  # type: ignore[valid-type]
         kinds: Sequence[bool],
         header: Mapping[str, Any] | None = None,
+        held: Held | None = None,
     ) -> None:
+        self._held = held
         check_option_names(options, list(known.__annotations__), f"a {what}")
         self._progress = options.get("progress")
         check_progress(self._progress)
@@ -70,6 +75,10 @@ class Passes(Generic[R]):
         if self._journal is not None:
             self._journal.remove()
 
+    def leased(self, machine: TablePass[R]) -> Machine[None]:
+        """Return a machine to run: each of its requests goes under the leases."""
+        return machine if self._held is None else Leased(machine, self._held)
+
     def tell(self, machine: TablePass[R]) -> None:
         """Record and report what a machine has done."""
         self.report = machine.report
@@ -90,7 +99,7 @@ def run(runner: Runner, passes: Passes[R]) -> R:
     """Run passes to their end, and return the report."""
     with passes:
         for machine in passes:
-            driver = runner.driver(machine)
+            driver = runner.driver(passes.leased(machine))
             try:
                 while not machine.ended:
                     driver.run()
@@ -104,7 +113,7 @@ async def run_async(runner: AsyncRunner, passes: Passes[R]) -> R:
     """Run passes to their end, and return the report."""
     with passes:
         for machine in passes:
-            driver = runner.driver(machine)
+            driver = runner.driver(passes.leased(machine))
             try:
                 while not machine.ended:
                     await driver.run()

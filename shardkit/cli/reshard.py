@@ -7,6 +7,7 @@ end, or too early: the same command goes on.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -18,11 +19,13 @@ from rich.console import Console
 from shardkit.bulk.passes import RATE
 from shardkit.cli import options
 from shardkit.cli.options import COUNT, STOPPED, WRONG_USE, dynamodb, explained, option, out
+from shardkit.cli.reshard_map import Mapped
 from shardkit.cli.reshard_static import Static
 from shardkit.cli.reshard_steps import MoveProgress, Outcome
 from shardkit.cli.screen import say
 from shardkit.errors import ConfigurationError, ShardkitError, StageError
 from shardkit.resharding import STAGES
+from shardkit.shard_map import ShardMapAdmin
 
 VERBS = ("plan", "start", "status", "advance", "move", "verify", "finish", "abort")
 STRATEGIES, HOW, PACE = "Strategies", "How", "Pace"  # how --help groups the options
@@ -35,11 +38,14 @@ _CONNECTIONS = 10
 @option("--from", "old", group=STRATEGIES, help="The strategy of the items so far: unsharded, or JSON.")
 @option("--to", "new", group=STRATEGIES, help="The strategy to move to: unsharded, or JSON.")
 @option("--by", group=STRATEGIES, help="Instead of --to: attributes (A or A,B) to calculate the shard from.")
-@option("--shards", type=COUNT, group=STRATEGIES, help="With --by: the shards of a key.")
-@option("--stage", type=click.Choice(STAGES), group=HOW, help="The stage that all processes have now.")
+@option("--shards", type=COUNT, group=STRATEGIES, help="With --by: the shards of each key; with --key: of this key.")
+@option("--key", group=STRATEGIES, help="Only give this logical key more shards, through the shard map.")
+@option("--static", is_flag=True, group=HOW, help="With start: make no shard map; each stage is deployed in the code.")
+@option("--stage", type=click.Choice(STAGES), group=HOW, help="Without a map: the stage of all processes now.")
 @option("--deployed", is_flag=True, group=HOW, help="Confirm that all processes run what was to be deployed.")
 @option("--offline", is_flag=True, group=HOW, help="Move and verify at once, while all services are stopped.")
 @option("--stopped", is_flag=True, group=HOW, help="With --offline: confirm that all services are stopped.")
+@option("--wait", is_flag=True, group=HOW, help="If it is too early for a step of the map, wait until it is time.")
 @option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%.")
 @option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
 @option("--workers", type=COUNT, group=PACE, default=_CONNECTIONS, help="Requests in flight, and parallel segments.")
@@ -50,6 +56,7 @@ _CONNECTIONS = 10
 def reshard(
     table: str,
     verb: str | None,
+    key: str | None,
     region: str | None,
     profile: str | None,
     endpoint_url: str | None,
@@ -57,9 +64,10 @@ def reshard(
     progress: bool,
     **given: Any,
 ) -> None:
-    """Move a table's items to another strategy: adopt a table, or change its shards.
+    """Move a table's items to another strategy: adopt a table, change its shards, or give one hot key more.
 
-    VERB: plan, start, status, advance, move, verify, finish, abort; none with --offline. Each prints what to do next.
+    VERB: plan, start, status, advance, move, verify, finish, abort; none with --offline or --key. Each prints what to
+    do next.
 
     Exit codes: 0 done, 1 items are left or cannot be moved, 2 wrong use, 3 stopped or too early (run it again).
     """
@@ -67,12 +75,13 @@ def reshard(
     with ExitStack() as stack:
         shown = MoveProgress(stderr if progress else None)
         try:
-            if (verb is None) != given["offline"]:
-                raise ConfigurationError(f"VERB, --offline: give one of them; VERB is one of {', '.join(VERBS)}")
+            if (verb is not None) + given["offline"] + (key is not None) != 1:
+                verbs = ", ".join(VERBS)
+                raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
             resource = dynamodb(profile, region, endpoint_url, max(_CONNECTIONS, given["workers"]))
             stack.callback(resource.meta.client.close)
             stack.enter_context(shown)
-            done = _run(verb, Static(resource.Table(table), profile, shown, given))
+            done = _run(verb, key, (resource.Table(table), profile, shown, given))
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
             again = shown.begun and not isinstance(error, ConfigurationError)
@@ -87,5 +96,18 @@ def reshard(
     raise Exit(done.code)
 
 
-def _run(verb: str | None, steps: Static) -> Outcome:
-    return steps.offline() if verb is None else steps.verbs()[verb]()
+def _run(verb: str | None, key: str | None, given: tuple[Any, str | None, MoveProgress, Mapping[str, Any]]) -> Outcome:
+    table, _, _, options = given
+    admin = ShardMapAdmin(table)
+    static, mapped, has_map = Static(*given), Mapped(admin, *given), admin.exists()
+    if key is not None:
+        if not has_map:
+            raise ConfigurationError("--key: the table has no shard map, by which one key can grow; create it: start")
+        return mapped.grow(key, options["shards"])
+    if verb is None:
+        if has_map:
+            raise ConfigurationError("--offline: the table has a shard map, which processes follow; use start")
+        return static.offline()
+    if not has_map and verb == "start" and not options["static"]:
+        return mapped.create()
+    return (mapped if has_map else static).verbs()[verb]()

@@ -97,6 +97,13 @@ class MappedPrograms(Programs):
         self._held.add(lease, key)
         return lease.sharding
 
+    def _strategy_now(self) -> Program[tuple[Strategy, Held | None]]:
+        held = Held()
+        yield from self.under(held).known()
+        lease = self._map.lease
+        assert lease is not None
+        return lease.state.strategy, held
+
     def key_names(self) -> Program[tuple[str, ...]]:
         return (yield from super().known()).key_names
 

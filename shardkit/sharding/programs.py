@@ -16,6 +16,7 @@ from shardkit.sharding import items
 from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.leases import Held
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
@@ -37,10 +38,11 @@ def no_request() -> dict[str, Any]:
 
 
 class Movable(NamedTuple):
-    """A table whose items move, and what DescribeTable says of it."""
+    """A table whose items move, what DescribeTable says of it, and the leases under which it is moved."""
 
     moving: Moving
     description: Mapping[str, Any]
+    held: Held | None = None
 
 
 class Programs:
@@ -117,11 +119,11 @@ class Programs:
             ConfigurationError: No items have to move.
             StageError: ``stage`` is given, and the table's strategy is in another one.
         """
-        strategy: Any = self.strategy
+        strategy, held = yield from self._strategy_now()
         if not isinstance(strategy, Resharding):
             raise ConfigurationError(
-                f"table: must have a Resharding as its strategy, got {strategy!r:.200}; give "
-                'ShardedTable(table, Resharding(old, new, stage="move"))'
+                f"table: must have a Resharding as its strategy, or a ShardMap with a move under way, got "
+                f'{strategy!r:.200}; give ShardedTable(table, Resharding(old, new, stage="move"))'
             )
         description = yield from self._description()
         if not strategy.moves:
@@ -135,10 +137,14 @@ class Programs:
         if stage is not None and strategy.stage != stage:
             raise StageError(
                 f"stage: must be {stage!r} to move or verify table {self.table!r}, got {strategy.stage!r}; bring every "
-                f"process to stage {stage!r} first, then give this table a Resharding in it",
+                f"process to stage {stage!r} first, and this one too",
                 strategy.stage,
             )
-        return Movable(moving, description)
+        return Movable(moving, description, held)
+
+    def _strategy_now(self) -> Program[tuple[Strategy, Held | None]]:
+        yield from ()
+        return self.strategy, None
 
     def key_names(self) -> Program[tuple[str, ...]]:
         """Return the attributes of the primary key."""

@@ -103,7 +103,7 @@ def test_its_journal(table: Table, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", [migrate.plan, migrate.move, migrate.verify])
 def test_what_is_refused(table: Table, call: Any) -> None:
-    with pytest.raises(ConfigurationError, match="table: must have a Resharding as its strategy, got Unsharded"):
+    with pytest.raises(ConfigurationError, match="table: must have a Resharding as its strategy, or a ShardMap"):
         call(sharded(table, Unsharded()))
     more = Resharding(RandomSuffix(2), RandomSuffix(4), stage="move")
     with pytest.raises(ConfigurationError, match="no items have to move"):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib
 import json
 import shlex
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from shardkit import CalculatedSuffix, ShardedTable
+from shardkit import CalculatedSuffix, ShardedTable, ShardMap
 from shardkit.cli import build_app
+from tests.support.mapped import Moment
 from tests.support.moving import ADOPT, homes, resharding
 from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
@@ -56,7 +59,8 @@ def next_command(shown: list[str]) -> list[str]:
 def test_all_the_way_by_what_it_says(table: Table) -> None:
     """Every command is the one that the command before printed; at the end the new strategy alone finds all."""
     deployed = []
-    command = [*TO, "plan"]
+    lines(*TO, "plan")
+    command = [*TO, "start", "--static"]
     shown: list[str] = []
     for _ in range(8):
         shown = lines(*command)
@@ -77,7 +81,7 @@ def test_all_the_way_by_what_it_says(table: Table) -> None:
 def test_a_plan(table: Table) -> None:
     with recording(table.meta.client) as sent:
         shown = lines(*TO, "plan")
-    assert set(sent.operations) == {"DescribeTable", "Scan"}
+    assert set(sent.operations) == {"DescribeTable", "GetItem", "Scan"}  # one to see whether there is a map
     assert shown[:2] == [
         "6 items read: 6 would move, 0 are at their place already",
         f"36 write units of the table; at the given rates {shown[1].rpartition('rates ')[2]}",
@@ -151,10 +155,11 @@ def test_not_to_old_once_new_items_have_stubs(table: Table) -> None:
         (("plan", *TO, "--to", "unsharded"), "--to: is not supported with --by and --shards"),
         (("plan", "--from", "unsharded", "--by", "sk"), "--by, --shards: give both, or --to"),
         (("plan", "--from", "{"), "--from: '{' is not valid JSON"),
-        (TO, "VERB, --offline: give one of them"),
-        (("move", "--offline", *TO), "VERB, --offline: give one of them"),
+        (TO, "VERB, --offline, --key: give one of them"),
+        (("move", "--offline", *TO), "VERB, --offline, --key: give one of them"),
         (("move", *TO), "--deployed: every process that uses the table must be in stage 'move'; add --deployed"),
         (("--offline", *TO), "--stopped: all services that use the table must be stopped"),
+        (("--key", "k", "--shards", "8"), "--key: the table has no shard map, by which one key can grow"),
         (("advance", *TO), "--stage: missing; give the stage that all processes have now: old, guard"),
         (
             ("plan", "--from", "unsharded", "--to", '{"type": "RandomSuffix", "shards": 4}'),
@@ -167,6 +172,111 @@ def test_wrong_use(given: tuple[str, ...], said: str) -> None:
     result = run(*given, code=2)
     assert "not begun: " in result.stderr
     assert said in result.stderr
+
+
+# -- with a shard map
+
+
+@pytest.fixture
+def moment(table: Table, monkeypatch: pytest.MonkeyPatch) -> Moment:
+    """The clock of the map. To wait takes no time."""
+    moment = Moment()
+    monkeypatch.setattr(COMMAND, "ShardMapAdmin", moment.admin)
+    monkeypatch.setattr(COMMAND, "Mapped", partial(COMMAND.Mapped, sleep=moment.wait))
+    return moment
+
+
+@pytest.mark.usefixtures("moment")
+def test_all_the_way_by_the_map(table: Table) -> None:
+    """Two deployments; then the map leads every process. Each command is the one that the command before printed."""
+    orders = ShardedTable(table, ShardMap())
+    shown = lines(*TO, "start")
+    assert shown[:2] == [
+        "the shard map was created: Unsharded()",
+        "next: deploy to every process: ShardMap(), in place of Unsharded()",
+    ]
+    stages = []
+    while "no move is under way" not in shown[-1]:
+        command = next_command(shown[:-1] if "move" in shown[-2] and "finish" in shown[-1] else shown)
+        shown = lines(*command, "--wait")
+        if shown[0].startswith("stage"):
+            stages.append(shown[0].split()[1])
+    assert stages == ["'guard'", "'switch'", "'move'", "'new'"]
+    assert sorted(str(item["sk"]) for item in orders.scan_items()) == [f"s{number}" for number in range(6)]
+    assert {item["pk"] for item in table.scan()["Items"]} <= {"shardkit:map", *(f"k.{shard}" for shard in range(1, 5))}
+    assert lines("status")[0] == f"stage 'new' by the shard map: {ADOPT[1]!r}"
+
+
+def test_too_early(moment: Moment) -> None:
+    """Nothing is changed, and it says when to come again."""
+    lines(*TO, "start")
+    assert lines(*TO, "start", "--deployed")[0].startswith("stage 'guard'")
+    result = run(*TO, "advance", code=3)
+    assert "cannot go from 'guard' to 'switch' yet" in result.stderr
+    told = json.loads(run("status", "--json").stdout)
+    assert (told["stage"], told["exit_code"]) == ("guard", 0)
+    assert 600 < told["wait"] < 640
+    assert told["next"][0].startswith("wait 10:3")
+    moment.wait(700)
+    assert lines("advance")[0].startswith("stage 'switch'")
+
+
+def test_what_the_map_refuses(moment: Moment) -> None:
+    lines(*TO, "start")
+    moment.wait(700)
+    assert "--deployed: every process that uses the table must have ShardMap()" in run(*TO, "start", code=2).stderr
+    assert "--to: missing" in run("start", "--deployed", code=2).stderr
+    wrong = ("--from", '{"type": "CalculatedSuffix", "by": "sk", "shards": 2}', *TO[2:])
+    assert "--from, --to: the shard map has Unsharded()" in run(*wrong, "start", "--deployed", code=2).stderr
+    lines(*TO, "start", "--deployed")
+    assert "--from, --to: the shard map has Unsharded(), and moves to" in run("plan", *TO[:5], "9", code=2).stderr
+    assert "--offline: the table has a shard map" in run(*TO, "--offline", "--stopped", code=2).stderr
+    assert "must be 'move'" in run("move", code=3).stderr
+
+
+def test_it_goes_back_by_the_map(moment: Moment) -> None:
+    lines(*TO, "start")
+    lines(*TO, "start", "--deployed", "--wait")
+    assert lines("abort")[:2] == ["from 'guard' back to 'old'", "stage 'old' by the shard map: Unsharded()"]
+    moment.wait(700)
+    lines(*TO, "start", "--deployed", "--wait")
+    lines("advance", "--wait")
+    shown = lines("abort", "--wait", code=1)
+    assert shown[0] == "from 'switch' back to 'guard'"
+    assert "cannot go back from 'guard' to 'old'" in shown[-1]
+
+
+def test_finish_verifies_first(moment: Moment, table: Table) -> None:
+    lines(*TO, "start")
+    moment.wait(700)
+    lines(*TO, "start", "--deployed", "--wait")
+    lines("advance", "--wait")
+    lines("advance", "--wait")
+    assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
+    assert json.loads(run("status", "--json").stdout)["stage"] == "move"
+    assert lines("move")[-1] == "next: shardkit reshard Orders finish"
+
+
+def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
+    """Without a mover: two waits, and then new items use all shards."""
+    strategy = CalculatedSuffix("sk", 2)
+    orders = ShardedTable(table, strategy)
+    for item in orders.scan_items():
+        table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+    for number in range(4):
+        orders.put_item(Item={"pk": "hot", "sk": f"s{number}"})
+    moment.admin(table).create(strategy)
+    moment.wait(700)
+    shown = lines("--key", "hot", "--shards", "8", code=3)
+    assert shown[0] == "stage 'guard' of 'move'"
+    shown = lines("--key", "hot", "--shards", "8", "--wait")
+    assert shown[0] == "key 'hot' has 8 shards: new items use all of them, and reads find all items"
+    grown = ShardedTable(table, ShardMap())
+    for number in range(4, 30):
+        grown.put_item(Item={"pk": "hot", "sk": f"s{number}"})
+    assert len({item["pk"] for item in table.scan()["Items"]}) > 5
+    assert len(list(grown.query_items(KeyConditionExpression=Key("pk").eq("hot")))) == 30
+    assert "--shards: missing" in run("--key", "hot", code=2).stderr
 
 
 def test_strategies_as_json(table: Table) -> None:

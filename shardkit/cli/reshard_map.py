@@ -1,0 +1,154 @@
+"""``shardkit reshard`` with a shard map: the verbs change the map, and all processes follow it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shardkit.cli.options import FAILED, STOPPED
+from shardkit.cli.reshard_steps import Outcome, Steps
+from shardkit.cli.screen import duration
+from shardkit.errors import ConfigurationError, StageError
+from shardkit.resharding import Resharding
+from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
+from shardkit.strategies import Strategy
+
+
+class Mapped(Steps):
+    """The verbs, and the growth of one key; ``sleep`` is for tests."""
+
+    def __init__(self, admin: ShardMapAdmin, *given: Any, sleep: Callable[[float], object] = time.sleep) -> None:
+        super().__init__(*given)
+        self._admin = admin
+        self._sleep = sleep
+
+    def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
+        finish = self.again("finish")
+        return {
+            "plan": lambda: self.plan(self._move()),
+            "start": self._start,
+            "status": lambda: self._told(self._admin.read()),
+            "advance": lambda: self._step(self._admin.advance),
+            "move": lambda: self.move(self._mapped(), finish),
+            "verify": lambda: self.verify(self._mapped(), finish),
+            "finish": self._finish,
+            "abort": self._abort,
+        }
+
+    def create(self) -> Outcome:
+        """Create the map."""
+        old = self.strategies().old
+        self._admin.create(old)
+        return Outcome(
+            told={"stage": "old"},
+            lines=(f"the shard map was created: {old!r}",),
+            then=(
+                f"deploy to every process: ShardMap(), in place of {old!r}",
+                f"then: {self.again('start --deployed')}",
+            ),
+        )
+
+    def grow(self, key: str, shards: int | None) -> Outcome:
+        """Give one key more shards: the step that is due, or all."""
+        if shards is None:
+            raise ConfigurationError("--shards: missing; give how many shards the key gets, for example --shards 80")
+        self._wait()
+        state = self._admin.grow(key, shards=shards)
+        while state.stage != "move" and self.given["wait"]:
+            self._wait()
+            state = self._admin.grow(key, shards=shards)
+        told = {"stage": state.stage, "key": key, "shards": shards}
+        if state.stage == "move":
+            lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
+            return Outcome(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
+        again = f"wait {duration(self._admin.wait())}, then the same command again (--wait does both)"
+        return Outcome(STOPPED, told, (f"stage {state.stage!r} of 'move'",), (again,))
+
+    def _mapped(self) -> ShardMap:
+        _ = self._move()  # what was given must agree with the map
+        return ShardMap()
+
+    def _move(self) -> Resharding:
+        """Return the move that the map has under way, or the one that was given."""
+        state = self._admin.read()
+        under_way = _under_way(state)
+        old = under_way.old if under_way else _strategy(state)
+        new = self.new or (under_way and under_way.new)
+        if (self.old or old) != old or (under_way and new != under_way.new):
+            moving = f", and moves to {under_way.new!r}" if under_way else ""
+            raise ConfigurationError(f"--from, --to: the shard map has {old!r}{moving}; omit them, or give the same")
+        if not isinstance(new, Strategy):
+            raise ConfigurationError("--to: missing; give it as JSON, or --by and --shards: the map has no move")
+        return Resharding(old, new, stage="move")
+
+    def _start(self) -> Outcome:
+        new = self._move().new
+        self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
+        return self._step(lambda: self._admin.start(new))
+
+    def _wait(self) -> None:
+        if self.given["wait"]:
+            self._sleep(self._admin.wait())
+
+    def _step(self, step: Callable[[], ShardMapState]) -> Outcome:
+        self._wait()
+        return self._told(step())
+
+    def _finish(self) -> Outcome:
+        if self._move().moves:
+            verified = self.verify(self._mapped())
+            if verified.code:
+                return verified
+        return self._step(self._admin.finish)
+
+    def _abort(self) -> Outcome:
+        """Go back as far as the map allows now."""
+        state, lines, then = self._admin.read(), [], ""
+        while _under_way(state) and not then:
+            before = state.stage
+            try:
+                self._wait()
+                state = self._admin.back()
+            except StageError as error:
+                then = str(error).removeprefix("stage: ")
+            else:
+                lines.append(f"from {before!r} back to {state.stage!r}")
+        told = self._told(state)
+        if not then:
+            return Outcome(0, told.told, (*lines, *told.lines), told.then)
+        return Outcome(FAILED, told.told, (*lines, *told.lines), (then,))
+
+    def _told(self, state: ShardMapState) -> Outcome:
+        """Say where the map is, and what comes next."""
+        under_way, seconds = _under_way(state), self._admin.wait()
+        then: tuple[str, ...]
+        if under_way is None:
+            then = ("nothing: no move is under way",)
+        elif state.stage == "move":
+            then = (self.again("finish"),)
+            then = (self.again("move"), f"then: {then[0]}") if under_way.moves else then
+        else:
+            then = (self.again("advance"),)
+        if under_way is not None and seconds:
+            then = (f"wait {duration(seconds)}, until every process has followed (--wait does)", *then)
+        told = {
+            "stage": state.stage,
+            "generation": state.generation,
+            "old": state.old.to_dict(),
+            "new": None if state.new is None else state.new.to_dict(),
+            "wait": seconds,
+        }
+        moving = f"{under_way.old!r} to {under_way.new!r}" if under_way else repr(_strategy(state))
+        return Outcome(0, told, (f"stage {state.stage!r} by the shard map: {moving}",), then)
+
+
+def _under_way(state: ShardMapState) -> Resharding | None:
+    if state.new is None or state.stage in {"old", "new"}:
+        return None
+    return Resharding(state.old, state.new, stage=state.stage)
+
+
+def _strategy(state: ShardMapState) -> Strategy:
+    """Return the strategy of a table without a move under way."""
+    return state.new if state.stage == "new" and state.new is not None else state.old
