@@ -61,8 +61,9 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
 
     Returns:
         The plan: how many items move, their units, the time, and the items that cannot be moved (``failures``). A key
-        of an unsharded table that looks like a shard of another (``v1.5``) is among them: writes of such a key are
-        refused from the first stage on. Give ``new`` another ``separator=``.
+        of an unsharded table that looks like a shard of another (``v1.5``) is among them. Give ``new`` another
+        ``separator=``. Only a plan in stage ``"old"`` finds all such keys: later, one whose item would have just that
+        shard looks like an item that has moved.
 
     Raises:
         ConfigurationError: An argument is invalid, or no items have to move between the strategies.
@@ -154,7 +155,7 @@ def planning(runner: Runner | AsyncRunner, movable: Movable, options: PlanOption
     return Passes(
         runner,
         "plan",
-        lambda given: Planning(movable.moving, movable.description, **given),
+        lambda given: Planning(movable.moving, movable.description, begun=movable.stage != "old", **given),
         options,
         known=PlanOptions,
         kinds=(False,),

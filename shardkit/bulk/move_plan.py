@@ -109,11 +109,18 @@ def has_stream(description: Mapping[str, Any]) -> bool:
 
 
 class Planning(TablePass[MovePlan]):
-    """Reads a table once, eventually consistent. ``description`` is DescribeTable's."""
+    """Reads a table once, eventually consistent. ``description`` is DescribeTable's.
 
-    def __init__(self, moving: Moving, description: Mapping[str, Any], **options: Unpack[PassOptions]) -> None:
+    Before the move has ``begun``, all items must be at their old homes: an unsharded ``v1.5`` that is where ``new``
+    stores an item of ``v1`` looks like a moved one later, and no other pass can tell.
+    """
+
+    def __init__(
+        self, moving: Moving, description: Mapping[str, Any], *, begun: bool, **options: Unpack[PassOptions]
+    ) -> None:
         super().__init__(moving.table, MovePlan(table=moving.table), {}, **options)
         self._moving = moving
+        self._begun = begun
         self._streamed = has_stream(description)
         self._mark: WireValue = {"S": "0" * 32 + COPY_MARKED * self._streamed}
         self._estimator = CapacityEstimator(description)
@@ -146,7 +153,14 @@ class Planning(TablePass[MovePlan]):
             self.count(ambiguous=1)
             return
         if state in {State.HOME, State.COPY}:
-            self.count(home=1)
+            if homes.same or self._begun:
+                self.count(home=1)
+                return
+            name = self._moving.partition_key
+            looks = f"{stored[name]} looks like a shard of {self._moving.logical(stored[name])[0]}"
+            reason = f"{name}: {looks}, but no item has moved yet; give new another separator="
+            self.fail(homes.new, InvalidKeyError(reason))
+            self.count(ambiguous=1)
             return
         if state is State.STUB:
             self.count(stubs=1)

@@ -80,7 +80,7 @@ class Mapped(Steps):
             raise ConfigurationError(f"--from, --to: the shard map has {old!r}{moving}; omit them, or give the same")
         if not isinstance(new, Strategy):
             raise ConfigurationError("--to: missing; give it as JSON, or --by and --shards: the map has no move")
-        return Resharding(old, new, stage="move")
+        return under_way or Resharding(old, new, stage="old")
 
     def _start(self) -> Outcome:
         new = self._move().new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from shardkit.cli.options import FAILED
 from shardkit.cli.reshard_steps import Outcome, Steps
@@ -19,7 +20,7 @@ class Static(Steps):
     def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
         finish = self.again("finish --deployed")
         return {
-            "plan": lambda: self.plan(self.strategies()),
+            "plan": lambda: self.plan(replace(self.strategies(), stage=self.given["stage"] or "old")),
             "start": lambda: Outcome(0, {"stage": "old"}, ("nothing was written",), self._deploy("guard")),
             "status": lambda: self._at(self._stage()),
             "advance": self._advance,

@@ -38,10 +38,14 @@ def no_request() -> dict[str, Any]:
 
 
 class Movable(NamedTuple):
-    """A table whose items move, what DescribeTable says of it, and the leases under which it is moved."""
+    """A table whose items move, what DescribeTable says of it, and the leases under which it is moved.
+
+    ``moving`` is in stage ``"move"``; ``stage`` is that of the table's own strategy.
+    """
 
     moving: Moving
     description: Mapping[str, Any]
+    stage: Stage
     held: Held | None = None
 
 
@@ -140,7 +144,7 @@ class Programs:
                 f"process to stage {stage!r} first, and this one too",
                 strategy.stage,
             )
-        return Movable(moving, description, held)
+        return Movable(moving, description, strategy.stage, held)
 
     def _strategy_now(self) -> Program[tuple[Strategy, Held | None]]:
         yield from ()

@@ -19,6 +19,7 @@ from shardkit import (
     migrate,
 )
 from tests.support.fakes import timeless
+from tests.support.mapped import Moment, before
 from tests.support.moving import ADOPT, resharding
 from tests.support.recorder import answering, recording
 from tests.support.tables import make_table
@@ -49,9 +50,9 @@ def sharded(table: Any, strategy: Strategy, **options: Any) -> ShardedTable:
 
 def test_plan_move_verify(table: Table) -> None:
     """And then the new strategy alone finds every item."""
-    before = sharded(table, resharding("old"))
+    first = sharded(table, resharding("old"))
     with recording(table.meta.client) as sent:
-        plan = migrate.plan(before)
+        plan = migrate.plan(first)
     assert set(sent.operations) == {"DescribeTable", "Scan"}
     assert (plan.read, plan.moving, plan.home, plan.failed, plan.table_units) == (7, 7, 0, 0, 42.0)
     moving = sharded(table, resharding("move"))
@@ -66,7 +67,7 @@ def test_plan_move_verify(table: Table) -> None:
     assert {item["sk"]: item for item in after.scan_items()} == {item["sk"]: item for item in ITEMS}
     for item in ITEMS:
         assert after.get_item(Key={"pk": item["pk"], "sk": item["sk"]})["Item"] == item
-    assert migrate.plan(before).moving == 0
+    assert (migrate.plan(moving).moving, migrate.plan(moving).home, migrate.plan(first).ambiguous) == (0, 7, 7)
     again = migrate.move(moving)
     assert (again.moved, again.complete) == (0, True)
 
@@ -99,6 +100,34 @@ def test_its_journal(table: Table, tmp_path: Path) -> None:
         migrate.move(other, journal=journal)
     assert migrate.move(moving, journal=journal).complete
     assert not journal.exists()
+
+
+def test_by_a_shard_map(table: Table) -> None:
+    """The map's own item is left out; when the map is changed, the mover stops before its next request."""
+    moment = Moment()
+    admin = moment.admin(table)
+    admin.create(ADOPT[0])
+    moment.wait(700)
+    admin.start(ADOPT[1])
+    orders = sharded(table, moment.map())
+    with pytest.raises(StageError, match="must be 'move' to move or verify"):
+        migrate.move(orders)
+    moment.advanced(admin, "move")
+    orders = sharded(table, moment.map())
+    plan = migrate.plan(orders)
+    assert (plan.read, plan.moving) == (7, 7)
+
+    def back() -> None:
+        admin.back()
+        moment.wait(31)  # the lease ends
+
+    with before(table.meta.client, "TransactWriteItems", back), pytest.raises(StageError, match="map was changed"):
+        migrate.move(orders)
+    assert len(table.scan()["Items"]) == 8
+    assert [item for item in table.scan()["Items"] if "." in str(item["pk"])] == []
+    moment.advanced(admin, "move")
+    report = migrate.move(sharded(table, moment.map()))
+    assert (report.complete, report.moved, report.verified) == (True, 7, 7)
 
 
 @pytest.mark.parametrize("call", [migrate.plan, migrate.move, migrate.verify])

@@ -363,10 +363,10 @@ def test_an_outage_in_the_middle() -> None:
 # -- the plan
 
 
-def planned(items: Iterable[WireItem], **description: Any) -> Any:
+def planned(items: Iterable[WireItem], *, begun: bool = True, **description: Any) -> Any:
     table = Table(items)
     machine = Planning(
-        moving(), {**DESCRIPTION, **description},
+        moving(), {**DESCRIPTION, **description}, begun=begun,
         workers=3, segments=SEGMENTS, draw=random.random, write_units=10.0, read_units=100.0,
     )  # fmt: skip
     table.run(machine)
@@ -400,11 +400,13 @@ def test_a_plan_costs_what_the_move_consumes() -> None:
 
 
 def test_a_plan_names_what_cannot_move() -> None:
-    """Too large for the mark; keys that look like shards, also one that happens to be at such a shard's place."""
+    """Too large for the mark; keys that look like shards. One that is just where its shard would be: only at first."""
     large = an_item(1, v={"S": "x" * (ITEM_BYTES - 30)})
     homeless = [an_item(2, f"k.{shard}") for shard in range(1, 5)]
     plan = planned([large, *homeless])
     assert (plan.too_large, plan.ambiguous, plan.home, plan.moving) == (1, 3, 1, 0)
+    plan = planned([large, *homeless], begun=False)
+    assert (plan.too_large, plan.ambiguous, plan.home, plan.moving) == (1, 4, 0, 0)
     failures = dict(plan.failures)
     assert "more than DynamoDB's 409,600" in failures["{'pk': 'k', 'sk': 's01'}"]
 
