@@ -24,9 +24,8 @@ from shardkit import (
     Unsharded,
 )
 from shardkit.errors import InvalidKeyError
-from shardkit.sharding.resharding.moving import MARK
 from tests.functional.contract.faces import Face, needs
-from tests.support.moving import every_stage
+from tests.support.moving import every_stage, stored_in
 from tests.support.tables import make_table
 
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
@@ -101,11 +100,6 @@ def plain(face: Face) -> Any:
 @pytest.fixture
 def stored(face: Face) -> Any:
     return make_table(face.resource, ("Date", "S"), ("OrderId", "S"))
-
-
-def stored_in(table: Any) -> int:
-    """The items that a table stores, but for those that only say where an item is."""
-    return sum(MARK not in item for item in table.scan()["Items"])
 
 
 def bare(response: dict[str, Any]) -> dict[str, Any]:
