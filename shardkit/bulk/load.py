@@ -33,6 +33,8 @@ from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.runtime.transports import Transport, direct_options
 from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.shard_map import ShardMap
+from shardkit.strategies import RandomSuffix
 
 OnError = Literal["raise", "collect"]
 Progress = Callable[[BulkReport], object]
@@ -156,6 +158,10 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     if processes is not None:
         if isinstance(sharding, Moving):
             sharding.refuse("processes=", "leave it out, or load in stage 'old' or 'new'")
+        if sharding.has_map:
+            raise ConfigurationError(
+                f"processes: not supported by a load into a table with a ShardMap, got {processes}; leave it out"
+            )
         if machine is not Load:
             raise ConfigurationError(
                 f"processes: not supported by a load into a TimeSeries, got {processes}; leave it out, or load each "
@@ -422,7 +428,9 @@ class Loading:
 
 def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
     strategy = sharding.strategy.to_dict()
-    if isinstance(sharding, Moving):
+    if sharding.has_map and not isinstance(sharding.strategy, RandomSuffix):
+        strategy = ShardMap().to_dict()  # a load can be resumed in any stage
+    elif isinstance(sharding, Moving):
         del strategy["stage"]  # a load can be resumed in the next one
     return {
         "table": sharding.table,

@@ -23,6 +23,8 @@ from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.indexes import NO_INDEXES
 from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.leases import Held, leased
+from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.parameters import FanOut
 
 _AT_ONCE = 10  # requests in flight, if there are fewer workers: a batch of 25 single writes should not take 25 times
@@ -41,14 +43,30 @@ class _Request:
 
 
 class MovingLoad(Load):
-    """The machine; arguments as of :class:`Load`."""
+    """The machine; arguments as of :class:`Load`.
 
-    def __init__(self, moving: Moving, *, workers: int, draw: Callable[[], float], **options: Any) -> None:
-        placed = moving.old if moving.stage == "guard" else moving.new
+    ``mapped``: of a table with a shard map, whose ``sharding`` is only that at the load's beginning. Each request is
+    planned in the stage of its time, and anew if the map changes before all of it was sent.
+    """
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        *,
+        workers: int,
+        draw: Callable[[], float],
+        mapped: MappedPrograms | None = None,
+        **options: Any,
+    ) -> None:
+        moving, placed = sharding, sharding
+        if isinstance(moving, Moving):
+            placed = moving.old if moving.stage == "guard" else moving.new
         # Each write's program writes the attributes of sharded indexes.
         super().__init__(replace(placed, sharded=NO_INDEXES), workers=workers, draw=draw, **options)
         self._placed = placed
         self._moving = replace(moving, form=WIRE_VALUES)
+        self._now = sharding
+        self._mapped = mapped
         self._fan_out = FanOut(max(1, _AT_ONCE // workers), draw)
         self._running: dict[Send, _Request] = {}
         self._asked: dict[Send, tuple[_Request, Send]] = {}
@@ -56,7 +74,8 @@ class MovingLoad(Load):
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
         def checked(given: Mapping[str, Any], at: Any) -> Write:
             write = make(given, at)
-            self._moving.homes(to_wire_item({name: given[name] for name in self._moving.keys.names}))
+            if isinstance(self._moving, Moving):
+                self._moving.homes(to_wire_item({name: given[name] for name in self._moving.keys.names}))
             return write
 
         super()._take(checked, source, place)
@@ -103,11 +122,19 @@ class MovingLoad(Load):
             stored[self._identity(shown)] = part
             logical.append({kind: {source: shown}})
         params = {"RequestItems": {self._moving.table: logical}, "ReturnConsumedCapacity": "INDEXES"}
-        program = batch_write(params, self._known, WIRE_VALUES, self._fan_out)
-        return _Request(send, Steps(program), stored=stored)
+        return _Request(send, Steps(self._written(params)), stored=stored)
 
-    def _known(self, table: str) -> Program[Sharding | None]:
-        yield from ()
+    def _written(self, params: Mapping[str, Any]) -> Program[Response]:
+        mapped = self._mapped
+        if mapped is None:
+            return batch_write(params, lambda _: self._known(), WIRE_VALUES, self._fan_out)
+        return leased(lambda held: batch_write(params, lambda _: self._known(held), WIRE_VALUES, self._fan_out))
+
+    def _known(self, held: Held | None = None) -> Program[Sharding | None]:
+        if self._mapped is not None and held is not None:
+            sharding = yield from self._mapped.under(held).known()
+            if sharding is not self._now:
+                self._now, self._moving = sharding, replace(sharding, form=WIRE_VALUES)
         return self._moving
 
     def _sent(self, request: _Request, step: Send) -> Send:

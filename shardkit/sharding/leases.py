@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import StageError
 from shardkit.sharding.layout import Sharding
@@ -74,6 +74,11 @@ class Lease:
     def valid(self) -> bool:
         return self.known.seconds_since(self.began) < LEASE_SECONDS
 
+    @property
+    def superseded(self) -> bool:
+        """Whether a newer generation of the map is known."""
+        return self.known.lease is not self
+
     def check(self, *, renewed: bool) -> None:
         """Raise if a request may not go now, or (not ``renewed``) should wait until the lease is renewed."""
         age = self.known.seconds_since(self.began)
@@ -96,8 +101,8 @@ class KnownMap:
 
     def to_renew(self, lease: Lease) -> bool:
         """Return whether the caller is to renew a lease, which then no other caller does for a while."""
-        if lease is not self.lease:
-            return False  # another generation is known already
+        if lease.superseded:
+            return False
         if self._renewing is not None and self.seconds_since(self._renewing) < _RENEWING_SECONDS:
             return False
         self._renewing = self._clock()
@@ -147,60 +152,82 @@ class _Checked(Send):
 
 
 class Leased(Generic[T]):
-    """Runs a machine under leases, whose maps it reads when they end."""
+    """Runs a machine under leases, whose maps it reads when they end.
+
+    If a map has changed, it asks the machine for nothing more, waits for the answers to what is in flight (a write that
+    came later could undo a newer one), and raises :class:`MapChangedError`.
+    """
 
     def __init__(self, machine: Machine[T], held: Held) -> None:
         self._machine = machine
         self._held = held
+        self._in_flight: set[Send] = set()
         self._kept_back: deque[Send] = deque()
         self._ended: Lease | None = None
+        self._changed: MapChangedError | None = None
         self._reading: Steps[None] | None = None
+        self._asked: Send | None = None  # of the map
         self._reads = 0
 
     def next(self, now: float) -> Step[T]:
-        if self._ended is not None and (step := self._renew(self._ended, now)) is not None:
-            return step
+        if self._ended is not None and (send := self._renew(self._ended, now)) is not None:
+            return send
+        if self._changed is not None:
+            if self._in_flight:
+                return Wait()
+            raise self._changed
         if self._kept_back and self._ended is None:
             return self._checked(self._kept_back.popleft(), partial(self._held.check, renewed=True))
-        done = self._machine.next(now)
-        return self._checked(done, self._held.check) if isinstance(done, Send) else done
+        step = self._machine.next(now)
+        return self._checked(step, self._held.check) if isinstance(step, Send) else step
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         if not isinstance(send, _Checked):
-            assert self._reading is not None
-            self._reading.receive(send, answer, now)
-        elif isinstance(answer, LeaseEndedError) and self._reads < _MOST_READS:
+            # Otherwise another call has read the map in the meantime.
+            if self._reading is not None and send is self._asked:
+                self._reading.receive(send, answer, now)
+            return
+        self._in_flight.discard(send)
+        if isinstance(answer, LeaseEndedError) and self._reads < _MOST_READS:
             self._kept_back.append(send.request)
             self._ended = answer.lease
-        else:
+        elif self._changed is None:
             self._reads = 0
             self._machine.receive(send.request, answer, now)
 
     def _checked(self, send: Send, check: Callable[[], None]) -> Send:
-        return _Checked(send.operation, send.params, send.paced, send.answer, send.once, check=check, request=send)
+        checked = _Checked(
+            send.operation, send.params, send.paced, send.answer, send.once, send.part, check=check, request=send
+        )
+        self._in_flight.add(checked)
+        return checked
 
     def _renew(self, lease: Lease, now: float) -> Send | None:
         """Go on with reading a map; return the request, if one must be sent."""
-        if not lease.valid and lease is not lease.known.lease:
-            raise MapChangedError(lease.known.table)
-        if self._reading is None:
-            self._reads += 1
-            self._reading = Steps(self._held.read(lease))
-        try:
-            step = self._reading.next(now)
-        except Exception as error:  # noqa: BLE001 - the machine decides, as for any request that was not sent
-            self._reading = self._ended = None
-            if lease.valid:
-                return None
+        error: Exception | None = None
+        if lease.valid or not lease.superseded:
+            if self._reading is None:
+                self._reads += 1
+                self._reading = Steps(self._held.read(lease))
+            try:
+                step = self._reading.next(now)
+            except Exception as failed:  # noqa: BLE001 - the machine decides, as for any request that was not sent
+                error = failed
+            else:
+                if isinstance(step, Send):
+                    self._asked = step
+                    return step
+                if not isinstance(step, Done):
+                    return None
+        self._reading = self._ended = None
+        if lease.valid:
+            return None
+        if lease.superseded:
+            self._changed = MapChangedError(lease.known.table)
+        elif error is not None:
             kept_back, self._kept_back = self._kept_back, deque()
             for send in kept_back:
                 self._machine.receive(send, error, now)
-            return None
-        if not isinstance(step, Done):
-            return step if isinstance(step, Send) else None
-        self._reading = self._ended = None
-        if not lease.valid and lease is not lease.known.lease:
-            raise MapChangedError(lease.known.table)
         return None
 
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, Self, TypeVar
 
-from shardkit.core.machine import Answer, Machine, Program, Send, Step
+from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps
 from shardkit.core.merge import Rows
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError, UnsupportedOperationError
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.leases import Held, KnownMap, Leased, leased
+from shardkit.sharding.leases import Held, KnownMap, Leased, MapChangedError, leased
+from shardkit.sharding.parameters import FanOut, Params
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
 from shardkit.sharding.shard_map import Clock, ShardMap, ShardMapState, map_key
@@ -113,6 +113,7 @@ class MappedPrograms(Programs):
     batch_get_items = _under_lease(Programs.batch_get_items)
     transact = _under_lease(Programs.transact)
     logical = _under_lease(Programs.logical)
+    loading = _under_lease(Programs.loading)
 
     def physical(self, item: Mapping[str, Any], source: str) -> Program[dict[str, Any]]:
         raise UnsupportedOperationError(
@@ -120,12 +121,19 @@ class MappedPrograms(Programs):
             "place may change before your request goes; use the operations of the table"
         )
 
-    def stream(self, *given: Any, **options: Any) -> Program[QueryStream]:
-        def run(held: Held) -> Program[QueryStream]:
-            stream = yield from Programs.stream(self.under(held), *given, **options)
-            return _LeasedStream(stream, held)
+    def stream(
+        self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
+    ) -> Program[QueryStream]:
+        def opened(start: Params, most: int | None) -> Program[_Opened]:
+            def run(held: Held) -> Program[_Opened]:
+                given = {**params, **start}
+                return (
+                    yield from Programs.stream(self.under(held), given, shard, max_items=most, fan_out=fan_out)
+                ), held
 
-        return leased(run)
+            return leased(run)
+
+        return _LeasedStream(opened, (yield from opened({}, max_items)), max_items)
 
     def segments(self, *given: Any, **options: Any) -> Program[Machine[list[Row]]]:
         def run(held: Held) -> Program[Machine[list[Row]]]:
@@ -135,26 +143,63 @@ class MappedPrograms(Programs):
         return leased(run)
 
 
+_Opened = tuple[QueryStream, Held]
+
+
 class _LeasedStream:
-    """A stream, each of whose requests is checked. If the map has changed, it ends with an error."""
+    """A stream, each of whose requests is checked. If the map changes, it goes on in the new stage, after its last row.
 
-    def __init__(self, stream: QueryStream, held: Held) -> None:
-        self._stream = stream
-        self._held = held
+    ``opened`` opens one behind a cursor (``ExclusiveStartKey``), of so many items at most.
+    """
 
-    @property
-    def plan(self) -> Plan:
-        return self._stream.plan
+    def __init__(
+        self, opened: Callable[[Params, int | None], Program[_Opened]], stream: _Opened, max_items: int | None
+    ) -> None:
+        self._opened = opened
+        self._left = max_items
+        self._start: Params = {}
+        self._stream = stream[0]
+        self._machine: Machine[Any] = Leased(stream[0].hedged(), stream[1])
+        self._opening: Steps[_Opened] | None = None
+        self._asked: dict[Send, Machine[Any]] = {}
+        self.plan = self._stream.plan  # of the rows that were returned last
 
     @property
     def errors(self) -> Mapping[int | None, Exception]:
         return self._stream.errors
 
     def hedged(self) -> Machine[Rows]:
-        return Leased(self._stream.hedged(), self._held)
+        return self
 
     def next(self, now: float) -> Step[Rows]:
-        return self._stream.next(now)
+        while True:
+            machine: Machine[Any] = self._opening or self._machine
+            try:
+                step: Step[Any] = machine.next(now)
+            except MapChangedError:
+                if machine is self._opening:
+                    raise
+                self._opening = Steps(self._opened(self._start, self._left))
+                continue
+            if isinstance(step, Send):
+                self._asked[step] = machine
+            if not isinstance(step, Done):
+                return step
+            if machine is not self._opening:
+                self._note(step.value)
+                return step
+            (self._stream, held), self._opening = step.value, None
+            self._machine = Leased(self._stream.hedged(), held)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        self._stream.receive(send, answer, now)
+        # After a change of the map, also the answers to requests of the stage before, which nobody needs.
+        self._asked.pop(send).receive(send, answer, now)
+
+    def _note(self, rows: Rows) -> None:
+        if not rows:
+            return
+        self.plan = plan = self._stream.plan
+        last = {name: rows.items[-1].get(name) for name in plan.key_names}
+        self._start = {"ExclusiveStartKey": plan.behind(rows.numbers[-1], last)}
+        if self._left is not None:
+            self._left -= len(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,7 +76,7 @@ def test_follows_the_map_through_all_stages(table: Any, moment: Moment) -> None:
     for number, stage in enumerate(["guard", "switch", "move"], 1):
         moment.advanced(admin, stage)
         orders.put_item(Item=ITEMS[number])
-        assert [orders.get_item(Key=item).get("Item") for item in ITEMS[: number + 1]] == ITEMS[: number + 1]
+        assert [*orders.query_items(KeyConditionExpression=DAY)] == ITEMS[: number + 1]
     stored = places(table)
     assert [stored[item["sk"]] == "d" for item in ITEMS[:4]] == [True, True, False, False]
 
@@ -84,7 +85,7 @@ def test_a_process_that_stood_still_reads_the_map_before_its_request_goes(table:
     orders = mapped(table, moment)
     orders.put_item(Item=ITEMS[0])
     client = table.meta.client
-    with before(client, "PutItem", lambda: moment.wait(30.0)), requests_of(client) as seen:
+    with before(client, "PutItem", do=lambda: moment.wait(30.0)), requests_of(client) as seen:
         orders.put_item(Item=ITEMS[1])
     assert [name for name, _ in seen] == ["map", "PutItem"]
 
@@ -95,7 +96,7 @@ def test_a_write_that_stood_still_goes_to_the_place_of_the_new_stage(table: Any,
     admin.start(OLD)
     orders.put_item(Item=ITEMS[0])
     with (
-        before(table.meta.client, "PutItem", lambda: moment.advanced(admin, "move")),
+        before(table.meta.client, "PutItem", do=lambda: moment.advanced(admin, "move")),
         requests_of(table.meta.client) as seen,
     ):
         orders.put_item(Item=ITEMS[1])
@@ -112,7 +113,7 @@ def test_a_fan_out_longer_than_a_lease_renews_it(table: Any, moment: Moment, sec
         for item in ITEMS:
             batch.put_item(Item=item)
     with (
-        before(table.meta.client, "Query", lambda: moment.wait(seconds), times=100),
+        before(table.meta.client, "Query", do=lambda: moment.wait(seconds), times=100),
         requests_of(table.meta.client) as seen,
     ):
         assert orders.query(KeyConditionExpression=DAY)["Items"] == ITEMS
@@ -137,9 +138,91 @@ def test_a_fan_out_during_a_change_begins_anew(table: Any, moment: Moment) -> No
             moment.wait(30)
 
     orders.put_item(Item={"pk": "d", "sk": "1"}, Shard=1)
-    with before(table.meta.client, "Query", change, times=100):
+    with before(table.meta.client, "Query", do=change, times=100):
         found = orders.query(KeyConditionExpression=DAY)["Items"]
     assert [item["sk"] for item in found] == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize("max_items", [None, 17])
+def test_a_stream_goes_on_behind_its_last_item_when_the_map_changes(
+    table: Any, moment: Moment, max_items: int | None
+) -> None:
+    orders, admin = mapped(table, moment), moment.admin(table)
+    with orders.batch_writer() as batch:
+        for item in ITEMS:
+            batch.put_item(Item=item)
+    found = orders.query_items(KeyConditionExpression=DAY, Limit=4, max_items=max_items)
+    seen = []
+    for stage in ("guard", "switch", "move"):
+        seen += [next(found) for _ in range(5)]
+        if stage == "guard":
+            admin.start(NEW)
+        moment.advanced(admin, stage)
+        moment.wait(31)
+    assert found.last_evaluated_key is not None
+    again = orders.query(KeyConditionExpression=DAY, ExclusiveStartKey=found.last_evaluated_key)
+    assert again["Items"] == ITEMS[15:]
+    assert seen + list(found) == ITEMS[:max_items]
+
+
+def test_a_scan_ends_with_an_error_when_the_map_changes(table: Any, moment: Moment) -> None:
+    orders, admin = mapped(table, moment), moment.admin(table)
+    for item in ITEMS[:4]:
+        orders.put_item(Item=item)
+    found = orders.scan_items(Limit=1)
+    next(found)
+    admin.start(NEW)
+    moment.wait(31)
+    with pytest.raises(StageError, match="the shard map was changed during this call"):
+        list(found)
+
+
+@pytest.mark.parametrize("old", [Unsharded(), OLD])
+def test_a_load_of_an_hour_goes_on_through_all_stages(table: Any, moment: Moment, old: Any) -> None:
+    """Before every fourth request the process stands still for ten minutes; the admin goes on as soon as it may."""
+    orders, admin = mapped(table, moment, old), moment.admin(table)
+    calls: list[int] = []
+
+    def pause() -> None:
+        calls.append(1)
+        if len(calls) % 4 == 0 and (stage := admin.read().stage) != "move":
+            (admin.advance if stage != "old" else partial(admin.start, NEW))()
+            moment.wait(631)
+
+    items: list[dict[str, Any]] = [{"pk": "d", "sk": f"{number:03}", "n": number} for number in range(120)]
+    with before(table.meta.client, "BatchWriteItem", "PutItem", do=pause, times=1000):
+        report = bulk_load(orders, items, workers=1)
+    assert (report.written, report.failed) == (120, 0)
+    assert admin.read().stage == "move"
+    homes = {item["sk"]: old.physical_key("d", old.shard_of("d", item)) for item in items}
+    stored = places(table)
+    assert len(stored) == 120
+    assert {stored[sk] == home for sk, home in homes.items()} == {True, False}
+    assert orders.query(KeyConditionExpression=DAY, Select="COUNT")["Count"] == 120
+
+
+def test_a_load_with_random_suffixes_keeps_the_shards_that_it_began_with(table: Any, moment: Moment) -> None:
+    orders, admin = mapped(table, moment, RandomSuffix(2)), moment.admin(table)
+
+    def change() -> None:
+        admin.start(RandomSuffix(6))
+        moment.advanced(admin, "switch")
+        moment.wait(31)
+
+    with before(table.meta.client, "BatchWriteItem", do=change):
+        assert bulk_load(orders, ITEMS, workers=1).written == 20
+    assert {*places(table).values()} <= {"d.1", "d.2"}
+    assert orders.query(KeyConditionExpression=DAY)["Items"] == ITEMS
+
+
+def test_a_batch_writer_writes_in_the_stage_of_its_time(table: Any, moment: Moment) -> None:
+    orders, admin = mapped(table, moment, Unsharded()), moment.admin(table)
+    with orders.batch_writer() as batch:
+        batch.put_item(Item=ITEMS[0])
+        admin.start(OLD)
+        moment.advanced(admin, "move")
+        moment.wait(31)
+    assert places(table)[ITEMS[0]["sk"]] != "d"
 
 
 def test_an_installed_client_follows_the_map(table: Any, moment: Moment, resource: DynamoDBServiceResource) -> None:
@@ -152,7 +235,7 @@ def test_an_installed_client_follows_the_map(table: Any, moment: Moment, resourc
         plain.put_item(Item=ITEMS[0])
         assert plain.scan()["Items"] == plain.query(KeyConditionExpression=DAY)["Items"] == ITEMS[:1]
         assert plain.scan(Select="COUNT")["Count"] == 1
-        with before(client, "TransactWriteItems", lambda: moment.wait(31)), requests_of(client) as seen:
+        with before(client, "TransactWriteItems", do=lambda: moment.wait(31)), requests_of(client) as seen:
             client.transact_write_items(TransactItems=[{"Put": {"TableName": table.name, "Item": ITEMS[1]}}])
             puts = {
                 table.name: [{"PutRequest": {"Item": ITEMS[2]}}],
@@ -172,7 +255,7 @@ def test_an_installed_client_follows_the_map(table: Any, moment: Moment, resourc
         admin.start(NEW)
         moment.advanced(admin, "move")
         plain.put_item(Item=ITEMS[3])
-        assert [plain.get_item(Key=item)["Item"] for item in ITEMS[:4]] == ITEMS[:4]
+        assert plain.query(KeyConditionExpression=DAY)["Items"] == ITEMS[:4]
     assert len(places(table)) == 4
 
 

@@ -52,18 +52,17 @@ def requests_of(client: Any) -> Iterator[list[tuple[str, Any]]]:
 
 
 @contextmanager
-def before(client: Any, operation: str, do: Callable[[], object], *, times: int = 1) -> Iterator[None]:
-    """Do something after a call of an operation has begun, and before its request is signed."""
+def before(client: Any, *operations: str, do: Callable[[], object], times: int = 1) -> Iterator[None]:
+    """Do something after a call of one of the operations has begun, and before its request is signed."""
     left = [times]
 
-    def once(params: Any, **_: Any) -> None:
-        if left[0] and MAP not in str(params["body"]):
+    def once(model: Any, params: Any, **_: Any) -> None:
+        if left[0] and model.name in operations and MAP not in str(params["body"]):
             left[0] -= 1
             do()
 
-    event = f"before-call.dynamodb.{operation}"
-    client.meta.events.register_last(event, once)
+    client.meta.events.register_last("before-call", once)
     try:
         yield
     finally:
-        client.meta.events.unregister(event, once)
+        client.meta.events.unregister("before-call", once)
