@@ -1,5 +1,6 @@
 """``Resharding``: what it accepts, its text form, and what it makes of a table in each stage."""
 
+import json
 import pickle
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 from shardkit import CalculatedSuffix, ConfigurationError, InvalidKeyError, RandomSuffix, RangeSuffix, Unsharded
 from shardkit.resharding import STAGES, Resharding
 from shardkit.sharding.layout import Growing, Moving, Sharding
+from shardkit.sharding.resharding.items import state_of
+from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
 from shardkit.strategies import Strategy
+from tests.support.strategies import VECTORS
 
 ADOPT = (Unsharded(), CalculatedSuffix("OrderId", shards=10))
 SCHEMA = {
@@ -42,6 +46,17 @@ def test_the_text_form_makes_an_equal_strategy(stage: Any) -> None:
     assert Strategy.from_dict(strategy.to_dict()) == strategy
     assert copied(strategy) == strategy
     assert stage in repr(strategy)
+
+
+def test_stored_forms_do_not_change() -> None:
+    """Configurations hold the strategy, and tables the marks."""
+    golden = json.loads((VECTORS / "resharding.json").read_text(encoding="utf-8"))
+    assert Strategy.from_dict(golden["form"]) == Resharding(*ADOPT, stage="guard")
+    assert Resharding(*ADOPT, stage="guard").to_dict() == golden["form"]
+    assert [*STAGES] == golden["stages"]
+    assert [state_of(one["item"]) for one in golden["items"]] == [one["state"] for one in golden["items"]]
+    copies = [one["item"][MARK]["S"].endswith(COPY_MARKED) for one in golden["items"][2:]]
+    assert copies == [False, True]
 
 
 @pytest.mark.parametrize(
