@@ -127,19 +127,19 @@ class Held:
     """The leases of one operation: one for each table with a map that it names."""
 
     def __init__(self) -> None:
-        self._leases: list[tuple[Lease, WireItem]] = []
+        self.leases: list[tuple[Lease, WireItem]] = []
 
     def add(self, lease: Lease, key: WireItem) -> None:
         """Add a lease, and the key by which its map is read."""
-        if all(lease is not known for known, _ in self._leases):
-            self._leases.append((lease, key))
+        if all(lease is not known for known, _ in self.leases):
+            self.leases.append((lease, key))
 
     def check(self, *, renewed: bool = False) -> None:
-        for lease, _ in self._leases:
+        for lease, _ in self.leases:
             lease.check(renewed=renewed)
 
     def read(self, lease: Lease) -> Program[None]:
-        return lease.known.read(next(key for known, key in self._leases if known is lease))
+        return lease.known.read(next(key for known, key in self.leases if known is lease))
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -100,8 +100,7 @@ class MappedPrograms(Programs):
     def _strategy_now(self) -> Program[tuple[Strategy, Held | None]]:
         held = Held()
         yield from self.under(held).known()
-        lease = self._map.lease
-        assert lease is not None
+        ((lease, _),) = held.leases
         return lease.state.strategy, held
 
     def key_names(self) -> Program[tuple[str, ...]]:

@@ -121,7 +121,7 @@ def test_by_a_shard_map(table: Table) -> None:
         admin.back()
         moment.wait(31)  # the lease ends
 
-    with before(table.meta.client, "TransactWriteItems", back), pytest.raises(StageError, match="map was changed"):
+    with before(table.meta.client, "TransactWriteItems", do=back), pytest.raises(StageError, match="map was changed"):
         migrate.move(orders)
     assert len(table.scan()["Items"]) == 8
     assert [item for item in table.scan()["Items"] if "." in str(item["pk"])] == []

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from shardkit.errors import StageError
+from shardkit.resharding import STAGES
 from shardkit.sharding import leases, shard_map
 from shardkit.sharding.leases import KnownMap, Lease, LeaseEndedError
-from shardkit.sharding.shard_map import STAGES, ShardMapState
+from shardkit.sharding.shard_map import ShardMapState
 from shardkit.strategies import CalculatedSuffix, Unsharded
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
@@ -92,7 +94,7 @@ def changes(stage: str, before: str, reached: str, since: int | None, rules: Rul
     for change in (state.advanced, state.returned):
         try:
             to = change()
-        except shard_map.StageError:
+        except StageError:
             continue
         if to.generation != 2:
             continue
