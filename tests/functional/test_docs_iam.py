@@ -5,6 +5,7 @@ The evaluator knows what these policies use: actions, resources, and `ForAllValu
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -33,6 +34,7 @@ from shardkit import (
 )
 from tests.functional.test_docs import DOCS, FENCE
 from tests.support.fakes import timeless
+from tests.support.mapped import Moment
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 from tests.support.wire import Body
@@ -265,6 +267,45 @@ def test_a_backfill(resource: DynamoDBServiceResource) -> None:
     [statement] = POLICIES["Backfill"]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(statement["Action"])
     assert {access.action for access in asked[whole:]} == {"Scan"}
+
+
+def test_a_move(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each verb sends what its row of the table says, and the policy has all of it."""
+    click_testing: Any = pytest.importorskip("click.testing")
+    command: Any = importlib.import_module("shardkit.cli.reshard")
+    moment = Moment()
+    monkeypatch.setattr(command, "dynamodb", lambda *_: resource)
+    monkeypatch.setattr(command, "ShardMapAdmin", moment.admin)
+    table = make_table(resource, ("User", "S"), ("OrderId", "S"), name="Orders")
+    table.put_item(Item=ORDER)
+
+    def actions(*given: str) -> set[str]:
+        moment.wait(700)
+        with recording(table.meta.client) as recorder:
+            result = click_testing.CliRunner().invoke(command.reshard, ["Orders", *given, "--no-progress"])
+        assert result.exit_code == (3 if "--key" in given else 0), result.output  # it has more steps
+        asked = [access for operation, body in recorder.requests for access in accesses(operation, body)]
+        assert [access for access in asked if not allows(POLICIES["Move"], access)] == []
+        return {access.action for access in asked}
+
+    to = ("--from", "unsharded", "--by", "OrderId", "--shards", "4")
+    sent: dict[str, set[str]] = {"plan": actions("plan", *to), "start": actions("start", *to)}
+    sent["start"] |= actions("start", "--deployed", *to)
+    sent["abort"] = actions("abort")
+    actions("start", "--deployed", *to)
+    sent |= {"advance": actions("advance"), "status": actions("status")}
+    actions("advance")
+    sent |= {verb: actions(verb) for verb in ("move", "verify", "finish")}
+    sent["--key"] = actions("--key", USER, "--shards", "8")
+    rows = re.search(r"^\| verb \| actions \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert rows is not None
+    told: dict[str, set[str]] = {}
+    for line in rows[0].strip().splitlines()[2:]:
+        verbs, named = (re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" | "))
+        told |= {verb: set(named) for verb in verbs}
+    whole = {action.removeprefix("dynamodb:") for action in POLICIES["Move"]["Statement"][0]["Action"]}
+    assert told.pop("--offline") == set()
+    assert {verb: named or whole for verb, named in told.items()} == sent
 
 
 def test_a_tenant_reaches_its_own_keys_only(resource: DynamoDBServiceResource) -> None:
