@@ -280,6 +280,15 @@ class Moving(Sharding):
             f"{what}: not possible in stage {self.stage!r} of a Resharding (table {self.table!r}); {remedy}", self.stage
         )
 
+    def refuse_hiding(self, index: str | None) -> None:
+        """Refuse a read of an index in which stubs cannot be told from items."""
+        if index in self.hiding_marks:
+            self.refuse(
+                f"IndexName={index!r}",
+                "it has key attributes of the table alone, and not the mark by which moved items are told from what "
+                "they leave behind; read the table, or an index that projects ALL attributes",
+            )
+
     def homes(self, key: WireItem) -> Homes:
         """Return the homes of an item by its logical primary key, in wire values.
 

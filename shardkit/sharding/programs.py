@@ -25,11 +25,10 @@ from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.resharding import batch_get as moved_batch_get
 from shardkit.sharding.resharding import items as moved_items
 from shardkit.sharding.resharding.query import MovingPlan
+from shardkit.sharding.resharding.scan import StreamOfPlaces
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
 from shardkit.strategies import Strategy
-
-_NOT_BUILT = "this version of shardkit cannot do it yet"
 
 
 def no_request() -> dict[str, Any]:
@@ -220,7 +219,7 @@ class Programs:
         check_count("segments", segments, "segments", most=1_000_000, why="the limit of Scan")
         sharding = yield from self.known()
         if isinstance(sharding, Moving):
-            sharding.refuse("scan_items()", _NOT_BUILT)
+            return StreamOfPlaces(sharding, params, segments, fan_out)
         return StreamOfSegments(sharding, params, segments, fan_out)
 
     def batch_get_items(

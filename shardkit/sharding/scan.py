@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Wait
+from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step, Wait
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
@@ -25,7 +25,7 @@ def scan(sharding: Sharding, params: Mapping[str, Any]) -> Program[dict[str, Any
     """Read one page of the table or of one segment."""
     request = _Request(sharding, params)
     response = yield request.send({})
-    rows = request.rows(response)
+    rows = request.rows(response.get("Items", ()))
     shown = {**response, "Shards": [shard for _, shard in rows]}
     if "Items" in response:
         shown["Items"] = [item for item, _ in rows]
@@ -55,7 +55,10 @@ class _Request:
             else:
                 sharding.key_of(given, kind="cursor")
                 wire["ExclusiveStartKey"] = from_key(sharding, given, self._index)
-        self._params, self._hidden = project(projected(sharding, wire), (sharding.partition_key,))
+        own: tuple[str, ...] = (sharding.partition_key,)
+        if isinstance(sharding, Moving):  # which place an item has is calculated from its key
+            own = sharding.keys.names + sharding.marks(wire.get("IndexName"))
+        self._params, self._hidden = project(projected(sharding, wire), own)
 
     def cursor(self, last: WireItem) -> dict[str, Any]:
         """Return the cursor after a page's last key, in the caller's form."""
@@ -67,10 +70,10 @@ class _Request:
     def send(self, more: Mapping[str, Any]) -> Send:
         return Send("Scan", {**self._params, **more})
 
-    def rows(self, response: Mapping[str, Any]) -> list[Row]:
+    def rows(self, items: Iterable[WireItem]) -> list[Row]:
         sharding = self._sharding
         rows: list[Row] = []
-        for stored in response.get("Items", ()):
+        for stored in items:
             item, shard = sharding.shown_from(stored, self._index)
             for name in self._hidden:
                 item.pop(name, None)
@@ -201,10 +204,13 @@ class StreamOfSegments:
             self._errors[more.get("Segment")] = answer
             return
         self._answered = True
-        if rows := self._request.rows(answer):
+        if rows := self._rows(answer):
             self._pages.append(rows)
         if last := answer.get("LastEvaluatedKey"):
             self._to_ask.append({**more, "ExclusiveStartKey": last})
+
+    def _rows(self, answer: Response) -> list[Row]:
+        return self._request.rows(answer.get("Items", ()))
 
     def _failure(self) -> BaseException:
         first = next(iter(self._errors.values()))

@@ -6,8 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from zlib import crc32
 
-from shardkit import Resharding, Strategy
+from shardkit import CalculatedSuffix, RangeSuffix, Resharding, Strategy, Unsharded
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
@@ -22,10 +23,29 @@ State = Literal["live", "frozen", "copied", "stub", "moved", "deleted"]
 the old one; deleted at its new place, with a stub at the old one."""
 STATES: tuple[State, ...] = ("live", "frozen", "copied", "stub", "moved", "deleted")
 _NEXT: Mapping[State, State] = {"live": "frozen", "frozen": "copied", "copied": "moved", "stub": "moved"}
+BETWEEN: tuple[Stage, ...] = STAGES[1:4]
+MOVES: dict[str, tuple[Strategy, Strategy]] = {
+    "adopt": (Unsharded(), CalculatedSuffix("sk", 3)),
+    "adopt, ranges": (Unsharded(), RangeSuffix("sk", [3, 6, 20])),
+    "double": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", 4)),
+    "overlap": (CalculatedSuffix("sk", 3), CalculatedSuffix("sk", 4)),
+    "fewer": (CalculatedSuffix("sk", 4), CalculatedSuffix("sk", 2)),
+    "split": (RangeSuffix("sk", [5]), RangeSuffix("sk", [2, 5, 8])),
+    "ranges": (RangeSuffix("sk", [4, 7]), RangeSuffix("sk", [2, 9])),
+    "ranges to shards": (RangeSuffix("sk", [5]), CalculatedSuffix("sk", 3)),
+    "one key": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", {"k": 6, "other": 2})),
+    "leave": (CalculatedSuffix("sk", 2), Unsharded()),
+}
 TYPES = {"pk": "S", "sk": "N", "b": "S", "city": "S"}
 INDEXES: tuple[IndexKeys, IndexKeys] = (
     {"local": (["pk"], ["b"])},
-    {"same": (["pk"], ["b"]), "same-alone": (["pk"], []), "city": (["city"], ["b"])},
+    {
+        "same": (["pk"], ["b"]),
+        "same-alone": (["pk"], []),
+        "city": (["city"], ["b"]),
+        "keys": (["sk"], ["pk"]),
+        "keys-only": (["sk"], ["pk"]),
+    },
 )
 
 
@@ -33,7 +53,9 @@ def in_stage(stage: Stage, old: Strategy, new: Strategy, *, sharded: Mapping[str
     """The sharding of a table with sort key and indexes, in a stage."""
     local, secondary = INDEXES
     strategy = Resharding(old, new, stage=stage)
-    return described(strategy, TYPES, ["pk", "sk"], local=local, secondary=secondary, sharded=sharded)
+    return described(
+        strategy, TYPES, ["pk", "sk"], local=local, secondary=secondary, sharded=sharded, keys_only=["keys-only"]
+    )
 
 
 @dataclass
@@ -74,17 +96,41 @@ class MovedTable(ModelTable):
 
     def answer(self, send: Send) -> Answer:
         rng = self.rng
+        answered = self._scanned if send.operation == "Scan" else super().answer
         if rng is None or not self.states:
-            return super().answer(send)
+            return answered(send)
         now = self.items
         if not send.params.get("ConsistentRead") and self.past:
             self.items = rng.choice([*self.past, now])
         try:
-            return super().answer(send)
+            return answered(send)
         finally:
             self.items = now
             for _ in range(rng.randrange(4)):
                 self.move(rng)
+
+    def _scanned(self, send: Send) -> Answer:
+        params = send.params
+        after, segment = params.get("ExclusiveStartKey"), params.get("Segment", 0)
+
+        def position(item: WireItem) -> tuple[int, str]:
+            text = repr([item[name] for name in self.sharding.keys.names])
+            return crc32(text.encode()), text
+
+        found = [
+            item
+            for item in sorted(self.items, key=position)
+            if position(item)[0] % params.get("TotalSegments", 1) == segment
+            and (after is None or position(item) > position(after))
+        ]
+        page = found[: self.page]
+        response: dict[str, Any] = {
+            "Items": [self._projected(item, params) for item in page if self._kept(item, params)],
+            "ScannedCount": len(page),
+        }
+        if len(found) > len(page):
+            response["LastEvaluatedKey"] = {name: page[-1][name] for name in self.sharding.keys.names}
+        return response
 
     def _was_there(self, key: WireItem) -> bool:
         return any({**key, **home} == key for _, homes, _ in self.states.values() for home in (homes.old, homes.new))

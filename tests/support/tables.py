@@ -86,12 +86,20 @@ def described(
     local: IndexKeys | None = None,
     secondary: IndexKeys | None = None,
     sharded: Mapping[str, Strategy] | None = None,
+    keys_only: Iterable[str] = (),
     name: str = "orders",
 ) -> Sharding:
     partition, *sort = keys
 
     def indexes(given: IndexKeys | None) -> list[dict[str, Any]]:
-        return [{"IndexName": index, "KeySchema": _key_schema(*names)} for index, names in (given or {}).items()]
+        return [
+            {
+                "IndexName": index,
+                "KeySchema": _key_schema(*names),
+                "Projection": {"ProjectionType": "KEYS_ONLY" if index in keys_only else "ALL"},
+            }
+            for index, names in (given or {}).items()
+        ]
 
     return Sharding.described(
         name,

@@ -84,6 +84,9 @@ class StreamOfShards(Gather):
             self._take_released()  # shards that the timeout ended no longer hold the others back
             if not self._ready and self._later and self._missing != 0:
                 return self.next(now)  # the ranges so far have ended without an item
+            rest = self.merge.bound() is not None or self.merge.unheard(self.plan.followers)
+            if not self._ready and self.plan.followers and rest and self._missing != 0:
+                return self.next(now)  # new places were read as far as the old ones without a request
         ready, self._ready = self._ready, Rows()
         self._with_caller = len(ready)
         self._deadline = None  # time that the caller spends between results does not count

@@ -52,12 +52,7 @@ class MovingPlan(Plan):
         assert isinstance(sharding, Moving)
         if shard is not None:
             sharding.refuse("Shard=", "an item can be at its old or at its new place; leave it out")
-        if params.get("IndexName") in sharding.hiding_marks:
-            sharding.refuse(
-                f"IndexName={params['IndexName']!r}",
-                "it has key attributes of the table alone and not the mark of moved items, so what they leave behind "
-                "would be shown; query the table, or an index that projects ALL attributes",
-            )
+        sharding.refuse_hiding(params.get("IndexName"))
         return super().of(sharding, params)
 
     def _started(self, given: Any) -> Self:
@@ -106,7 +101,8 @@ class MovingPlan(Plan):
         if not self.of_table:
             return super().reached(number, last)
         bound = None if self.until is None else self.reach(self.until)
-        if last and not self.ends_at(last):
+        # In an index, a BETWEEN may let in the excluded end where it begins: that key does not end the read.
+        if last and (self.until is not None or not self.ends_at(last)):
             frontier = self.reach(last)
             if bound is None or self._comes_before(frontier, bound):
                 return (frontier, number), self.rest(last)
@@ -140,7 +136,7 @@ class MovingPlan(Plan):
     ) -> Send | None:
         if not self.of_table:
             return super().request(number, after, limit, read)
-        low = after or (None if self.start is None else self.start.key)
+        low = after or (self._excluded_start if self.start is None else self.start.key)
         # The service starts after any key that meets the condition, but in an index only after one that is there.
         as_key = low is not None and (not self.grouped or (after is not None and {*after} >= {*self.key_names}))
         condition = self._between(low, inclusive=self.grouped)
@@ -169,6 +165,14 @@ class MovingPlan(Plan):
         if known is None:
             known = self._conditions[key] = self._narrowed_to(name, *ends, inclusive=inclusive)
         return known
+
+    @cached_property
+    def _excluded_start(self) -> WireItem | None:
+        """The key that the condition excludes where it begins, if ``until`` makes it a BETWEEN, which includes it."""
+        term = self._sort_condition
+        if self.until is None or self.grouped or term is None or term.op != ("<" if self.descending else ">"):
+            return None
+        return {self.sort[0]: term.values[0]}
 
     @cached_property
     def _conditions(self) -> dict[Hashable, KeyCondition | None]:

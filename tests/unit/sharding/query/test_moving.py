@@ -13,28 +13,15 @@ from boto3.dynamodb.conditions import Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, RangeSuffix, Strategy, Unsharded
+from shardkit import Strategy
 from shardkit.core.merge import Item
 from shardkit.dynamodb.decode import from_wire_item
-from shardkit.resharding import STAGES, Stage
+from shardkit.resharding import Stage
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.resharding.query import MovingPlan
 from tests.support.machines import Shuffled, page_machine, stream_machine
-from tests.support.moved import STATES, MovedTable, in_stage, neighbours
+from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, in_stage, neighbours
 
-BETWEEN: tuple[Stage, ...] = STAGES[1:4]
-MOVES: dict[str, tuple[Strategy, Strategy]] = {
-    "adopt": (Unsharded(), CalculatedSuffix("sk", 3)),
-    "adopt, ranges": (Unsharded(), RangeSuffix("sk", [3, 6, 20])),
-    "double": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", 4)),
-    "overlap": (CalculatedSuffix("sk", 3), CalculatedSuffix("sk", 4)),
-    "fewer": (CalculatedSuffix("sk", 4), CalculatedSuffix("sk", 2)),
-    "split": (RangeSuffix("sk", [5]), RangeSuffix("sk", [2, 5, 8])),
-    "ranges": (RangeSuffix("sk", [4, 7]), RangeSuffix("sk", [2, 9])),
-    "ranges to shards": (RangeSuffix("sk", [5]), CalculatedSuffix("sk", 3)),
-    "one key": (CalculatedSuffix("sk", 2), CalculatedSuffix("sk", {"k": 6, "other": 2})),
-    "leave": (CalculatedSuffix("sk", 2), Unsharded()),
-}
 CONDITIONS: list[Any] = [
     None,
     *(getattr(Key("sk"), op)(5) for op in ("lt", "lte", "gt", "gte", "eq")),
@@ -157,7 +144,7 @@ def streamed(case: Case, table: MovedTable, rng: random.Random, most: int | None
 def test_the_same_as_a_plain_table_while_items_move(name: str) -> None:
     """Each item exactly once and in order, in pages of changing stages and as a stream."""
 
-    @settings(max_examples=max(8, settings().max_examples // 4), print_blob=True)
+    @settings(max_examples=settings().max_examples // 2, print_blob=True)
     @given(case=cases())
     def same(case: Case) -> None:
         rng = random.Random(case.seed)
