@@ -17,6 +17,7 @@ from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
 from tests.support.checker import CANCELLED, IN_TRANSACTION, Key, Operation, Search, answered
 from tests.support.stepwise import Request
@@ -249,6 +250,39 @@ class Moves:
             outcomes,
             eventual=not consistent,
         )
+
+    def stream(
+        self, stage: Stage, names: Sequence[Key] = "ab", *, max_items: int | None = None, **params: Any
+    ) -> Operation:
+        """``query_items``, to its end or to so many items, which must be the first ones."""
+        given = {
+            "KeyConditionExpression": "pk = :d",
+            "ExpressionAttributeValues": {":d": {"S": "d"}},
+            "ConsistentRead": True,
+            **params,
+        }
+
+        def program() -> Program[list[WireItem]]:
+            made = yield from self.programs(stage).stream(given, None, max_items=max_items, fan_out=a_fan_out())
+            rows = QueryRows(return_shards=False, max_items=max_items)
+            read = rows.begin(made)
+            found: list[WireItem] = []
+            while True:
+                while rows.wanting:
+                    rows.add((yield read))
+                try:
+                    found.append(rows.take())
+                except StopIteration:
+                    return found
+
+        def outcomes(result: Any) -> dict[Key, Hashable]:
+            sort_keys = [one["sk"]["S"] for one in ok(result)]
+            assert sort_keys == sorted(set(sort_keys)), f"the stream has {sort_keys}"
+            return as_gets(known, [one for one in result if one["sk"]["S"] in known])
+
+        # Behind the last item that was asked for, nothing is said.
+        known = names if max_items is None else names[:max_items]
+        return Operation(f"query_items, {stage}", program, dict.fromkeys(known, ("GetItem", {})), outcomes)
 
     def pass_of_mover(self, token: str, *, streamed: bool = False, workers: int = 1) -> Operation:
         """One pass of the mover over the table."""
