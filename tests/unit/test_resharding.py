@@ -9,8 +9,7 @@ import pytest
 from shardkit import CalculatedSuffix, ConfigurationError, InvalidKeyError, RandomSuffix, RangeSuffix, Unsharded
 from shardkit.resharding import STAGES, Resharding
 from shardkit.sharding.layout import Growing, Moving, Sharding
-from shardkit.sharding.resharding.items import state_of
-from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
+from shardkit.sharding.resharding.moving import COPY_MARKED, MARK, state_at_old_home
 from shardkit.strategies import Strategy
 from tests.support.strategies import VECTORS
 
@@ -54,7 +53,7 @@ def test_stored_forms_do_not_change() -> None:
     assert Strategy.from_dict(golden["form"]) == Resharding(*ADOPT, stage="guard")
     assert Resharding(*ADOPT, stage="guard").to_dict() == golden["form"]
     assert [*STAGES] == golden["stages"]
-    assert [state_of(one["item"]) for one in golden["items"]] == [one["state"] for one in golden["items"]]
+    assert [state_at_old_home(one["item"]) for one in golden["items"]] == [one["state"] for one in golden["items"]]
     copies = [one["item"][MARK]["S"].endswith(COPY_MARKED) for one in golden["items"][2:]]
     assert copies == [False, True]
 

@@ -15,8 +15,8 @@ from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import FanOut, Params
-from shardkit.sharding.resharding.items import OPERATIONS, homes_of, state_of, written
-from shardkit.sharding.resharding.moving import MARK
+from shardkit.sharding.resharding.items import OPERATIONS, homes_of, written
+from shardkit.sharding.resharding.moving import MARK, State, state_at_old_home
 
 
 def batched(
@@ -51,7 +51,7 @@ def batched(
 
 def old_states(
     moving: Moving, keys: Sequence[WireItem], asked: str | None, fan_out: FanOut
-) -> Program[tuple[dict[Hashable, str], BatchGet]]:
+) -> Program[tuple[dict[Hashable, State], BatchGet]]:
     """Read what is at the old homes of items, consistently: a state by logical primary key; and return the read."""
     names = {f"#k{number}": name for number, name in enumerate((*moving.key_names, MARK))}
     options = {
@@ -64,6 +64,6 @@ def old_states(
     read = BatchGet(moving.old, places, options, fan_out)
     yield fan_out.hedged(read)
     read.raise_unprocessed()
-    states = dict.fromkeys(map(comparable_item, keys), "absent")
-    states.update((comparable_item(key), state_of(item)) for (key, _), item in read.found)
+    states: dict[Hashable, State] = dict.fromkeys(map(comparable_item, keys), "absent")
+    states.update((comparable_item(key), state_at_old_home(item)) for (key, _), item in read.found)
     return states, read

@@ -23,7 +23,7 @@ from shardkit.sharding import items
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, refuse_stored_keys
 from shardkit.sharding.resharding.freeze import finish
-from shardkit.sharding.resharding.moving import MARK, STUB, Homes, is_frozen, is_stub
+from shardkit.sharding.resharding.moving import MARK, STUB, Homes, State, is_frozen, is_stub, state_at_old_home
 from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
 
 _LEGACY = ("AttributeUpdates", "ConditionalOperator", "Expected")
@@ -134,7 +134,7 @@ def _guarded(
     try:
         return (yield from send(operation, on_old))
     except Exception as error:
-        there = state_of(item_there(error))
+        there = state_at_old_home(item_there(error))
         if not failed_condition(error) or there in {"absent", "live"}:
             show_if_asked(error, on_new)
             raise
@@ -165,7 +165,7 @@ def _switched(
         except Exception as error:
             # The service checks the whole condition. On an item that is there without a mark, the caller's part failed.
             there = item_there(error)
-            if not failed_condition(error) or state_of(there) == "live":
+            if not failed_condition(error) or state_at_old_home(there) == "live":
                 show_if_asked(error, on_new)
                 raise
     raise unsettled(moving, operation)
@@ -187,18 +187,12 @@ def unsettled(moving: Moving, operation: str) -> StageError:
     )
 
 
-def old_home(send: Sending, homes: Homes) -> Program[str]:
-    """Return what is at an item's old home: ``live``, ``frozen``, ``stub`` or ``absent``."""
+def old_home(send: Sending, homes: Homes) -> Program[State]:
+    """Read what is at an item's old home."""
     names = {"#m": MARK, "#k": next(iter(homes.old))}
     asked = {"ProjectionExpression": "#k, #m", "ExpressionAttributeNames": names, "ConsistentRead": True}
     item = (yield from send("GetItem", {"Key": homes.old, **asked})).get("Item")
-    return state_of(item)
-
-
-def state_of(item: Mapping[str, Any] | None) -> str:
-    if item is None:
-        return "absent"
-    return "live" if MARK not in item else "stub" if is_stub(dict(item)) else "frozen"
+    return state_at_old_home(item)
 
 
 def finish_frozen(moving: Moving, send: Sending, homes: Homes) -> Program[None]:

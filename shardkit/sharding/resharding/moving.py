@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 
 MARK = "shardkit:move"
 STUB: WireValue = {"S": "stub"}
+State = Literal["absent", "frozen", "live", "stub"]
+
 COPY_MARKED = ":stream"
 """What the token of a frozen item ends with on a table with a stream: its copy is marked until the item is gone."""
 
@@ -37,6 +40,11 @@ def is_stub(item: WireItem) -> bool:
 
 def is_frozen(item: WireItem) -> bool:
     return MARK in item and not is_stub(item)
+
+
+def state_at_old_home(item: WireItem | None) -> State:
+    """Return what the item, or the part of it with its mark, that was read at an old home says; None: nothing."""
+    return "absent" if item is None else "stub" if is_stub(item) else "frozen" if is_frozen(item) else "live"
 
 
 def unmarked(item: WireItem) -> WireItem:

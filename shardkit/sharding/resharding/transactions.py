@@ -30,11 +30,10 @@ from shardkit.sharding.resharding.items import (
     put_stub,
     refuse_shard,
     requests_on,
-    state_of,
     unsettled,
     written,
 )
-from shardkit.sharding.resharding.moving import MARK, Homes
+from shardkit.sharding.resharding.moving import MARK, Homes, state_at_old_home
 from shardkit.sharding.resharding.sending import Sending, reasons_of
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
@@ -119,7 +118,7 @@ class _Plan:
             failed = reason.get("Code") == "ConditionalCheckFailed"
             if not isinstance(action, Action) or not self._guarded(action) or not failed:
                 continue
-            state = state_of(reason.get("Item"))
+            state = state_at_old_home(reason.get("Item"))
             if action.moving.stage == "guard":
                 if state == "frozen":
                     raise met_frozen(action.moving, _WRITE)
@@ -199,7 +198,7 @@ class Reading:
 
     def chosen(self, old: Response, new: Response) -> Response:
         """Return the answer for the item: what is at its old home is the truth, unless it is a stub."""
-        found = old if state_of(old.get("Item")) in {"live", "frozen"} else new
+        found = old if state_at_old_home(old.get("Item")) in {"live", "frozen"} else new
         if "Item" not in found:
             return found
         return {**found, "Item": {name: value for name, value in found["Item"].items() if name not in self.hidden}}

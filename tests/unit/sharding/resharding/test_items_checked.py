@@ -171,7 +171,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a caller's condition is retried for ever": Mutant(
         items,
-        'if not failed_condition(error) or state_of(there) == "live":',
+        'if not failed_condition(error) or state_at_old_home(there) == "live":',
         "if not failed_condition(error):",
         ["guard and switch, a live item"],
     ),

@@ -108,7 +108,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a read transaction prefers the new home": Mutant(
         transactions,
-        'found = old if state_of(old.get("Item")) in {"live", "frozen"} else new',
+        'found = old if state_at_old_home(old.get("Item")) in {"live", "frozen"} else new',
         'found = old if "Item" in old else new',
         ["transactions in guard and switch"],
     ),
