@@ -29,6 +29,7 @@ COMMANDS = {
     "demo": "demo",
     "load": "load",
     "backfill": "cli",
+    "reshard": "cli",
     "size": "cli",
     "heat": "cli",
     "plan": "cli",
