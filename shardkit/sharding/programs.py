@@ -209,7 +209,7 @@ class Programs:
     def scan(self, params: Params, *, return_shards: bool) -> Program[Response]:
         sharding = yield from self.known(params.get("IndexName"))
         if isinstance(sharding, Moving):
-            sharding.refuse("scan()", "use scan_items(), which reads the old places first and then the new ones")
+            sharding.refuse("scan()", "use scan_items() of ShardedTable, which reads the old places first")
         response: Response = yield from scan(sharding, params)
         if not return_shards:
             del response["Shards"]
