@@ -15,6 +15,7 @@ from shardkit.errors import ConfigurationError, InvalidValueError, brief
 from shardkit.resharding import Resharding
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.resharding.events import Origin, exported_origin, origin_of
+from shardkit.sharding.shard_map import MAP
 from shardkit.strategies import Strategy
 
 __all__ = ["LogicalRecord", "RecordReader", "table_of"]
@@ -122,7 +123,7 @@ class RecordReader:
                 or lines. Blank lines are skipped.
 
         Returns:
-            An iterator of the logical records, in the order of the source.
+            An iterator of the logical records, in the order of the source, without those of a table's shard map.
 
         Raises:
             As :meth:`read`, when the iterator reaches the record.
@@ -134,7 +135,8 @@ class RecordReader:
             raise ConfigurationError(
                 f"source: must be an event with Records, or an iterable of records or lines, got {brief(source)}"
             )
-        return (self.read(one) for one in listed if not (isinstance(one, str | bytes) and not one.strip()))
+        records = (self.read(one) for one in listed if not (isinstance(one, str | bytes) and not one.strip()))
+        return (one for one in records if one.key[self._sharding.partition_key] not in {MAP, MAP.encode()})
 
     def read(self, record: Any) -> LogicalRecord:
         """Read one record or line.

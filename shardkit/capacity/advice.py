@@ -15,6 +15,7 @@ from shardkit.capacity.tally import Tally
 from shardkit.capacity.usage import Usage, figure
 from shardkit.core.checks import check_headroom
 from shardkit.dynamodb.units import PARTITION_READ_UNITS, PARTITION_WRITE_UNITS, partitions_taken
+from shardkit.sharding.shard_map import can_grow
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
 
 _SKEWED = 2.0  # times the fair share
@@ -89,6 +90,8 @@ class Advice:
         partition: the attributes of the index's partition key, as far as they are known.
         by: the attributes of the table's primary key, likewise.
         strategy: the strategy that shards the index now; None: it is not sharded.
+        growing: whether the key can grow alone, because its table has a shard map: ``line`` does it, which is
+            ``ShardMapAdmin(table).grow(key, shards=shards_needed)``.
     """
 
     table: str
@@ -105,10 +108,16 @@ class Advice:
     partition: tuple[str, ...] = ()
     by: tuple[str, ...] = ()
     strategy: Strategy | None = None
+    growing: bool = False
 
     @property
     def line(self) -> str | None:
-        """The argument of a ``ShardedTable`` that shards the index: ``indexes={…}``; None if no argument helps."""
+        """What to write: the argument ``indexes={…}`` for an index, or the call that grows the key; None if neither.
+
+        The call is ``ShardMapAdmin(table).grow(key, shards=shards_needed)``, of a table with a shard map.
+        """
+        if self.shards_needed is not None and self.growing:
+            return f"ShardMapAdmin(table).grow({self.key!r}, shards={self.shards_needed})"
         if self.index is None or self.shards_needed is None:
             return None
         if self.strategy is None:
@@ -151,7 +160,7 @@ class Advice:
 
     def _of_index(self) -> str:
         if self.index is None:
-            return ""
+            return f". To grow the key: {self.line}" if self.growing and self.line else ""
         if self.shards_needed is None:
             what = "write fewer items with one key"
         elif self.strategy is None:
@@ -186,7 +195,7 @@ def _of_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
         found = _advice(table, key, shards, hottest, throttles, headroom)
         if found is not None:
             skew = Skew(table=table, key=key, shards=shards, by_physical_key=seen)
-            yield replace(found, times_fair=skew.times_fair or 1.0)
+            yield replace(found, times_fair=skew.times_fair or 1.0, growing=_can_grow(tally, table))
 
 
 def _of_index_keys(tally: Tally, headroom: float) -> Iterator[Advice]:
@@ -240,6 +249,12 @@ def _by_shard(tally: Tally) -> dict[KeyOfTable, dict[KeyValue, Usage]]:
     for (table, logical, physical), usage in tally.physical_keys.usages().items():
         found.setdefault((table, logical), {})[physical] = usage
     return found
+
+
+def _can_grow(tally: Tally, table: str) -> bool:
+    """Return whether the shard map of a table can give one key more shards."""
+    sharding = tally.shardings.get(table)
+    return sharding is not None and sharding.has_map and can_grow(sharding.strategy)
 
 
 def shards_of(tally: Tally, table: str, key: KeyValue) -> int:

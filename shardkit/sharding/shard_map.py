@@ -206,16 +206,20 @@ def created(strategy: Strategy) -> ShardMapState:
     return ShardMapState(generation=1, stage="old", old=strategy, new=None, before="old", reached="old", since=None)
 
 
+def can_grow(strategy: Strategy) -> bool:
+    """Return whether one logical key can get more shards than the others."""
+    return isinstance(strategy, CalculatedSuffix | RandomSuffix) and isinstance(strategy.shards, int | Mapping)
+
+
 def grown(strategy: Strategy, key: Any, shards: int) -> Strategy:
     """Return a strategy in which one logical key has more shards."""
-    counts = strategy.shards if isinstance(strategy, CalculatedSuffix | RandomSuffix) else None
-    if counts is None or (callable(counts) and not isinstance(counts, Mapping)):
+    if not can_grow(strategy):
         raise ConfigurationError(
             f"strategy: must be a CalculatedSuffix or a RandomSuffix whose shards are a number or a mapping, to grow "
             f"one key, got {shown(strategy)}; start a move to a strategy with more shards: start(new)"
         )
     assert isinstance(strategy, CalculatedSuffix | RandomSuffix)
-    per_key = counts if isinstance(counts, Mapping) else {None: counts}
+    per_key: Any = strategy.shards if isinstance(strategy.shards, Mapping) else {None: strategy.shards}
     new = replace(strategy, shards={**per_key, key: shards})
     if len(new.shards_for(key)) <= (now := len(strategy.shards_for(key))):
         raise ConfigurationError(

@@ -22,6 +22,7 @@ from shardkit import (
 )
 from shardkit.sharding.leases import MapChangedError
 from shardkit.sharding.shard_map import WAIT_SECONDS, ShardMapState
+from shardkit.streams import RecordReader
 from tests.support.fakes import client_error
 from tests.support.mapped import Moment
 from tests.support.strategies import vectors
@@ -236,3 +237,10 @@ def test_the_stored_form_never_changes() -> None:
 def test_errors_can_be_pickled() -> None:
     error = MapChangedError("T")
     assert (type(copy(error)), str(copy(error))) == (MapChangedError, str(error))  # copies as pickle does
+
+
+def test_records_of_the_map_are_left_out(table: Any, admin: ShardMapAdmin) -> None:
+    reader = RecordReader(table.name, OLD, key_schema={"KeySchema": table.key_schema})
+    line = {"Item": {"pk": {"S": "shardkit:map"}, "sk": {"S": "shardkit:map"}, "shardkit:map": {"S": "{}"}}}
+    item = {"Item": {"pk": {"S": "d"}, "sk": {"S": "1"}}}
+    assert [record.key["pk"] for record in reader.records([line, item])] == ["d"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -151,6 +152,18 @@ def test_skew_of_what_has_no_shards_or_was_not_seen(metered: Metered) -> None:
     nothing = meter.skew("b", table="T")
     assert (nothing.hottest, nothing.share) == (None, 0)
     assert "nothing was seen" in str(nothing)
+
+
+@pytest.mark.parametrize("strategy", [CalculatedSuffix("sk", shards=2), CalculatedSuffix("sk", shards=lambda _: 2)])
+def test_a_key_of_a_table_with_a_shard_map_can_grow(metered: Metered, strategy: CalculatedSuffix) -> None:
+    client, meter = metered
+    sharding = replace(described(strategy, {"pk": "S", "sk": "N"}, ["pk", "sk"]), has_map=True)
+    write(client, "a.1", 900, sharding)
+    (advice,) = meter.advise()
+    line = f"ShardMapAdmin(table).grow('a', shards={advice.shards_needed})"
+    assert advice.growing == isinstance(strategy.shards, int)
+    assert advice.line == (line if advice.growing else None)
+    assert str(advice).endswith(f". To grow the key: {line}") == advice.growing
 
 
 @given(st.lists(st.floats(0, 10_000), min_size=1, max_size=30), st.floats(0, 0.4))
