@@ -19,8 +19,19 @@ from shardkit import (
     install,
     streaming_bulk,
 )
-from shardkit.sharding.resharding.moving import MARK
-from tests.support.moving import BETWEEN, STATES, Held, resharding
+from shardkit.resharding import Stage
+from tests.support.moving import (
+    BETWEEN,
+    SCHEMA,
+    STATES,
+    actions,
+    after_actions,
+    batch,
+    contents,
+    fill,
+    key,
+    resharding,
+)
 from tests.support.recorder import recording
 from tests.support.tables import make_table
 
@@ -31,8 +42,9 @@ if TYPE_CHECKING:
 ADD: dict[str, Any] = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 5}}
 
 
-def key(state: str, name: str = "s1") -> dict[str, Any]:
-    return {"pk": state, "sk": name}
+def sharded(table: Table, stage: Stage) -> ShardedTable:
+    """One request at a time: of two threads that put the first items of a partition key, moto loses one's."""
+    return ShardedTable(table, resharding(stage), key_schema=SCHEMA, max_concurrency=1)
 
 
 @pytest.fixture
@@ -40,77 +52,41 @@ def table(resource: DynamoDBServiceResource) -> Table:
     return make_table(resource, ("pk", "S"), ("sk", "S"))
 
 
-def fill(table: Table, stage: Any, *names: str) -> None:
-    """Put an item of each name in each state of the stage."""
-    for state in STATES[stage]:
-        for name in names or ("s1",):
-            Held(table).put({**key(state, name), "n": 1}, state)
-
-
-def contents(table: Table, stage: Any) -> dict[tuple[str, str], int]:
-    """The items as a caller sees them; nothing else may be there, and none in two places but a frozen one's copy."""
-    stored = table.scan(ConsistentRead=True)["Items"]
-    found: dict[tuple[str, str], int] = {}
-    for one in stored:
-        assert MARK not in one or one[MARK] == "stub", "nothing is left frozen"
-        if MARK not in one:
-            logical = str(one["pk"]).split(".")[0], str(one["sk"])
-            assert logical not in found
-            found[logical] = int(one["n"])  # type: ignore[arg-type]
-            read = ShardedTable(table, resharding(stage)).get_item(Key=key(*logical), ConsistentRead=True)
-            assert read["Item"]["n"] == one["n"]
-    return found
-
-
 @pytest.mark.parametrize("stage", BETWEEN)
 def test_a_write_transaction(table: Table, stage: Any) -> None:
     """Every action, on items in every state and on new ones, in one transaction; each once."""
     fill(table, stage, "put", "update", "delete", "check")
-    actions: list[Any] = []
-    for state in STATES[stage]:
-        there = "attribute_not_exists(pk)" if state == "absent" else "attribute_exists(pk) AND n = :one"
-        values = {} if state == "absent" else {"ExpressionAttributeValues": {":one": 1}}
-        actions += [
-            {"Put": {"Item": {**key(state, "put"), "n": 7}, "ConditionExpression": there, **values}},
-            {"Update": {"Key": key(state, "update"), **ADD}},
-            {"Delete": {"Key": key(state, "delete")}},
-            {"ConditionCheck": {"Key": key(state, "check"), "ConditionExpression": there, **values}},
-        ]
-    ShardedTable(table, resharding(stage)).transact_write_items(TransactItems=actions)
-    expected: dict[tuple[str, str], int] = {}
-    for state in STATES[stage]:
-        expected |= {(state, "put"): 7, (state, "update"): 5 if state == "absent" else 6}
-        expected |= {} if state == "absent" else {(state, "check"): 1}
-    assert contents(table, stage) == expected
+    sharded(table, stage).transact_write_items(TransactItems=actions(stage))
+    assert contents(table, stage) == after_actions(stage)
 
 
 @pytest.mark.parametrize("stage", BETWEEN)
-@pytest.mark.parametrize("shown", [True, False], ids=["shown", "not shown"])
-def test_a_cancelled_transaction(table: Table, stage: Any, *, shown: bool) -> None:
+def test_a_cancelled_transaction(table: Table, stage: Any) -> None:
     """The reasons are of the caller's actions, in their order, with logical items if they were asked for."""
-    fill(table, stage, "a", "b")
-    asked = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"} if shown else {}
-    actions: list[Any] = []
-    for state in STATES[stage]:
-        false = {"ConditionExpression": "n > :two", "ExpressionAttributeValues": {":two": 2}, **asked}
-        actions += [{"Put": {"Item": key(state, "a")}}, {"Delete": {"Key": key(state, "b"), **false}}]
-    with pytest.raises(ClientError) as raised:
-        ShardedTable(table, resharding(stage)).transact_write_items(TransactItems=actions)
-    response: Any = raised.value.response
-    reasons = [(one["Code"], one.get("Item")) for one in response["CancellationReasons"]]
+    fill(table, stage, "a", "b", "c")
+    parts: list[Any] = []
     expected: list[Any] = []
     for state in STATES[stage]:
-        item = {"pk": {"S": state}, "sk": {"S": "b"}, "n": {"N": "1"}} if shown and state != "absent" else None
-        expected += [("None", None), ("ConditionalCheckFailed", item)]
-    assert reasons == expected
-    assert contents(table, stage) == {(state, name): 1 for state in STATES[stage] for name in "ab" if state != "absent"}
+        false = {"ConditionExpression": "n > :two", "ExpressionAttributeValues": {":two": 2}}
+        shown = {**false, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+        parts += [{"Put": {"Item": key(state, "a")}}, {"Delete": {"Key": key(state, "b"), **shown}}]
+        parts += [{"ConditionCheck": {"Key": key(state, "c"), **false}}]
+        item = {"pk": {"S": state}, "sk": {"S": "b"}, "n": {"N": "1"}}
+        expected += [("None", None), ("ConditionalCheckFailed", None if state == "absent" else item)]
+        expected += [("ConditionalCheckFailed", None)]
+    with pytest.raises(ClientError) as raised:
+        sharded(table, stage).transact_write_items(TransactItems=parts)
+    response: Any = raised.value.response
+    assert [(one["Code"], one.get("Item")) for one in response["CancellationReasons"]] == expected
+    there = {(state, name): 1 for state in STATES[stage] for name in "abc" if state != "absent"}
+    assert contents(table, stage) == there
 
 
 @pytest.mark.parametrize("stage", BETWEEN)
 def test_a_read_transaction(table: Table, stage: Any) -> None:
     """One request, which reads both places of each item."""
-    fill(table, stage)
-    moved = ShardedTable(table, resharding(stage))
+    fill(table, stage, "s1")
+    moved = sharded(table, stage)
     for asked, kept in (({}, ("pk", "sk", "n")), ({"ProjectionExpression": "n"}, ("n",))):
         gets: list[Any] = [{"Get": {"Key": key(state), **asked}} for state in STATES[stage]]
         with recording(table.meta.client) as wire:
@@ -131,36 +107,32 @@ def test_a_transaction_over_several_tables(resource: DynamoDBServiceResource, ta
     fill(table, "guard", "s1")
     fill(other, "move", "s1")
     tables = {table.name: resharding("guard"), other.name: resharding("move")}
-    actions = [
+    parts = [
         *({"Update": {"TableName": table.name, "Key": key(state), **ADD}} for state in STATES["guard"]),
         {"Put": {"TableName": plain.name, "Item": {"Id": "x"}}},
         *({"Update": {"TableName": other.name, "Key": key(state), **ADD}} for state in STATES["move"]),
     ]
     client: Any = resource.meta.client
-    with install(resource, tables):
-        client.transact_write_items(TransactItems=actions)
+    with install(resource, tables, max_concurrency=1):
+        client.transact_write_items(TransactItems=parts)
         with pytest.raises(StageError, match="ClientRequestToken"):
-            client.transact_write_items(TransactItems=actions, ClientRequestToken="mine")
+            client.transact_write_items(TransactItems=parts, ClientRequestToken="mine")
         gets = [{"Get": {"TableName": table.name, "Key": key("stub")}}, {"Get": {"TableName": plain.name,
                 "Key": {"Id": "x"}}}, {"Get": {"TableName": other.name, "Key": key("frozen")}}]  # fmt: skip
         items = [one["Item"] for one in client.transact_get_items(TransactItems=gets)["Responses"]]
     assert items == [{**key("stub"), "n": 6}, {"Id": "x"}, {**key("frozen"), "n": 6}]
-    for one, stage in ((table, "guard"), (other, "move")):
+    stages: list[tuple[Table, Stage]] = [(table, "guard"), (other, "move")]
+    for one, stage in stages:
         expected = {(state, "s1"): 5 if state == "absent" else 6 for state in STATES[stage]}
         assert contents(one, stage) == expected
 
 
 def test_only_the_callers_own_token_is_refused(table: Table) -> None:
     """Of a ShardedTable too; it would not make a transaction safe to repeat that is planned again."""
-    moved = ShardedTable(table, resharding("switch"))
+    moved = sharded(table, "switch")
     with pytest.raises(StageError, match="ClientRequestToken: not possible in stage 'switch'"):
         moved.transact_write_items(TransactItems=[{"Put": {"Item": key("k")}}], ClientRequestToken="mine")
     assert table.scan()["Items"] == []
-
-
-def batch(state_names: Any) -> list[dict[str, Any]]:
-    puts = [{"PutRequest": {"Item": {**key(state, "put"), "n": 7}}} for state in state_names]
-    return [*puts, *({"DeleteRequest": {"Key": key(state, "delete")}} for state in state_names)]
 
 
 def after_batch(stage: str) -> Mapping[tuple[str, str], int]:
@@ -180,10 +152,10 @@ def test_batch_writes_of_an_installed_client(resource: DynamoDBServiceResource, 
     plain = make_table(resource, ("Id", "S"))
     fill(table, stage, "put", "delete")
     client: Any = resource.meta.client
-    with install(resource, {table.name: resharding(stage)}), recording(client) as wire:
+    with install(resource, {table.name: resharding(stage)}, max_concurrency=1), recording(client) as wire:
         others = {plain.name: [{"PutRequest": {"Item": {"Id": "x"}}}]}
         response = client.batch_write_item(
-            RequestItems={table.name: batch(STATES[stage]), **others}, ReturnConsumedCapacity="TOTAL"
+            RequestItems={table.name: batch(stage), **others}, ReturnConsumedCapacity="TOTAL"
         )
     assert response["UnprocessedItems"] == {}
     assert {one["TableName"] for one in response["ConsumedCapacity"]} == {table.name, plain.name}
@@ -196,23 +168,19 @@ def test_batch_writes_of_an_installed_client(resource: DynamoDBServiceResource, 
         assert all("." in one for one in keys), "a batch writes to new places only"
 
 
-@pytest.mark.parametrize("stage", BETWEEN)
-def test_batch_writers(resource: DynamoDBServiceResource, table: Table, stage: Any) -> None:
+@pytest.mark.parametrize(("stage", "writer"), [("guard", "boto3"), ("switch", "shardkit"), ("move", "boto3")])
+def test_batch_writers(resource: DynamoDBServiceResource, table: Table, stage: Any, writer: str) -> None:
     """boto3's, on an installed resource, and shardkit's."""
-    for writer in ("boto3", "shardkit"):
-        fill(table, stage, "put", "delete")
-        moved: Any = table if writer == "boto3" else ShardedTable(table, resharding(stage))
-        installed = install(resource, {table.name: resharding(stage)}) if writer == "boto3" else None
-        with moved.batch_writer() as batch_writer:
-            for part in batch(STATES[stage]):
-                if "PutRequest" in part:
-                    batch_writer.put_item(**part["PutRequest"])
-                else:
-                    batch_writer.delete_item(**part["DeleteRequest"])
-        if installed is not None:
-            installed.uninstall()
-        assert contents(table, stage) == after_batch(stage), writer
-        Held(table).clear()
+    fill(table, stage, "put", "delete")
+    moved: Any = table if writer == "boto3" else sharded(table, stage)
+    installed = install(resource, {table.name: resharding(stage)}, max_concurrency=1)
+    with installed, moved.batch_writer() as batch_writer:
+        for part in batch(stage):
+            if "PutRequest" in part:
+                batch_writer.put_item(**part["PutRequest"])
+            else:
+                batch_writer.delete_item(**part["DeleteRequest"])
+    assert contents(table, stage) == after_batch(stage)
 
 
 @pytest.mark.parametrize("stage", BETWEEN)
@@ -221,14 +189,14 @@ def test_loads(table: Table, stage: Any, tmp_path: Path) -> None:
     fill(table, stage, "s1")
     items: list[dict[str, Any]] = [{**key(state, name), "n": 7} for name in ("s1", "s2") for state in STATES[stage]]
     bad: dict[str, Any] = {"pk": "v", "sk": 5, "n": 7}
-    moved = ShardedTable(table, resharding(stage))
+    moved = sharded(table, stage)
     meter = CapacityMeter()
     with meter.attach(moved):
         report = bulk_load(moved, items, journal=tmp_path / "journal", write_units=1000)
     assert (report.written, report.failed) == (len(items), 0)
     assert contents(table, stage) == {(item["pk"], item["sk"]): 7 for item in items}
     assert {str(use.key) for use in meter.hottest(20)} == set(STATES[stage]), "logical keys"
-    again = ShardedTable(table, resharding("switch" if stage == "guard" else "move"))
+    again = sharded(table, "switch" if stage == "guard" else "move")
     assert bulk_load(again, items, journal=tmp_path / "journal").resumed == len(items)
     results = list(streaming_bulk(moved, [*items, bad], on_error="collect", dead_letters=tmp_path / "letters"))
     assert [str(result.error)[:3] for result in results if not result.ok] == ["sk:"]
@@ -240,7 +208,7 @@ def test_a_budget_counts_every_request(table: Table) -> None:
     """In guard, an item at its new place costs the failed write at the old one too."""
     fill(table, "guard", "s1")
     budget = CapacityBudget(write_units=1000)
-    moved = ShardedTable(table, resharding("guard"))
+    moved = sharded(table, "guard")
     with budget.attach(moved):
         update: Any = {"Key": key("stub"), **ADD}
         moved.transact_write_items(TransactItems=[{"Update": update}])

@@ -13,15 +13,17 @@ from typing import Literal
 
 import pytest
 
-from shardkit import CalculatedSuffix, RandomSuffix, Strategy
+from shardkit import CalculatedSuffix, RandomSuffix, Resharding, Strategy, Unsharded
+from shardkit.resharding import Stage as MoveStage
 from tests.support.engines import EngineName
-from tests.support.loading import WORKERS, Job, make_orders, stored, write_orders
+from tests.support.loading import WORKERS, Job, make_orders, put_some, stored, write_orders
 from tests.support.proxy import Proxy, Stage
 
 KILLS = 13  # of each of four loads: 52 in all
 INTERRUPTIONS = 3
 MOST_REQUESTS = 6  # of a run that is not spared
 # Enough that no run ends before it is killed, whatever is drawn: a tenth of the lines may be left out.
+FEW_KILLS = 2
 LINES = (KILLS + 1) * (MOST_REQUESTS + WORKERS) * 25 * 10 // 9
 
 Endpoint = Callable[[EngineName], str]
@@ -130,6 +132,30 @@ def test_kill(
     assert job.dead == bad
     assert (report.items, report.resumed) == (0, LINES)
     assert proxy.writes <= LINES - len(bad) + KILLS * WORKERS * 25
+
+
+@pytest.mark.parametrize(
+    ("stage", "operation", "lines"),
+    [("guard", "PutItem", 150), ("switch", "PutItem", 150), ("move", "BatchWriteItem", 600)],
+)
+def test_kill_while_items_move(
+    engine_endpoint: Endpoint, tmp_path: Path, stage: MoveStage, operation: str, lines: int
+) -> None:
+    """Killed and resumed, a load has written every item, those too that were there; and each is in one place."""
+    endpoint = engine_endpoint("dynoxide")
+    wanted, _ = write_orders(tmp_path / "orders.jsonl", lines, bad=0.0)
+    strategy = Resharding(Unsharded(), CalculatedSuffix("OrderId", 10), stage=stage)
+    table = make_orders(endpoint)
+    put_some(endpoint, table, tmp_path / "orders.jsonl")
+    killer = Killer(lines)
+    with Proxy(endpoint, watch=killer.watch, operation=operation) as proxy:
+        job = Job(proxy.endpoint, table, strategy, tmp_path)
+        codes = [killer.start(proxy, job) for _ in range(FEW_KILLS)]
+        assert codes == [-9] * FEW_KILLS
+        assert killer.start(proxy, job, spared=True) == 0
+        assert job.run().resumed == lines
+    assert stored(endpoint, table, strategy) == wanted
+    assert job.dead == []
 
 
 @pytest.mark.parametrize(("again", "transport"), [(0, "client"), (1, "direct")])

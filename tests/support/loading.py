@@ -16,6 +16,7 @@ import pytest
 
 from shardkit import BulkReport, CapacityMeter, ShardedTable, Strategy, Unsharded, backfill_index, bulk_load, migrate
 from shardkit.bulk.sources.opening import open_source
+from shardkit.sharding.resharding.moving import MARK
 from tests.support.fakes import connected, timeless
 from tests.support.moving import resharding
 from tests.support.tables import make_table
@@ -117,10 +118,20 @@ def stored(endpoint: str, table: str, strategy: Strategy) -> list[str]:
     """Return the content of the table, as ``write_orders`` does; an item in two shards is in it twice."""
     resource = connected(endpoint)
     pages = resource.meta.client.get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
-    items = [item for page in pages for item in page["Items"]]
+    items: list[dict[str, Any]] = [dict(item) for page in pages for item in page["Items"]]
     resource.meta.client.close()
+    items = [item for item in items if MARK not in item or item[MARK] != "stub"]
     assert all(item.keys() == {"Date", "OrderId", "Note"} for item in items)
     return sorted(_text(strategy.split(str(item["Date"]))[0], item["OrderId"], item["Note"]) for item in items)
+
+
+def put_some(endpoint: str, table: str, path: Path) -> None:
+    """Put every eighth of the orders as it was before the table was sharded, with another note."""
+    resource = connected(endpoint)
+    with resource.Table(table).batch_writer() as batch:
+        for line in path.read_text("utf-8").splitlines()[::8]:
+            batch.put_item({**json.loads(line), "Note": "before"})
+    resource.meta.client.close()
 
 
 def _text(*values: Any) -> str:

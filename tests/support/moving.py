@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from shardkit import CalculatedSuffix, Unsharded
+from shardkit import CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.resharding import Resharding, Stage
@@ -99,3 +99,65 @@ class Held:
             str(one["pk"]): {name: value for name, value in one.items() if name not in {"pk", "sk"}}
             for one in self.table.scan(ConsistentRead=True)["Items"]
         }
+
+
+# Several items: one of each name in each state, with the state as its partition key.
+
+
+def key(state: str, name: str = "s1") -> dict[str, Any]:
+    return {"pk": state, "sk": name}
+
+
+def fill(table: Table, stage: Stage, *names: str) -> None:
+    """Put an item of each name in each state of the stage."""
+    for state in STATES[stage]:
+        for name in names:
+            Held(table).put({**key(state, name), "n": 1}, state)
+
+
+def contents(table: Table, stage: Stage) -> dict[tuple[str, str], int]:
+    """The items as a caller sees them; each must be in one place, with nothing left frozen."""
+    found: dict[tuple[str, str], int] = {}
+    moved = ShardedTable(table, resharding(stage), key_schema=SCHEMA, max_concurrency=1)
+    items: list[dict[str, Any]] = [*table.scan(ConsistentRead=True)["Items"]]
+    for one in items:
+        assert one.get(MARK) in {None, "stub"}
+        if MARK not in one:
+            logical = str(one["pk"]).split(".")[0], str(one["sk"])
+            assert logical not in found
+            found[logical] = int(one["n"])
+    keys = [key(*logical) for logical in found]
+    read = moved.batch_get_items(keys)["Items"] if keys else []
+    assert {(one["pk"], one["sk"]): one["n"] for one in read} == found
+    return found
+
+
+def batch(stage: Stage) -> list[dict[str, Any]]:
+    """A put of each item ``put`` and a delete of each item ``delete``, for a BatchWriteItem."""
+    puts = [{"PutRequest": {"Item": {**key(state, "put"), "n": 7}}} for state in STATES[stage]]
+    return [*puts, *({"DeleteRequest": {"Key": key(state, "delete")}} for state in STATES[stage])]
+
+
+def actions(stage: Stage) -> list[Any]:
+    """Each action of a transaction, on items of these names in every state."""
+    made: list[Any] = []
+    for state in STATES[stage]:
+        there = "attribute_not_exists(pk)" if state == "absent" else "attribute_exists(pk) AND n = :one"
+        values = {} if state == "absent" else {"ExpressionAttributeValues": {":one": 1}}
+        add = {"UpdateExpression": "ADD n :n", "ExpressionAttributeValues": {":n": 5}}
+        made += [
+            {"Put": {"Item": {**key(state, "put"), "n": 7}, "ConditionExpression": there, **values}},
+            {"Update": {"Key": key(state, "update"), **add}},
+            {"Delete": {"Key": key(state, "delete")}},
+            {"ConditionCheck": {"Key": key(state, "check"), "ConditionExpression": there, **values}},
+        ]
+    return made
+
+
+def after_actions(stage: Stage) -> dict[tuple[str, str], int]:
+    """The items after them."""
+    expected: dict[tuple[str, str], int] = {}
+    for state in STATES[stage]:
+        expected |= {(state, "put"): 7, (state, "update"): 5 if state == "absent" else 6}
+        expected |= {} if state == "absent" else {(state, "check"): 1}
+    return expected
