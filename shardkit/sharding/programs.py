@@ -173,6 +173,8 @@ class Programs:
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
+        if return_shards:
+            plan.check_shards_known()
         page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
         rows = plan.distinct(page.rows)
         response: Response = {}

@@ -349,6 +349,9 @@ class Plan:
         logical = self.condition.equals[spread.stored_name]
         return calculated(spread, {**self.sharding.shown(key), spread.logical_name: logical})
 
+    def check_shards_known(self) -> None:
+        """Refuse to return the shards of items, if they have no shard of their own (where items move)."""
+
     def shard_shown(self, number: int, item: Item) -> int | None:
         if self.of_table:
             return self.shards[number]

@@ -282,8 +282,8 @@ class MovingPlan(Plan):
         home = sharding.old if sharding.stage == "guard" else sharding.new
         return Cursor(calculated(home, logical)[0], rest).token(self.purpose, sharding.cursor_period)
 
-    def shard_shown(self, number: int, item: Item) -> int | None:
-        return self.sharding.refuse("ReturnShards", "an item can be at its old or at its new place; leave it out")
+    def check_shards_known(self) -> None:
+        self.sharding.refuse("ReturnShards=", "an item can be at its old or at its new place; leave it out")
 
 
 def _nested(old: Strategy, new: Strategy, key: KeyValue) -> bool:
