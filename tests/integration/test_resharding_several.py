@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardkit import ShardedTable, bulk_load, install
+from shardkit import CapacityMeter, ShardedTable, bulk_load, install
 from tests.support.engines import ServerName
 from tests.support.fakes import timeless
 from tests.support.moving import (
     BETWEEN,
+    PLACES,
     SCHEMA,
     STATES,
     Held,
@@ -100,3 +101,38 @@ def test_batches_and_loads(resource: Any, stage: Any) -> None:
         report = bulk_load(moved, ({**key(state, "put"), "n": 7} for state in STATES[stage]))
     assert (report.written, report.failed) == (len(STATES[stage]), 0)
     assert contents(table, stage) == expected
+
+
+def test_units(resource: Any) -> None:
+    """A batch costs what its writes cost alone, but items at their old place are read twice; a transaction one more."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    item = {**key("k"), "text": "x" * 950}
+    for stage, state in PLACES:
+        moved = ShardedTable(table, resharding(stage), key_schema=SCHEMA)
+        calls: dict[str, Callable[[ShardedTable], object]] = {
+            "single": lambda moved: moved.put_item(Item=item),
+            "batch": written_in_a_batch,
+            "transaction": lambda moved: moved.transact_write_items(TransactItems=[{"Put": {"Item": item}}]),
+            "read": lambda moved: moved.transact_get_items(TransactItems=[{"Get": {"Key": key("k")}}]),
+        }
+        units = {}
+        for name, call in calls.items():
+            Held(table).put(item, state)
+            meter = CapacityMeter()
+            with meter.attach(moved), meter.scope("one") as used:
+                call(moved)
+            units[name] = used.write_units + used.estimated_write_units, used.read_units
+            assert {logical for _, logical in meter.by_key} == {"k"}
+            Held(table).clear()
+        writes, reads = units["single"]
+        again = stage == "move" and state in {"live", "frozen", "copied"}
+        assert units["batch"] == (writes, reads + again), (stage, state)
+        # The units of a cancelled transaction are in no answer.
+        shown = writes if (stage, state) == ("guard", "stub") else writes + 1
+        assert units["transaction"] == (shown, reads), (stage, state)
+        assert units["read"] == (0, 4)
+
+
+def written_in_a_batch(moved: ShardedTable) -> None:
+    with moved.batch_writer() as batch_writer:
+        batch_writer.put_item(Item={**key("k"), "text": "x" * 950})
