@@ -96,11 +96,18 @@ class Mapped(Steps):
         return self._told(step())
 
     def _finish(self) -> Outcome:
+        self._wait()
+        if seconds := self._admin.wait():
+            # A process that is still in "switch" could leave a stub behind the verification.
+            raise StageError(
+                f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)} (--wait "
+                "waits until then)"
+            )
         if self._move().moves:
             verified = self.verify(self._mapped())
             if verified.code:
                 return verified
-        return self._step(self._admin.finish)
+        return self._told(self._admin.finish())
 
     def _abort(self) -> Outcome:
         """Go back as far as the map allows now."""

@@ -252,6 +252,7 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     lines(*TO, "start", "--deployed", "--wait")
     lines("advance", "--wait")
     lines("advance", "--wait")
+    assert "not every process has followed" in run("finish", code=3).stderr
     assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
     assert lines("move")[-1] == "next: shardkit reshard Orders finish"
