@@ -61,8 +61,8 @@ class ShardMap(Strategy):
         ConfigurationError: When the table is used: it has no map, or one of a newer shardkit.
         StageError: When the table is used: the map could not be read in time.
 
-    Cost: one strongly consistent GetItem (1 read unit) every 20 seconds for each client and table in use, and memory
-    for one item. A call on the table takes some 40 microseconds of CPU more.
+    Cost: one strongly consistent GetItem (1 read unit) every 20 seconds for each client and table in use. A call on the
+    table takes some 100 microseconds of CPU more.
     IAM: ``dynamodb:GetItem``. Source: Google, "Online, Asynchronous Schema Change in F1" (VLDB 2013), leases.
     """
 
