@@ -263,7 +263,7 @@ class _Exploration:
         self._starts: dict[tuple[int, int], _Node] = {}
         self._keys = list(what.logical)
         ever = any(one.eventual for process in what.processes for one in process.operations)
-        self._history = _Histories(len(what.processes) + 1, ever=ever)
+        self._history = Histories(len(what.processes) + 1, ever=ever)
         # Where the parts of a state begin.
         self._at_positions = self._count * (2 if tables.versions else 1)
         self._at_histories = self._at_positions + len(what.processes)
@@ -549,7 +549,7 @@ class _Exploration:
         return f"late duplicate -> {changed or 'no change'}"
 
 
-class _Histories:
+class Histories:
     """The histories of a logical item, and what they allow.
 
     A history is a set of possibilities: the item's content, the contents that it has ever had (where operations read
