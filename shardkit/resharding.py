@@ -71,8 +71,8 @@ class Resharding(Strategy):
         elif isinstance(self.old, RandomSuffix) or isinstance(self.new, RandomSuffix):
             raise ConfigurationError(
                 f"old, new: items cannot move from {shown(self.old)} to {shown(self.new)}, because with RandomSuffix "
-                "several items can have one primary key, and none has a place of its own; use the new strategy for new "
-                "keys only (shards={key: …}, a function of the key, or another table)"
+                "several items can have one primary key, and no item has a place of its own; copy the items to another "
+                "table"
             )
 
     def _check_growth(self, old: RandomSuffix, new: RandomSuffix) -> None:

@@ -23,7 +23,7 @@ from shardkit.sharding import items
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, refuse_stored_keys
 from shardkit.sharding.resharding.freeze import finish
-from shardkit.sharding.resharding.moving import MARK, STUB, Homes, State, is_frozen, is_stub, state_at_old_home
+from shardkit.sharding.resharding.moving import MARK, STUB, Homes, State, is_frozen, state_at_old_home
 from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
 
 _LEGACY = ("AttributeUpdates", "ConditionalOperator", "Expected")
@@ -52,8 +52,8 @@ def get_item(moving: Moving, params: Params, shard: int | None, fan_out: FanOut)
         response = yield from read(homes.new)
     if "Item" not in response:
         response = yield from read(homes.old)
-        item = response.get("Item")
-        if moving.stage != "guard" if item is None else is_stub(item):
+        state = state_at_old_home(response.get("Item"))
+        if state == "stub" or (state == "absent" and moving.stage != "guard"):
             response = yield from read(homes.new, ConsistentRead=True)
     if "Item" in response:
         item = response["Item"]

@@ -197,14 +197,14 @@ MUTANTS: dict[str, Mutant] = {
     # Rule 6, reads:
     "guard does not follow a stub": Mutant(
         items,
-        'if moving.stage != "guard" if item is None else is_stub(item):',
-        'if moving.stage != "guard" and (item is None or is_stub(item)):',
+        'if state == "stub" or (state == "absent" and moving.stage != "guard"):',
+        'if state in {"absent", "stub"} and moving.stage != "guard":',
         ["guard and switch, a stub"],
     ),
     "the new home is not read again": Mutant(
         items,
-        'if moving.stage != "guard" if item is None else is_stub(item):',
-        'if moving.stage == "switch" if item is None else is_stub(item):',
+        'if state == "stub" or (state == "absent" and moving.stage != "guard"):',
+        'if state == "stub" or (state == "absent" and moving.stage == "switch"):',
         ["switch and move"],
     ),
 }
