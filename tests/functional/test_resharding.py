@@ -20,11 +20,13 @@ from shardkit import (
     ConfigurationError,
     InvalidKeyError,
     RandomSuffix,
+    RangeSuffix,
     Resharding,
     ShardedCounter,
     ShardedTable,
     ShardUnknownError,
     StageError,
+    Strategy,
     TimeSeries,
     Unsharded,
     backfill_index,
@@ -125,6 +127,36 @@ def test_as_on_an_unsharded_table(
         Held(moved).put(ITEM, state)
         assert outcome(table, method, params) == plain[state != "absent", call], call
         Held(moved).clear()
+
+
+PAIRS: dict[str, tuple[Strategy, Strategy]] = {
+    "more shards": (CalculatedSuffix("sk", shards=2), CalculatedSuffix("sk", shards=7)),
+    "fewer shards": (CalculatedSuffix("sk", shards=7), CalculatedSuffix("sk", shards=2)),
+    "back": (CalculatedSuffix("sk", shards=4), Unsharded()),
+    "a range is split": (RangeSuffix("sk", ["m"]), RangeSuffix("sk", ["m", "s"])),
+    "ranges": (CalculatedSuffix("sk", shards=4), RangeSuffix("sk", ["m"])),
+    "one key": (CalculatedSuffix("sk", shards={"k": 2}), CalculatedSuffix("sk", shards={"k": 9})),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
+def test_other_moves(resource: DynamoDBServiceResource, pair: tuple[Strategy, Strategy]) -> None:
+    """Between any two strategies that calculate: each item is found in every state, and written once."""
+    table = make_table(resource, ("pk", "S"), ("sk", "S"))
+    items = [{"pk": "k", "sk": sk, "n": 1} for sk in ("a7", "n1", "t3", "z9")]
+    states = dict(zip([item["sk"] for item in items], ("live", "frozen", "stub", "moved"), strict=True))
+    for item in items:
+        Held(table).put(item, "live" if homes(item, *pair).same else states[item["sk"]], *pair)
+    assert any(not homes(item, *pair).same for item in items)
+    moved = ShardedTable(table, resharding("move", *pair))
+    keys = [{"pk": "k", "sk": item["sk"]} for item in items]
+    assert moved.batch_get_items(keys)["Items"] == items
+    for key in keys:
+        response = moved.update_item(
+            Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1}, ReturnValues="ALL_NEW"
+        )
+        assert response["Attributes"] == {**key, "n": 2} == moved.get_item(Key=key)["Item"]
+    assert sum("n" in one for one in table.scan()["Items"]) == len(items)
 
 
 def test_where_a_write_goes(resource: DynamoDBServiceResource) -> None:

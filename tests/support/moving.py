@@ -85,8 +85,8 @@ class Held:
 
     table: Table
 
-    def put(self, item: Mapping[str, Any], state: str) -> None:
-        for one in stored(item, state):
+    def put(self, item: Mapping[str, Any], state: str, *strategies: Strategy) -> None:
+        for one in stored(item, state, *strategies):
             self.table.put_item(Item=one)
 
     def clear(self) -> None:
