@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from shardkit import BulkReport, CalculatedSuffix, ShardedTable, Unsharded
+from shardkit import BulkReport, CalculatedSuffix, Resharding, ShardedTable, Unsharded
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.pacing import TablePace
 from shardkit.cli import build_app
@@ -72,6 +72,21 @@ def test_loads_a_file(table: Table, folder: Path) -> None:
     assert sum(line.split()[:1] in [["1"], ["2"], ["3"], ["4"]] for line in result.stdout.splitlines()) == 4
     assert "types: Date:S, OrderId:S, Total:N, Note:S" in result.stderr
     assert "\x1b" not in result.output
+
+
+def test_loads_a_file_while_items_move(table: Table, folder: Path) -> None:
+    """The strategy is a Resharding, as text; items that were there are written where they are."""
+    items = orders_csv(folder, 6)
+    table.put_item(Item={"Date": items[0]["Date"], "OrderId": items[0]["OrderId"], "Total": 0})
+    strategy = Resharding(Unsharded(), CalculatedSuffix("OrderId", shards=4), stage="move")
+    text = json.dumps(strategy.to_dict())
+    result = invoke("orders.csv", "--table", "Orders", "--strategy", text, "--workers", "1", "--journal", "j")
+    assert result.exit_code == 0, result.output
+    assert "6 items: 6 written, 0 failed" in result.stdout
+    moved = ShardedTable(table, strategy)
+    read = moved.batch_get_items([{name: item[name] for name in ("Date", "OrderId")} for item in items])["Items"]
+    assert {(str(i["Date"]), str(i["OrderId"]), str(i["Total"])) for i in read} == keys(items)
+    assert sum("." not in str(item["Date"]) for item in table.scan()["Items"]) == 1
 
 
 def test_an_index_is_sharded(resource: DynamoDBServiceResource, folder: Path) -> None:
