@@ -100,8 +100,8 @@ class Mapped(Steps):
         if seconds := self._admin.wait():
             # A process that is still in "switch" could leave a stub behind the verification.
             raise StageError(
-                f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)} (--wait "
-                "waits until then)"
+                f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)}, or "
+                "add --wait"
             )
         if self._move().moves:
             verified = self.verify(self._mapped())
