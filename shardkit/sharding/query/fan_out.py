@@ -220,10 +220,14 @@ class Gather:
             if asked is not None:
                 del self._asked[asked]
             self._delayed.pop(number, None)
-            what = "was not queried" if asked is None and not self._tries[number] else "did not answer"
-            shard, seconds = self.plan.shards[number], self._fan_out.timeout
-            self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
+            self._timed_out(
+                number, "was not queried" if asked is None and not self._tries[number] else "did not answer"
+            )
         self._to_ask = deque(number for number in self._to_ask if number in self._busy)
+
+    def _timed_out(self, number: int, what: str = "did not answer") -> None:
+        shard, seconds = self.plan.shards[number], self._fan_out.timeout
+        self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
 
     def _holding_back(self) -> list[int]:
         """Return the shards whose missing answers keep all other items from being released."""
@@ -233,9 +237,9 @@ class Gather:
     def _gave_up(self) -> bool:
         return bool(self.errors) and self._fan_out.on_shard_error == "raise"
 
-    def _raise_failure(self) -> None:
+    def _raise_failure(self, *, always: bool = False) -> None:
         """Raise the error, unless the caller accepts the other shards' items without it."""
-        if not self._gave_up and len(self.errors) < len(self.plan.shards):
+        if not always and not self._gave_up and len(self.errors) < len(self.plan.shards):
             return
         answered = any(self._answers)
         first = next(iter(self.errors.values()))

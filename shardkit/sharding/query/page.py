@@ -27,6 +27,7 @@ class PageOfShards(Gather):
         super().__init__(*args, **options)
         self.rows = Rows()
         self._one_round = self.plan.limit is None or self.plan.filtered
+        self._leaders_full = self._one_round
 
     def next(self, now: float) -> Step[PageOfShards]:
         while True:
@@ -34,16 +35,31 @@ class PageOfShards(Gather):
                 return step
             self._raise_failure()
             if unheard := self.merge.unheard(self.plan.followers):
-                for number in unheard:
+                for number in self._short_leaders() or unheard:
                     self._must_ask(number)
                 continue
             limit = self.plan.limit
             self.rows += self.merge.release(None if limit is None else limit - len(self.rows))
             behind = self._behind()
             if not behind:
+                bound = self.merge.bound()
+                if self.plan.grouped and not self.rows and bound is not None:
+                    # The time is over, and there is no item to go on from.
+                    self._timed_out(bound[1])
+                    self._raise_failure(always=True)
                 return Done(self)
             for number in behind:
                 self._must_ask(number)
+
+    def _short_leaders(self) -> list[int]:
+        """Return, once, the old places that would hold the page back by themselves, before the new ones are read."""
+        # Each round of the new places costs a request to all of them; but the old ones may have nothing but stubs.
+        bound, limit = self.merge.bound(), self.plan.limit
+        if self._leaders_full or self._late or bound is None or limit is None:
+            return []
+        self._leaders_full = True
+        self._wanted = {} if self.merge.up_to([bound])[0] >= limit else refills(self.merge, limit)
+        return list(self._wanted)
 
     @property
     def last_evaluated_key(self) -> dict[str, Any] | None:

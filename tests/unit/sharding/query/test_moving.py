@@ -14,13 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit import Strategy
+from shardkit.core.machine import Send
 from shardkit.core.merge import Item
 from shardkit.dynamodb.decode import from_wire_item
+from shardkit.errors import ShardQueryError
 from shardkit.resharding import Stage
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.resharding.query import MovingPlan
-from tests.support.machines import Shuffled, page_machine, stream_machine
-from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, in_stage, neighbours
+from tests.support.machines import Shuffled, Timed, a_fan_out, page_machine, stream_machine, throttled
+from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
 
 CONDITIONS: list[Any] = [
     None,
@@ -109,6 +113,11 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+def throttles(rng: random.Random) -> dict[int, Exception]:
+    """Some of the first requests are throttled."""
+    return {rng.randrange(9): throttled("KeyRangeThroughput") for _ in range(rng.randrange(4))}
+
+
 def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: random.Random) -> list[Item]:
     """The items of all pages, each asked in a stage that may run beside the case's."""
     seen: list[Item] = []
@@ -118,7 +127,7 @@ def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: r
         if case.counting:
             params["Select"] = "COUNT"
         plan = MovingPlan.of(in_stage(rng.choice(neighbours(case.stage)), *move), params)
-        page = Shuffled(table, rng).run(page_machine(plan, concurrency=rng.choice([1, 3, 10])))
+        page = Shuffled(table, rng, failing=throttles(rng)).run(page_machine(plan, concurrency=rng.choice([1, 3, 10])))
         found = [plan.shown(item) for item in plan.distinct(page.rows).items]
         seen += found
         cursor = page.last_evaluated_key
@@ -132,7 +141,8 @@ def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: r
 
 def streamed(case: Case, table: MovedTable, rng: random.Random, most: int | None) -> list[Item]:
     plan = MovingPlan.of(table.sharding, case.params)
-    stream, runner = stream_machine(plan, concurrency=rng.choice([1, 3, 10]), max_items=most), Shuffled(table, rng)
+    stream = stream_machine(plan, concurrency=rng.choice([1, 3, 10]), max_items=most)
+    runner = Shuffled(table, rng, failing=throttles(rng))
     seen: list[Item] = []
     while released := runner.run(stream):
         seen += [plan.shown(item) for item in released.items]
@@ -157,3 +167,80 @@ def test_the_same_as_a_plain_table_while_items_move(name: str) -> None:
             assert streamed(case, table, rng, most) == expected[:most]
 
     same()
+
+
+def a_table(states: dict[int, State], page: int = 1000, name: str = "adopt") -> MovedTable:
+    """Items 0 to 11 of one key; those that are not named are live."""
+    table = MovedTable(in_stage("move", *MOVES[name]), page=page)
+    for number in range(12):
+        table.store({"pk": "k", "sk": number, "b": "x"}, states.get(number, "live"))
+    return table
+
+
+def stored_key(send: Send) -> str:
+    (key,) = (value["S"] for value in send.params["ExpressionAttributeValues"].values() if "S" in value)
+    return str(key)
+
+
+@pytest.mark.parametrize("index", [None, "local"])
+@pytest.mark.parametrize("stuck", ["k.1", "k.2", "k.4"])
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_place_that_does_not_answer(index: str | None, stuck: str, *, streams: bool) -> None:
+    """With ``on_shard_error="partial"``, what was read of the other places is shown, and the error; else it is raised.
+
+    Without an old place's answer, the new ones are not queried: they are missing too.
+    """
+    table = a_table(dict.fromkeys(range(0, 12, 2), "moved"), name="double")
+    params = {"KeyConditionExpression": Key("pk").eq("k")} | ({"IndexName": index} if index else {})
+    plan = MovingPlan.of(table.sharding, params)
+    runner = Timed(lambda send: (99.0 if stored_key(send) == stuck else 0.01, table.answer(send)))
+    missing = {"k.4"} if stuck == "k.4" else {stuck, "k.3", "k.4"}
+    wanted = [item["sk"]["N"] for item in table.items if item["pk"]["S"] not in missing]
+    made = stream_machine if streams else page_machine
+    found = runner.run(made(plan, timeout=1.0, on_shard_error="partial"))
+    rows = found if streams else found.rows
+    assert [str(plan.shown(item)["sk"]) for item in rows.items] == sorted(wanted, key=int)
+    with pytest.raises(ShardQueryError) as caught:
+        runner.run(made(plan, timeout=1.0))
+    assert {type(error) for error in caught.value.errors.values()} == {TimeoutError}
+
+
+def test_no_item_to_go_on_from() -> None:
+    """An index page whose time is over before any item is certain fails, though errors of places are accepted."""
+    table = a_table({}, page=1)
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"})
+    with pytest.raises(ShardQueryError, match="did not answer"):
+        Timed(lambda send: (0.3, table.answer(send))).run(page_machine(plan, timeout=1.0, on_shard_error="partial"))
+
+
+def test_a_slow_new_place_is_hedged() -> None:
+    table = a_table(dict.fromkeys(range(12), "moved"))
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    asked: list[str] = []
+
+    def answers(send: Send) -> tuple[float, Any]:
+        asked.append(stored_key(send))
+        return 9.0 if asked.count("k.2") == 1 and asked[-1] == "k.2" else 0.01, table.answer(send)
+
+    runner = Timed(answers)
+    fan_out = a_fan_out(hedge_after=0.1)
+    page: Any = runner.run(fan_out.hedged(PageOfShards(plan, sizes=ItemSizes(), fan_out=fan_out)))
+    assert len(page.rows) == 12
+    assert asked.count("k.2") == 2
+    assert runner.now < 1
+
+
+def test_new_places_are_read_after_the_old_ones_and_no_further() -> None:
+    """Rule by rule, in the requests: old first, as asked; then new, strongly consistently, up to where old was read."""
+    table = a_table({}, page=4)
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    runner = Timed(lambda send: (0.01, table.answer(send)))
+    page = runner.run(page_machine(plan))
+    assert [stored_key(send) for _, send in runner.sent] == ["k", "k.1", "k.2", "k.3"]
+    old, *new = (send.params for _, send in runner.sent)
+    assert "ConsistentRead" not in old
+    for params in new:
+        assert params["ConsistentRead"] is True
+        assert "<=" in params["KeyConditionExpression"]
+        assert {"N": "3"} in params["ExpressionAttributeValues"].values()
+    assert [plan.shown(item)["sk"] for item in page.rows.items] == [0, 1, 2, 3]
