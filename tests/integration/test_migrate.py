@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks import moving
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded, migrate
 from shardkit.sharding.resharding.moving import MARK
 from tests.support.engines import EngineName
@@ -95,6 +96,16 @@ def test_two_movers_beside_a_writer_and_a_reader(engine_resource: DynamoDBServic
     assert migrate.verify(orders, read_units=None).complete
     after = ShardedTable(table, ADOPT[1])
     assert {item["sk"]: item["n"] for item in after.scan_items()} == added
+
+
+def test_the_benchmark(engine_resource: DynamoDBServiceResource) -> None:
+    """With few items: it moves all, and calls a table in each stage."""
+    told = moving.moved(engine_resource, 20)
+    assert "6.00 units an item" in told
+    assert told.endswith("all at their new places")
+    assert [line.partition(": old ")[0] for line in moving.latencies(engine_resource, 4, 1)] == [
+        "get", "put", "put, new item", "query of 20"
+    ]  # fmt: skip
 
 
 def test_killed_and_resumed(engine_resource: DynamoDBServiceResource) -> None:

@@ -61,6 +61,11 @@ def engine_endpoint(name: ServerName) -> str:
     return _running[name][1]
 
 
+def process_of(name: ServerName) -> subprocess.Popen[bytes]:
+    """The process of a running engine."""
+    return _running[name][0]
+
+
 def stop_engines() -> None:
     while _running:
         _, (process, _) = _running.popitem()
