@@ -78,7 +78,8 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
               ``max_pool_connections``, and is at most the ``max_concurrency`` of a ``ShardedTable``. With
               ``processes``, this is the total over all of them, and each of the three limits applies per process.
             * ``processes: int | None = None``: Processes that send the requests, to use more than one core; at most
-              256, each with its own client. Call it under ``if __name__ == "__main__":``.
+              256, each with its own client. Call it under ``if __name__ == "__main__":``. Not supported between the
+              stages of a ``Resharding``.
             * ``connect: Callable[[], Any] | None = None``: Creates the client (or resource, or Table) of each process:
               a function without arguments at the top level of a module. By default each client has the region, endpoint
               and configuration of the table's client, and the credentials that boto3 finds, but no credentials or event
