@@ -58,9 +58,11 @@ class Admission:
 
         ``key`` is needed for a write without an item before and after. Its other attributes are ignored.
         """
-        before, after = (None if image is None else sized(image) for image in change)
         table = units.table + sum(units.local_indexes.values())
         yield Demand(self.partitions[None], self.hash_of(key), "write", table)
+        if not units.global_indexes:
+            return
+        before, after = (None if image is None else sized(image) for image in change)
         for name, taken in units.global_indexes.items():
             index, partitions = self.indexes[name], self.partitions[name]
             entries = {_hash_of(index, entry): entry for entry in map(index.entry, (before, after)) if entry}

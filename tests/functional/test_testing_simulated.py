@@ -18,14 +18,13 @@ HOT_DAY = (ROOT / "examples" / "test_hot_day.py").read_text(encoding="utf-8")
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Callable[..., pytest.RunResult]:
-    """Runs a test file in a process of its own, with the plugin."""
+    """Runs a test file in a process of its own, with the plugin; those of other projects start slowly."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
 
     def run(code: str, *options: str) -> pytest.RunResult:
         pytester.makepyfile(code)
-        return pytester.runpytest_subprocess(
-            "-p", "shardkit.testing", "-p", "no:cacheprovider", "-p", "no:xdist", *options
-        )
+        return pytester.runpytest_subprocess("-p", "shardkit.testing", "-p", "no:cacheprovider", *options)
 
     return run
 

@@ -114,8 +114,9 @@ def _command(name: ServerName, port: int) -> list[str]:
     if name == "dynoxide":
         # Without --db-path its data are in memory.
         return [str(DYNOXIDE / "dynoxide"), "--host", "127.0.0.1", "--port", str(port)]
-    options = f"-Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar -inMemory -disableTelemetry -port {port}"
-    return ["java", *options.split()]
+    # It answers for a minute at most: what compiles and collects well takes longer than it saves.
+    options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.library.path=./DynamoDBLocal_lib -jar DynamoDBLocal.jar"
+    return ["java", *options.split(), "-inMemory", "-disableTelemetry", "-port", str(port)]
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], port: int) -> bool:
