@@ -13,7 +13,6 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ShardedTable, ShardMap
-from shardkit.cli import build_app
 from tests.support.mapped import Moment
 from tests.support.moving import ADOPT, homes, resharding
 from tests.support.recorder import answering, recording
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 click_testing = pytest.importorskip("click.testing")
 COMMAND: Any = importlib.import_module("shardkit.cli.reshard")
 TO = ("--from", "unsharded", "--by", "sk", "--shards", "4")
-FAST = ("--write-units", "100000", "--read-units", "100000", "--no-progress")
+FAST = ("--write-units", "100000", "--read-units", "100000", "--workers", "2", "--no-progress")
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def table(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def run(*given: str, code: int = 0) -> Any:
-    result = click_testing.CliRunner().invoke(build_app(), ["reshard", "Orders", *given, *FAST])
+    result = click_testing.CliRunner().invoke(COMMAND.reshard, ["Orders", *given, *FAST])
     assert result.exit_code == code, result.output
     return result
 

@@ -55,7 +55,7 @@ def test_what_it_costs(engine_resource: DynamoDBServiceResource) -> None:
 def test_two_movers_beside_a_writer_and_a_reader(engine_resource: DynamoDBServiceResource) -> None:
     """No update is lost, no item is missing at any time, and nobody reads an older value than before."""
     table = make_items(engine_resource, 40)
-    orders = ShardedTable(table, resharding("move"))
+    orders = ShardedTable(table, resharding("move"), max_concurrency=4)
     keys = [{"pk": f"k{number % 3}", "sk": f"s{number:03}"} for number in range(40)]
     added = dict.fromkeys((key["sk"] for key in keys), 0)
     problems: list[Any] = []
@@ -124,7 +124,7 @@ def test_killed_and_resumed(engine_resource: DynamoDBServiceResource) -> None:
         process.kill()
         process.join()
     assert at_home() < 40
-    orders = ShardedTable(table, resharding("move"))
+    orders = ShardedTable(table, resharding("move"), max_concurrency=4)
     report = migrate.move(orders, write_units=None, read_units=None)
     assert (report.complete, report.failed, at_home()) == (True, 0, 40)
     assert len(table.scan()["Items"]) == 40
@@ -132,10 +132,10 @@ def test_killed_and_resumed(engine_resource: DynamoDBServiceResource) -> None:
 
 def test_fewer_shards_and_back_to_none(engine_resource: DynamoDBServiceResource) -> None:
     """A move works in every direction."""
-    table = make_items(engine_resource, 12)
+    table = make_items(engine_resource, 8)
     steps = [(Unsharded(), CalculatedSuffix("sk", 6)), (CalculatedSuffix("sk", 6), CalculatedSuffix("sk", 4))]
     for old, new in [*steps, (CalculatedSuffix("sk", 4), Unsharded())]:
-        orders = ShardedTable(table, resharding("move", old, new))
+        orders = ShardedTable(table, resharding("move", old, new), max_concurrency=4)
         assert migrate.move(orders, write_units=None, read_units=None).complete
-        assert len(list(ShardedTable(table, new).scan_items())) == 12
+        assert len(list(ShardedTable(table, new).scan_items())) == 8
     assert {item["pk"] for item in table.scan()["Items"]} == {"k0", "k1", "k2"}

@@ -79,7 +79,7 @@ def backfilled(endpoint: str, table: str, strategy: Strategy, journal: Path) -> 
 
 def moved(endpoint: str, table: str) -> None:
     """Move a table slowly, in a process that can be killed."""
-    orders = ShardedTable(connected(endpoint).Table(table), resharding("move"))
+    orders = ShardedTable(connected(endpoint).Table(table), resharding("move"), max_concurrency=4)
     migrate.move(orders, write_units=60, read_units=None)
 
 
