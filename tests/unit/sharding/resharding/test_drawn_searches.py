@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,17 @@ MOVES = (
     Moves(CalculatedSuffix("sk", 2), CalculatedSuffix("sk", 3)),
     Moves(CalculatedSuffix("sk", 2), Unsharded()),
 )
+ACTIONS: Sequence[Callable[[Key], tuple[str, Mapping[str, Any]]]] = [
+    lambda name: ("Put", {"Item": item(name, "3")}),
+    lambda name: ("Put", {"Item": item(name, "4"), "ConditionExpression": "attribute_not_exists(pk)"}),
+    lambda _: ("Delete", {"ConditionExpression": "attribute_exists(pk)"}),
+    lambda _: ("ConditionCheck", {"ConditionExpression": "attribute_exists(x)"}),
+    lambda _: (
+        "Update",
+        {"UpdateExpression": "SET x = :new", "ExpressionAttributeValues": {":new": {"S": "t"}}},
+    ),
+]
+"""What a transaction does to an item."""
 Stored = list[tuple[str, WireItem]]
 
 
@@ -52,7 +64,7 @@ def test_drawn_searches() -> None:
 def a_search(drawn: random.Random, *, most: int) -> Search:
     pair = drawn.choice(NEIGHBOURS)
     moves = drawn.choice(MOVES)
-    names = drawn.choice(["a", "a", "ab"])
+    names = drawn.choice(["a", "a", "ad"])
     stored: Stored = []
     for name in names:
         stored += drawn.choice(states(moves, name, pair))
@@ -96,7 +108,7 @@ def an_operation(drawn: random.Random, moves: Moves, pair: tuple[Stage, Stage], 
     stage = drawn.choice(pair)
     name = drawn.choice(names)
     value = str(drawn.randint(1, 2))
-    consistent = drawn.random() < 0.8
+    consistent, forward = drawn.random() < 0.8, drawn.random() < 0.5
     single: list[Callable[[], Operation]] = [
         lambda: moves.get(stage, name, consistent=consistent),
         lambda: moves.put(stage, value, name),
@@ -105,7 +117,16 @@ def an_operation(drawn: random.Random, moves: Moves, pair: tuple[Stage, Stage], 
         lambda: moves.update_existing(stage, "xyz"[drawn.randrange(3)], name),
         lambda: moves.delete(stage, name),
     ]
+    action, other = drawn.choice(ACTIONS), drawn.choice(ACTIONS)
+    actions = {one: parts(one) for one, parts in zip(names, (action, other), strict=False)}
+    pages = [drawn.choice(pair), drawn.choice(pair)]
+    limit = drawn.choice([None, 1, 2])
     several: list[Callable[[], Operation]] = [
         lambda: moves.batch_get(stage, names, consistent=consistent),
+        lambda: moves.batch_write(stage, {name: value}, set(names) - {name}),
+        lambda: moves.transact(stage, **actions),
+        lambda: moves.transact_get(stage, names),
+        lambda: moves.pages(pages, names, limit=limit, forward=forward, consistent=consistent),
+        lambda: moves.stream(stage, names, Limit=limit or 3),
     ]
     return drawn.choice(single if drawn.random() < 0.8 else several)()

@@ -45,7 +45,7 @@ SEARCHES: dict[str, Callable[[], Search]] = {
         Process("reader", [ADOPT.pages(["move"], "ad")]), Process("writer", [ADOPT.delete("move", "d")])
     ),
     "a filter": lambda: moving(
-        Process("reader", [ADOPT.pages(["move"], "ad", limit=1, FilterExpression="attribute_exists(v)")])
+        Process("reader", [ADOPT.pages(["move"], "ad", FilterExpression="attribute_exists(v)")])
     ),
     "a page, eventually": lambda: moving(
         Process("reader", [ADOPT.pages(["switch"], "ad", consistent=False)]),
