@@ -14,7 +14,6 @@ import copy
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -231,7 +230,7 @@ _Step = tuple[
     bool,
     Callable[[tuple[int, ...]], _Move],
     dict[tuple[int, ...], _Move],
-    Callable[[tuple[int, ...]], _Move] | None,
+    _Move | None,
 ]
 """A step of a process: its places, whether it waits for locks, whether it reads eventually, what it does, what it did
 for the contents so far, and its end in an error if its places are locked."""
@@ -320,14 +319,13 @@ class _Exploration:
         late = self._what.late > len(self._bags[state[-1]])
         for at, position in enumerate(here, self._at_positions):
             for places, waits, eventual, run, memo, refused in position.steps:
-                if waits and locking and _locked(places, locking, position):
-                    if refused is not None:
-                        moves.append(((*state[:at], refused(()).then, *state[at + 1 :]), None))
+                blocked = waits and locking and _locked(places, locking, position)
+                if blocked and refused is None:
                     continue
                 for values in self._versions_of(state, places) if eventual else ([state[one] for one in places],):
                     # The innermost loop of a search: what the step does is computed once for each content.
                     known = tuple(values)
-                    move = memo.get(known)
+                    move = refused if blocked else memo.get(known)
                     if move is None:
                         move = memo[known] = run(known)
                     then = list(state)
@@ -407,7 +405,7 @@ class _Exploration:
             def ending(run: Callable[[tuple[int, ...]], Outcome], at: int = at, request: Request = request) -> Any:
                 return lambda values: self._move(position, node, at, request, run(values))
 
-            refused = None if conflict is None else cache(ending(lambda _, conflict=conflict: Outcome((), conflict)))  # type: ignore[misc]
+            refused = None if conflict is None else self._move(position, node, at, request, Outcome((), conflict))
             for step in request.steps(progress):
                 if step.eventual and self._what.stale:
                     self._tables.keep_versions()
