@@ -13,13 +13,28 @@ from hypothesis import settings
 
 from shardkit import CalculatedSuffix, Unsharded
 from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
-from tests.support.engines import EngineName
+from tests.support.engines import ENGINES, EngineName
 from tests.support.stressed import PHASES, Stress
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
     import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
+
+
+def _operations() -> int:
+    """Return how many to make, by profile of hypothesis."""
+    examples = settings.default.max_examples if settings.default else 30
+    return 150 if examples <= 30 else 5_000 if examples <= 250 else 40_000
+
+
+# In a usual run, one engine is enough.
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.integration) for name in ENGINES[: 1 if _operations() < 5_000 else 2]]
+)
+def engine_name(request: pytest.FixtureRequest) -> EngineName:
+    name: EngineName = request.param
+    return name
 
 
 @pytest.mark.long_search
@@ -40,11 +55,6 @@ def test_all_stages(
     left = [item for item in table.scan(ConsistentRead=True)["Items"] if "." not in str(item["pk"])]
     assert left == []
     print(stress.done.total(), "operations,", stress.crashes, "crashes", dict(stress.done))  # noqa: T201
-
-
-def _operations() -> int:
-    examples = settings.default.max_examples if settings.default else 30
-    return 250 if examples <= 30 else 5_000 if examples <= 250 else 40_000
 
 
 def _faces(session: boto3.Session, resource: Any) -> Iterator[Any]:
