@@ -22,6 +22,7 @@ from shardkit.resharding import Stage
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.resharding.query import MovingPlan
 from tests.support.machines import Shuffled, Timed, a_fan_out, page_machine, stream_machine, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
@@ -284,3 +285,21 @@ def test_the_new_place_wins(index: str | None, *, descending: bool) -> None:
     shown = [plan.shown(item) for item in plan.distinct(page.rows).items]
     assert len(shown) == 12
     assert [item.get("note") for item in shown if item["sk"] == 5] == ["newer"]
+
+
+@pytest.mark.parametrize(("stage", "neighbour"), [("guard", "old"), ("switch", "new"), ("move", "new")])
+@pytest.mark.parametrize("name", ["adopt", "overlap", "leave", "split"])
+def test_a_plain_stage_reads_the_cursor_of_its_neighbour(name: str, stage: Stage, neighbour: Stage) -> None:
+    """It has the shard that the item has in that stage."""
+    table = MovedTable(in_stage(stage, *MOVES[name]))
+    for number in range(4):
+        table.store({"pk": "k", "sk": number, "b": "x"}, "live")
+    params = {"KeyConditionExpression": Key("pk").eq("k"), "Limit": 1}
+    for at in range(3):
+        page = Timed(lambda send: (0.01, table.answer(send))).run(page_machine(MovingPlan.of(table.sharding, params)))
+        params = {**params, "ExclusiveStartKey": page.last_evaluated_key}
+        home = in_stage(neighbour, *MOVES[name])
+        start = Plan.of(home, params).start
+        assert start is not None
+        assert start.key == {"sk": {"N": str(at)}}
+        assert start.shard == home.known_shard({"pk": {"S": "k"}, **start.key}, {"sk": at})[0]

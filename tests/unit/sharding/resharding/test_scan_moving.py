@@ -81,3 +81,14 @@ def test_remembered_keys() -> None:
     buckets = remembered._buckets  # noqa: SLF001 - what they hold is the promise
     assert sum(map(len, buckets.values())) == 1500 * 14
     assert {*map(len, buckets)} == {2}
+
+
+def test_the_second_pass_is_consistent() -> None:
+    """As far as the service allows it: not of a global index."""
+    for index, consistent in ((None, True), ("local", True), ("city", False)):
+        table = MovedTable(in_stage("switch", *MOVES["adopt"]))
+        assert isinstance(table.sharding, Moving)
+        stream = StreamOfPlaces(table.sharding, {"IndexName": index} if index else {}, 1, a_fan_out())
+        runner = Shuffled(table)
+        assert runner.run(stream) == []
+        assert [send.params.get("ConsistentRead", False) for _, send in runner.sent] == [False, consistent]
