@@ -31,7 +31,7 @@ async def planned_moved_verified(moto_endpoint: str) -> None:
     for item in ITEMS:
         raw.put_item(Item=item)
     async with get_session().create_client("dynamodb", endpoint_url=moto_endpoint) as client:
-        orders = ShardedTable(client, resharding("move"), table_name=raw.name)
+        orders = ShardedTable(client, resharding("move"), table_name=raw.name, max_concurrency=1)
         assert (await migrate.plan(orders)).moving == len(ITEMS)
         report = await migrate.move(orders, write_units=None, read_units=None)
         assert (report.complete, report.moved) == (True, len(ITEMS))

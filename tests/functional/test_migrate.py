@@ -43,7 +43,8 @@ def table(resource: DynamoDBServiceResource) -> Table:
 
 
 def sharded(table: Any, strategy: Strategy, **options: Any) -> ShardedTable:
-    made = ShardedTable(table, strategy, max_concurrency=2, **options)
+    # moto is not safe for threads: a Scan fails if another request adds an item meanwhile.
+    made = ShardedTable(table, strategy, max_concurrency=1, **options)
     timeless(made)
     return made
 
