@@ -62,11 +62,11 @@ def places(table: Any) -> dict[str, str]:
 def test_reads_the_map_once_in_twenty_seconds(table: Any, moment: Moment) -> None:
     orders = mapped(table, moment)
     with requests_of(table.meta.client) as seen:
-        for _ in range(60):
+        for _ in range(12):
             orders.put_item(Item=ITEMS[0])
-            moment.wait(1.0)
-    assert Counter(name for name, _ in seen) == {"DescribeTable": 1, "map": 3, "PutItem": 60}
-    assert [place for place, (name, _) in enumerate(seen) if name == "map"] == [1, 22, 43]
+            moment.wait(5.0)
+    assert Counter(name for name, _ in seen) == {"DescribeTable": 1, "map": 3, "PutItem": 12}
+    assert [place for place, (name, _) in enumerate(seen) if name == "map"] == [1, 6, 11]
 
 
 def test_follows_the_map_through_all_stages(table: Any, moment: Moment) -> None:
