@@ -20,7 +20,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 
 from shardkit import CalculatedSuffix, Resharding, ShardedTable, Unsharded, migrate
-from shardkit.resharding import STAGES, Stage
+from shardkit.strategies.resharding import STAGES, Stage
 from tests.support import engines
 from tests.support.tables import make_table
 

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
         UnsupportedParameterError,
     )
     from shardkit.middleware import Installation, install, install_everywhere
-    from shardkit.resharding import Resharding
     from shardkit.runtime.transports import DirectTransport
     from shardkit.shard_map import ShardMap, ShardMapAdmin
     from shardkit.strategies import (
         CalculatedSuffix,
         RandomSuffix,
         RangeSuffix,
+        Resharding,
         Strategy,
         Unsharded,
         register_function,
@@ -145,13 +145,13 @@ if not TYPE_CHECKING:
             "shardkit.core.hashing": ("code_point_product", "stable_hash"),
             "shardkit.counter": ("CounterValue", "ShardedCounter"),
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
-            "shardkit.resharding": ("Resharding",),
             "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.shard_map": ("ShardMap", "ShardMapAdmin"),
             "shardkit.strategies": (
                 "CalculatedSuffix",
                 "RandomSuffix",
                 "RangeSuffix",
+                "Resharding",
                 "Strategy",
                 "Unsharded",
                 "register_function",

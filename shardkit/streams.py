@@ -12,11 +12,10 @@ from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
-from shardkit.resharding import Resharding
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.resharding.events import Origin, exported_origin, origin_of
 from shardkit.sharding.shard_map import MAP
-from shardkit.strategies import Strategy
+from shardkit.strategies import Resharding, Strategy
 
 __all__ = ["LogicalRecord", "RecordReader", "table_of"]
 

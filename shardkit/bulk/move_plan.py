@@ -14,10 +14,10 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
-from shardkit.resharding import Stage
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
 from shardkit.sharding.shard_map import is_map_key
+from shardkit.strategies import Stage
 
 
 class Units(NamedTuple):

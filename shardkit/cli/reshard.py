@@ -24,8 +24,8 @@ from shardkit.cli.reshard_static import Static
 from shardkit.cli.reshard_steps import MoveProgress, Outcome
 from shardkit.cli.screen import say
 from shardkit.errors import ConfigurationError, ShardkitError, StageError
-from shardkit.resharding import STAGES
 from shardkit.shard_map import ShardMapAdmin
+from shardkit.strategies.resharding import STAGES
 
 VERBS = ("plan", "start", "status", "advance", "move", "verify", "finish", "abort")
 STRATEGIES, HOW, PACE = "Strategies", "How", "Pace"  # how --help groups the options

@@ -10,9 +10,8 @@ from shardkit.cli.options import FAILED, STOPPED
 from shardkit.cli.reshard_steps import Outcome, Steps
 from shardkit.cli.screen import duration
 from shardkit.errors import ConfigurationError, StageError
-from shardkit.resharding import Resharding
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
-from shardkit.strategies import Strategy
+from shardkit.strategies import Resharding, Strategy
 
 
 class Mapped(Steps):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shardkit.cli.options import FAILED
 from shardkit.cli.reshard_steps import Outcome, Steps
 from shardkit.errors import ConfigurationError
-from shardkit.resharding import STAGES, Resharding, Stage
+from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
 _BACK: Mapping[Stage, Stage] = {"guard": "old", "switch": "guard", "move": "switch", "new": "move"}
 """The stage before, where every item is still found."""

@@ -18,9 +18,8 @@ from shardkit.cli.options import FAILED, calculated_suffix, parsed_strategy, rat
 from shardkit.cli.screen import CommandProgress, columns, duration, say, show_table
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
-from shardkit.resharding import Resharding
 from shardkit.runtime.transports import default_transport
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies import Resharding, Strategy, Unsharded
 from shardkit.table import ShardedTable
 
 if TYPE_CHECKING:

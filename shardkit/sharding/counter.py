@@ -24,11 +24,10 @@ from shardkit.errors import (
     UnsupportedParameterError,
     brief,
 )
-from shardkit.resharding import Resharding
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
-from shardkit.strategies import RandomSuffix, Strategy
+from shardkit.strategies import RandomSuffix, Resharding, Strategy
 
 RESET = "shardkit:reset"
 """The attribute that names a shard's last reset: two resets at once never subtract the same count twice."""

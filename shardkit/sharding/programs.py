@@ -11,7 +11,6 @@ from shardkit.core.machine import Machine, Program, Response, Send
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError, MissingCredentialsError, StageError, TableNotDescribedError
-from shardkit.resharding import Resharding, Stage
 from shardkit.sharding import items
 from shardkit.sharding.batches import get_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -28,7 +27,7 @@ from shardkit.sharding.resharding.query import MovingPlan
 from shardkit.sharding.resharding.scan import StreamOfPlaces
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
-from shardkit.strategies import Strategy
+from shardkit.strategies import Resharding, Stage, Strategy
 
 
 def no_request() -> dict[str, Any]:

@@ -17,8 +17,8 @@ from shardkit.dynamodb.body import binary, binary_text
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, StageError
-from shardkit.resharding import STAGES, Resharding, Stage
 from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy
+from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
 Clock = Callable[[], tuple[float, ...]]
 """Returns what one clock or several show, in seconds: time passes as fast as the fastest of them."""

@@ -65,6 +65,12 @@ def test_modules_are_reached_from_the_top(name: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_every_strategy_is_read_from_its_text_where_only_the_base_was_imported() -> None:
+    kept = shardkit.Resharding(shardkit.Unsharded(), shardkit.CalculatedSuffix("Id", 2), stage="old")
+    code = f"from shardkit import Strategy; Strategy.from_dict({kept.to_dict()!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
 def test_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert shardkit.__version__ == project["version"]

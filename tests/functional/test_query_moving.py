@@ -10,7 +10,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, Resharding, ShardedTable, StageError, Unsharded, install
-from shardkit.resharding import Stage
+from shardkit.strategies import Stage
 from tests.support.moved import BETWEEN, MOVES, neighbours
 from tests.support.moved_reads import by_key, check_installed, check_queries, fill, reads_table
 from tests.support.recorder import recording

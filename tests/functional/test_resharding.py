@@ -33,8 +33,8 @@ from shardkit import (
     install,
 )
 from shardkit.errors import UnsupportedExpressionError
-from shardkit.resharding import STAGES
 from shardkit.sharding.resharding.moving import MARK
+from shardkit.strategies.resharding import STAGES
 from tests.support.moving import ADOPT, BETWEEN, PLACES, SCHEMA, STATES, Held, homes, resharding, stored
 from tests.support.recorder import recording
 from tests.support.tables import GlobalIndex, make_table

@@ -19,7 +19,7 @@ from shardkit import (
     install,
     streaming_bulk,
 )
-from shardkit.resharding import Stage
+from shardkit.strategies import Stage
 from tests.support.fakes import Clock
 from tests.support.moving import (
     BETWEEN,

@@ -14,7 +14,7 @@ from typing import Literal
 import pytest
 
 from shardkit import CalculatedSuffix, RandomSuffix, Resharding, Strategy, Unsharded
-from shardkit.resharding import Stage as MoveStage
+from shardkit.strategies import Stage as MoveStage
 from tests.support.engines import EngineName
 from tests.support.loading import WORKERS, Job, make_orders, put_some, stored, write_orders
 from tests.support.proxy import Proxy, Stage

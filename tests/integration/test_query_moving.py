@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from shardkit import CalculatedSuffix, CapacityMeter, Resharding, ShardedTable, Strategy, Unsharded
-from shardkit.resharding import STAGES
+from shardkit.strategies.resharding import STAGES
 from tests.support.engines import ServerName
 from tests.support.moved import BETWEEN, MOVES
 from tests.support.moved_reads import by_key, check_installed, check_queries, empty, fill, reads_table

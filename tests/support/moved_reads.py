@@ -12,7 +12,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from shardkit import Resharding, ShardedTable, Strategy, install
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.resharding import Stage
+from shardkit.strategies import Stage
 from tests.support.moved import STATES, MovedTable, in_stage, neighbours
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.resharding import Resharding, Stage
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.resharding.moving import MARK, Homes
-from shardkit.strategies import Strategy
+from shardkit.strategies import Resharding, Stage, Strategy
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb.service_resource import Table

@@ -11,7 +11,6 @@ from shardkit import CalculatedSuffix, Resharding, Strategy, Unsharded
 from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
-from shardkit.resharding import Stage
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving, Sharding
@@ -19,6 +18,7 @@ from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
+from shardkit.strategies import Stage
 from tests.support.checker import CANCELLED, IN_TRANSACTION, Key, Operation, Search, answered
 from tests.support.stepwise import Request
 

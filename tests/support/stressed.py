@@ -23,8 +23,8 @@ from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Send, Wait
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import comparable_item
-from shardkit.resharding import Stage
 from shardkit.sharding.layout import Moving, Sharding
+from shardkit.strategies import Stage
 from tests.functional.contract.faces import Face, FaceTable
 from tests.support.checker import CANCELLED, IN_TRANSACTION, Histories, answered
 from tests.support.stepwise import Tables

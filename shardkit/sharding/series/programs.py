@@ -26,7 +26,6 @@ from shardkit.errors import (
     PeriodError,
     UnsupportedExpressionError,
 )
-from shardkit.resharding import Resharding
 from shardkit.sharding import items
 from shardkit.sharding.batches import find_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
@@ -43,7 +42,7 @@ from shardkit.sharding.series.steps import Maintenance, MaintenanceReport
 from shardkit.sharding.series.stream import QueryOfPeriods, StreamOfPeriods, returned
 from shardkit.sharding.series.tables import SeriesTables
 from shardkit.sharding.transactions import TRANSACTIONS, parts_of
-from shardkit.strategies import Strategy
+from shardkit.strategies import Resharding, Strategy
 
 T = TypeVar("T")
 

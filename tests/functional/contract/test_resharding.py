@@ -12,8 +12,8 @@ import pytest
 from boto3.dynamodb.conditions import Attr
 
 from shardkit import CalculatedSuffix, Unsharded
-from shardkit.resharding import Resharding, Stage
 from shardkit.sharding.resharding.moving import MARK
+from shardkit.strategies import Resharding, Stage
 from tests.functional.contract.faces import Face
 from tests.support.moving import BETWEEN
 from tests.support.tables import make_table

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from shardkit.errors import StageError
-from shardkit.resharding import STAGES
 from shardkit.sharding import leases, shard_map
 from shardkit.sharding.leases import KnownMap, Lease, LeaseEndedError
 from shardkit.sharding.shard_map import ShardMapState
 from shardkit.strategies import CalculatedSuffix, Unsharded
+from shardkit.strategies.resharding import STAGES
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") in {"search", "thorough"}
 OLD, NEW = Unsharded(), CalculatedSuffix("sk", shards=2)

@@ -18,12 +18,12 @@ from shardkit.core.machine import Send
 from shardkit.core.merge import Item
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import ShardQueryError
-from shardkit.resharding import Stage
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.resharding.query import MovingPlan
+from shardkit.strategies import Stage
 from tests.support.machines import Shuffled, Timed, a_fan_out, page_machine, stream_machine, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
 

@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from shardkit import CalculatedSuffix, Unsharded
 from shardkit.dynamodb.values import WireItem
-from shardkit.resharding import Stage
 from shardkit.sharding.resharding.moving import MARK
+from shardkit.strategies import Stage
 from tests.support.checker import Key, Operation, Process, Search, search
 from tests.support.resharded import Moves, item
 

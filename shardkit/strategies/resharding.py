@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from shardkit.core.checks import did_you_mean
 from shardkit.core.hashing import shown
 from shardkit.errors import ConfigurationError
-from shardkit.strategies import KeyValue, RandomSuffix, Strategy, known_type
+from shardkit.strategies.suffixes import KeyValue, RandomSuffix, Strategy, known_type
 
 __all__ = ["Resharding", "Stage"]
 
