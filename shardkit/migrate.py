@@ -50,8 +50,7 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
 
     Args:
         table: A ``ShardedTable`` whose strategy is a ``Resharding``, in any stage, or a ``ShardMap`` with a move under
-            way. Its ``max_concurrency`` limits the
-            requests in flight.
+            way. Its ``max_concurrency`` limits the requests in flight.
         **options: The options:
 
             * ``write_units: float | str | None = 100``: The write units per second that the move would get, or a share

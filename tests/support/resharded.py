@@ -19,7 +19,8 @@ from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
 from shardkit.strategies import Stage
-from tests.support.checker import CANCELLED, IN_TRANSACTION, Key, Operation, Search, answered
+from tests.support.checker import Key, Operation, Search
+from tests.support.histories import CANCELLED, IN_TRANSACTION, answered
 from tests.support.stepwise import Request
 
 TABLE = "orders"

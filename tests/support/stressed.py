@@ -26,7 +26,7 @@ from shardkit.dynamodb.values import comparable_item
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.strategies import Stage
 from tests.functional.contract.faces import Face, FaceTable
-from tests.support.checker import CANCELLED, IN_TRANSACTION, Histories, answered
+from tests.support.histories import CANCELLED, IN_TRANSACTION, Histories, answered
 from tests.support.stepwise import Tables
 
 PHASES: Sequence[tuple[Stage, Stage]] = [
