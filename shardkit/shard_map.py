@@ -293,13 +293,14 @@ class ShardMapAdmin:
 
     def _put(self, state: ShardMapState, *, after: ShardMapState | None) -> None:
         """Write the map, if it is still of the generation that was read; None: if there is none."""
-        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#generation)"}
+        key = self._map_key()
+        condition: dict[str, Any] = {"ConditionExpression": "attribute_not_exists(#name)"}
         if after is not None:
-            condition["ConditionExpression"] = "#generation = :seen"
+            condition["ConditionExpression"] = "#name = :seen"
             condition["ExpressionAttributeValues"] = {":seen": {"N": str(after.generation)}}
-        item = {**self._map_key(), **state.to_attributes()}
+        names = {"#name": next(iter(key)) if after is None else GENERATION}
         try:
-            self._send("PutItem", Item=item, ExpressionAttributeNames={"#generation": GENERATION}, **condition)
+            self._send("PutItem", Item={**key, **state.to_attributes()}, ExpressionAttributeNames=names, **condition)
         except Exception as error:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise

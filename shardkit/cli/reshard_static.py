@@ -80,8 +80,15 @@ class Static(Steps):
             return Outcome(0, {"stage": stage}, ("stage 'old': nothing has begun",))
         back, moves = _BACK[stage], self.strategies().moves
         forward = "to undo all of it, go on to 'new', then move back: --from and --to exchanged"
-        if stage == "guard" and moves and self.stubs():
+        stubs, others = self.at_new_places() if stage in {"guard", "switch"} and moves else (0, 0)
+        found = ""
+        if others:
+            found = (
+                f"{others:,} items are at new places, or have keys that look so, without a stub: {back!r} misses them"
+            )
+        elif stubs and stage == "guard":
             found = "new items are at new places, because processes have been in stage 'switch': 'old' misses them"
+        if found:
             return Outcome(FAILED, {"stage": stage}, (found,), (forward,))
         then: tuple[str, ...] = (self._deploy(back)[0],)
         if stage == "switch":

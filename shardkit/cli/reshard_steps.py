@@ -6,7 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +135,10 @@ class Steps:
             grid=lambda console: _costs(console, found),
         )
 
-    def stubs(self) -> int:
-        """Return how many items have a stub."""
-        return plan(self.sharded(self.strategies()), **self.options()).stubs
+    def at_new_places(self) -> tuple[int, int]:
+        """Return how many items at new places have a stub, and how many have none, or a key that looks so."""
+        found = plan(self.sharded(replace(self.strategies(), stage="old")), **self.options())
+        return found.stubs, max(0, found.ambiguous - found.stubs)
 
     def move(self, strategy: Strategy, *then: str) -> Outcome:
         report = move(self.sharded(strategy), **self.options("write_units", "journal"))

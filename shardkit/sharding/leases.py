@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -114,11 +114,12 @@ class KnownMap:
         answer = yield Send("GetItem", {"TableName": self.table, "Key": key, "ConsistentRead": True})
         state = ShardMapState.of(answer.get("Item"), self.table)
         lease = self.lease
-        if lease is not None and state.generation == lease.state.generation:
+        if lease is not None and state == replace(lease.state, since=state.since):
             # Reads of several threads may be answered in another order than they were sent.
             if self.seconds_since(began) < self.seconds_since(lease.began):
                 lease.began, self._renewing = began, None
-        elif lease is None or state.generation > lease.state.generation:
+        elif lease is None or state.generation > lease.state.generation or not lease.valid:
+            # A map that was deleted and made again begins with the first generation.
             self.lease = Lease(self, state, self._sharding_of(state), began)
             self._renewing = None
 

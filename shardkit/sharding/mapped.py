@@ -66,11 +66,6 @@ class MappedPrograms(Programs):
     def describe(self, description: Mapping[str, Any]) -> Sharding:
         # What is known without the map: the keys.
         sharding = Sharding.described(self.table, Unsharded(), description, self.form, self.indexes)
-        if sharding.types.get(sharding.partition_key) == "N":
-            raise ConfigurationError(
-                f"strategy: the partition key {sharding.partition_key!r} of table {self.table!r} is a number, which "
-                "cannot have a suffix, so a ShardMap is of no use; give Unsharded()"
-            )
         self._origin._given_description = description  # noqa: SLF001 - its own
         self._origin._sharding = self._sharding = sharding  # noqa: SLF001 - its own
         if (lease := self._map.lease) is not None:

@@ -171,6 +171,15 @@ class ShardMapState:
         text = orjson.dumps({"form": _FORM, **plain, **strategies}, option=orjson.OPT_SORT_KEYS).decode()
         return {MAP: {"S": text}, GENERATION: {"N": str(self.generation)}}
 
+    def checked(self) -> ShardMapState:
+        """Return the map if it can be one."""
+        stages: set[Any] = {self.stage, self.before, self.reached}
+        if not stages <= {*STAGES} or (self.new is None and self.stage != "old"):
+            raise ValueError(f"no such stage: {stages}, or no strategy to move to: {self.new!r}")
+        if type(self.generation) is not int or not isinstance(self.since, int | float | None):
+            raise ValueError(f"generation and since are numbers, got {self.generation!r} and {self.since!r}")
+        return self
+
     @classmethod
     def of(cls, item: WireItem | None, table: str) -> ShardMapState:
         """Read the map's item."""
@@ -181,11 +190,12 @@ class ShardMapState:
         try:
             given: Any = orjson.loads(item[MAP]["S"])
             if given["form"] == _FORM:
-                return cls(
+                state = cls(
                     **{name: given[name] for name in _PLAIN},
                     old=Strategy.from_dict(given["old"]),
                     new=None if given["new"] is None else Strategy.from_dict(given["new"]),
                 )
+                return state.checked()
         except (LookupError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"strategy: the shard map of table {table!r} cannot be read: {error!r:.300}; register its functions "
@@ -230,6 +240,11 @@ def grown(strategy: Strategy, key: Any, shards: int) -> Strategy:
 
 def map_key(keys: KeySchema, types: Mapping[str, str]) -> WireItem:
     """Return the primary key of a table's shard map."""
+    if types.get(keys.partition_key) == "N":
+        raise ConfigurationError(
+            f"strategy: the partition key {keys.partition_key!r} is a number, which cannot have a suffix, so a shard "
+            "map is of no use; give Unsharded()"
+        )
     return {name: _KEY_VALUES[types.get(name, "S")] for name in keys.names}
 
 

@@ -147,6 +147,20 @@ def test_not_to_old_once_new_items_have_stubs(table: Table) -> None:
     assert shown[1] == "next: to undo all of it, go on to 'new', then move back: --from and --to exchanged"
 
 
+@pytest.mark.parametrize("stage", ["guard", "switch"])
+def test_not_where_items_without_a_stub_are_missed(table: Table, stage: str) -> None:
+    """In stage move, new items have none."""
+    ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
+    ShardedTable(table, resharding("move")).put_item(Item={"pk": "k", "sk": "newer"})
+    shown = lines(*TO, "abort", "--stage", stage, code=1)
+    assert shown[0].startswith("1 items are at new places, or have keys that look so, without a stub")
+
+
+def test_from_switch_to_guard_with_stubs(table: Table) -> None:
+    ShardedTable(table, resharding("switch")).put_item(Item={"pk": "k", "sk": "new"})
+    assert lines(*TO, "abort", "--stage", "switch")[0] == "it goes back to 'guard'"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

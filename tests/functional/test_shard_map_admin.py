@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -223,6 +224,29 @@ def test_a_random_suffix_grows_for_one_key(table: Any, moment: Moment) -> None:
     admin = moment.admin(table)
     admin.create(RandomSuffix({"warm": 5}))
     assert admin.grow("hot", shards=4).new == RandomSuffix({"warm": 5, "hot": 4})
+
+
+@pytest.mark.parametrize(
+    ("key", "refusal"),
+    [({"pk": 0}, "is a number, which cannot have a suffix"), ({"pk": "shardkit:map"}, "exists already")],
+)
+def test_a_map_never_replaces_an_item(resource: DynamoDBServiceResource, key: Any, refusal: str) -> None:
+    table = make_table(resource, ("pk", "N" if key["pk"] == 0 else "S"))
+    table.put_item(Item={**key, "kept": True})
+    with pytest.raises((ConfigurationError, StageError), match=refusal):
+        ShardMapAdmin(table).create(OLD)
+    assert table.get_item(Key=key)["Item"] == {**key, "kept": True}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [{"stage": "gaurd"}, {"before": ["old"]}, {"generation": "1"}, {"since": "now"}, {"stage": "move", "new": None}],
+)
+def test_refuses_a_map_that_none_can_be(damaged: dict[str, Any]) -> None:
+    map_, *_ = vectors("shard_map.json")
+    text = json.dumps({**json.loads(map_["item"]["shardkit:map"]["S"]), **damaged})
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        ShardMapState.of({"shardkit:map": {"S": text}}, "T")
 
 
 def test_the_stored_form_never_changes() -> None:

@@ -14,7 +14,7 @@ from shardkit.core.machine import Answer, Done, Program, Send, SideBySide, Steps
 from shardkit.errors import StageError
 from shardkit.sharding.leases import Held, KnownMap, Leased, LeaseEndedError, MapChangedError
 from shardkit.sharding.shard_map import LEASE_SECONDS, ShardMapState, created
-from shardkit.strategies import Unsharded
+from shardkit.strategies import CalculatedSuffix, Unsharded
 from tests.support.tables import described
 
 KEY: dict[str, Any] = {"pk": {"S": "shardkit:map"}}
@@ -96,6 +96,28 @@ def test_reads_may_be_answered_in_another_order(known: KnownMap, clocks: Clocks)
     old(FIRST)
     assert known.lease is lease
     assert lease.state.generation == 2
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_map_that_was_deleted_and_made_again_is_followed_when_the_lease_has_ended(
+    known: KnownMap, clocks: Clocks, generation: int
+) -> None:
+    """Also if it is of the same generation, or of an earlier one."""
+    again = replace(FIRST, old=CalculatedSuffix("sk", shards=2))
+    reading(known)(replace(SECOND, generation=generation))
+    held = Held()
+    lease = known.lease
+    assert lease is not None
+    held.add(lease, KEY)
+    clocks.monotonic = 29.0
+    reading(known)(again)
+    assert known.lease is lease
+    clocks.monotonic = 30.0
+    with pytest.raises(LeaseEndedError):
+        held.check()
+    reading(known)(again)
+    assert known.lease.state == again
+    assert known.lease.valid
 
 
 def test_another_generation_does_not_extend_a_lease(known: KnownMap, clocks: Clocks) -> None:
