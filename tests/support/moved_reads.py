@@ -112,13 +112,17 @@ def _paged(tables: Iterator[ShardedTable], query: Mapping[str, Any], limit: int 
         more["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
 
+PAGED: Sequence[tuple[str | None, int]] = ((None, 2), ("local", 3), ("same", 3))
+"""An index, and the items of a page."""
+
+
 def check_installed(
     table: Table,
     items: Sequence[Item],
     stage: Stage,
     move: tuple[Strategy, Strategy],
     session: boto3.Session,
-    ways: Sequence[tuple[str | None, int]] = ((None, 2), ("local", 3), ("same", 3)),
+    ways: Sequence[tuple[str | None, int]] = PAGED,
 ) -> None:
     """Paginators of an installed client: their cursors are keys, which each next stage accepts."""
     clients: list[Any] = []
