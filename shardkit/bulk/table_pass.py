@@ -16,11 +16,12 @@ from shardkit.core.checks import check_number
 from shardkit.core.machine import Answer, Done, Program, Send, Step, Steps, Wait
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.dynamodb.service_errors import (
-    cancellation_reasons,
+    PASSING_REASONS,
     code_of,
     is_fatal,
     is_throttle,
     is_transient,
+    refused_parts,
     retry_after,
     throttle_reasons,
 )
@@ -34,7 +35,6 @@ STALLED_SECONDS = 60.0
 _BURST_SECONDS = 1.0
 _PAGE_BYTES = 1024**2
 _CHARGED = {"ConditionalCheckFailedException", "TransactionCanceledException"}
-_THROTTLED = {"ProvisionedThroughputExceeded", "ThrottlingError", "TransactionConflict"}
 
 Positions = Mapping[int, WireItem | None]
 """Where each segment goes on: after this key; None: it is done. A segment that is missing has not begun."""
@@ -318,13 +318,13 @@ class TablePass(Generic[R]):
             # A failed condition costs as much as the write would have, and the service does not report it.
             costs = code_of(answer) in _CHARGED
             self._pace.settled(task.expected, 0.0, task.expected if costs else 0.0, now)
-            reasons = cancellation_reasons(answer)
+            reasons = refused_parts(answer)
             if code_of(answer) == "TransactionConflictException" or reasons == {"TransactionConflict"}:
                 # About this item only, and over in milliseconds: no reason to send others later.
                 task.rest.refused(now, self.draw())
                 self._put_off(task, task.rest.until)
                 return
-            throttled = bool(reasons) and reasons <= _THROTTLED
+            throttled = bool(reasons) and reasons <= PASSING_REASONS
             if throttled or is_transient(answer) or (is_fatal(answer) and not reasons):
                 self._to_write.appendleft(task)
                 self._pace.throttled(now, retry_after(answer))

@@ -67,6 +67,14 @@ _INTERNAL = frozenset(
 _NOT_CONNECTED = frozenset(
     {"NewConnectionError", "gaierror", "SSLCertVerificationError", "ClientConnectorError", "ConnectError"}
 )
+CONFLICTS = frozenset(
+    {"ReplicatedWriteConflictException", "TransactionConflictException", "TransactionInProgressException"}
+)
+"""Codes of errors that end within milliseconds, and that botocore does not retry."""
+PASSING_REASONS = frozenset(
+    {"ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError", "TransactionConflict"}
+)
+"""Reasons of a cancelled transaction for which it may be sent again, unchanged."""
 _ANSWER_LOST = (ChecksumError, HTTPClientError, IncompleteReadError)
 _TOO_LARGE = 413
 _SERVER_ERROR = 500
@@ -93,11 +101,15 @@ def code_of(error: BaseException) -> str:
     return type(error).__name__
 
 
-def cancellation_reasons(error: BaseException) -> frozenset[str]:
-    """Return why a transaction was cancelled: the codes of the parts that the service refused, if it was."""
-    response = error.response if isinstance(error, ClientError) else {}
-    reasons: Any = response.get("CancellationReasons", ())
-    return frozenset(str(reason.get("Code")) for reason in reasons) - {"None"}
+def cancellation_reasons(error: BaseException) -> list[dict[str, Any]]:
+    """Return the reasons of a cancelled transaction, one for each of its parts; empty: it is another error."""
+    response: Any = error.response if isinstance(error, ClientError) else {}
+    return list(response.get("CancellationReasons") or ())
+
+
+def refused_parts(error: BaseException) -> frozenset[str]:
+    """Return why a transaction was cancelled: the codes of the parts that the service refused."""
+    return frozenset(str(reason.get("Code")) for reason in cancellation_reasons(error)) - {"None"}
 
 
 def is_throttle(error: BaseException) -> bool:

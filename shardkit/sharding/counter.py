@@ -12,7 +12,15 @@ from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Program, Send, Wait
 from shardkit.dynamodb.decode import from_wire_item
-from shardkit.dynamodb.service_errors import code_of, is_throttle, may_be_done, retry_after
+from shardkit.dynamodb.service_errors import (
+    CONFLICTS,
+    PASSING_REASONS,
+    code_of,
+    is_throttle,
+    may_be_done,
+    refused_parts,
+    retry_after,
+)
 from shardkit.dynamodb.values import WireItem, WireValue, to_number
 from shardkit.errors import (
     ConfigurationError,
@@ -34,12 +42,6 @@ RESET = "shardkit:reset"
 
 _EXACT = Context(prec=300)  # enough for every sum: DynamoDB's numbers are from 1E-130 to below 1E+126
 _MOST_TOKEN = 36
-_RETRIED_REASONS = frozenset(
-    {"None", "ProvisionedThroughputExceeded", "RequestLimitExceeded", "ThrottlingError", "TransactionConflict"}
-)
-_CONFLICTS = frozenset(
-    {"ReplicatedWriteConflictException", "TransactionConflictException", "TransactionInProgressException"}
-)
 _PART = "it would see the count of one shard, not the total"
 _REFUSED: Mapping[str, str] = {
     **dict.fromkeys(
@@ -316,10 +318,9 @@ def _read(place: CounterPlace, fan_out: FanOut, *, consistent: bool) -> Program[
 def _refused(error: Exception) -> bool:
     """Return whether the service refused the write, and may accept it later."""
     if code_of(error) == "TransactionCanceledException":
-        response: Any = getattr(error, "response", {})
-        reasons = {reason.get("Code", "None") for reason in response.get("CancellationReasons", [{"Code": "?"}])}
-        return reasons <= _RETRIED_REASONS
-    return is_throttle(error) or code_of(error) in _CONFLICTS
+        reasons = refused_parts(error)
+        return bool(reasons) and reasons <= PASSING_REASONS
+    return is_throttle(error) or code_of(error) in CONFLICTS
 
 
 def _pause(place: CounterPlace, operation: str, tries: int, error: Exception, fan_out: FanOut) -> Program[None]:

@@ -17,11 +17,12 @@ from typing import Any
 
 from shardkit.core.machine import Program
 from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.service_errors import cancellation_reasons
 from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.errors import AmbiguousItemError
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.resharding.moving import COPY_MARKED, MARK, STUB, Homes, unmarked
-from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there, reasons_of
+from shardkit.sharding.resharding.sending import Sending, failed_condition, item_there
 
 _NAME = {"#m": MARK}
 _FAILED = "ConditionalCheckFailed"
@@ -103,12 +104,12 @@ def _copied(moving: Moving, send: Sending, homes: Homes, mark: WireValue, copy: 
     try:
         yield from send("TransactWriteItems", {"TransactItems": [{"Put": put}, {"ConditionCheck": check}]})
     except Exception as error:
-        failed = [reason.get("Code") == _FAILED for reason in reasons_of(error)]
+        failed = [reason.get("Code") == _FAILED for reason in cancellation_reasons(error)]
         if not any(failed):
             raise
         if failed[1]:
             return False  # somebody has finished
-        there: dict[str, Any] = reasons_of(error)[0].get("Item") or {}
+        there: dict[str, Any] = cancellation_reasons(error)[0].get("Item") or {}
         if comparable_item(unmarked(there)) != comparable_item(unmarked(copy)):
             # Only a writer that does not follow the stages can have put it there.
             raise AmbiguousItemError(

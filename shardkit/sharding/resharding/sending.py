@@ -8,12 +8,9 @@ from typing import Any
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.machine import Program, Response, Send, Wait
-from shardkit.dynamodb.service_errors import code_of, is_throttle_code, retry_after
+from shardkit.dynamodb.service_errors import CONFLICTS, PASSING_REASONS, code_of, refused_parts, retry_after
 from shardkit.dynamodb.units import add_consumed
 from shardkit.sharding.parameters import FanOut
-
-_CONFLICTS = frozenset({"TransactionConflict", "TransactionConflictException", "TransactionInProgressException"})
-_SHORT = frozenset({"ProvisionedThroughputExceeded", "ThrottlingError"})  # as reasons of a cancelled transaction
 
 
 @dataclass
@@ -54,16 +51,8 @@ class Sending:
 
 def _conflict(error: Exception) -> str | None:
     """Return the code of an error for which the same request is to be sent again; None: it has another meaning."""
-    codes = [code_of(error), *(reason.get("Code", "") for reason in reasons_of(error))]
-    again = (code for code in codes[:1] if code in _CONFLICTS)
-    of_a_part = (code for code in codes[1:] if code in _CONFLICTS or code in _SHORT or is_throttle_code(code))
-    return next(again, None) or next(of_a_part, None)
-
-
-def reasons_of(error: Exception) -> list[dict[str, Any]]:
-    """Return the reasons of a cancelled transaction, one for each of its parts."""
-    response = getattr(error, "response", None)
-    return list(response.get("CancellationReasons") or ()) if isinstance(response, dict) else []
+    passing = sorted(refused_parts(error) & PASSING_REASONS)
+    return code_of(error) if code_of(error) in CONFLICTS else next(iter(passing), None)
 
 
 def failed_condition(error: Exception) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.expressions.rewrite import project, refuse_attributes
+from shardkit.dynamodb.service_errors import cancellation_reasons
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import UnsupportedParameterError
 from shardkit.sharding import items
@@ -34,7 +35,7 @@ from shardkit.sharding.resharding.items import (
     written,
 )
 from shardkit.sharding.resharding.moving import MARK, Homes, state_at_old_home
-from shardkit.sharding.resharding.sending import Sending, reasons_of
+from shardkit.sharding.resharding.sending import Sending
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
 _Identity = tuple[str, Any]
@@ -156,7 +157,7 @@ def write_moved(params: Params, parts: Sequence[tuple[str, Action | Params]], fa
         try:
             response = yield from send(_WRITE, {**options, "TransactItems": entries})
         except Exception as error:
-            if plan.moved([given for _, given in parts], reasons_of(error)):
+            if plan.moved([given for _, given in parts], cancellation_reasons(error)):
                 continue
             _hide_unasked(error, [given for _, given in parts])
             raise
@@ -169,7 +170,7 @@ def _hide_unasked(error: Any, given: Sequence[Action | Params]) -> None:
     """Leave items in the reasons of a cancelled transaction only if the caller asked for them."""
     reasons = [
         {name: value for name, value in reason.items() if name != "Item" or request.get(SHOW) == "ALL_OLD"}
-        for reason, one in zip(reasons_of(error), given, strict=False)
+        for reason, one in zip(cancellation_reasons(error), given, strict=False)
         for request in [one.on_new if isinstance(one, Action) else one]
     ]
     if reasons:
@@ -226,7 +227,7 @@ def read_moved(
 
 def _show_parts(error: Any, given: Sequence[Reading | Params]) -> None:
     """Leave one reason for each part in the error of a cancelled read: of an item that moves, the one that has one."""
-    reasons = iter(reasons_of(error))
+    reasons = iter(cancellation_reasons(error))
     shown = []
     for one in given:
         both = [*islice(reasons, 2 if isinstance(one, Reading) else 1)]
