@@ -85,7 +85,7 @@ class MappedPrograms(Programs):
             )
         described = yield from super().known(index)
         key = map_key(described.keys, described.types)
-        if self._map.lease is None:
+        if self._map.lease is None or not self._map.lease.valid:
             yield from self._map.read(key)
         lease = self._map.lease
         assert lease is not None

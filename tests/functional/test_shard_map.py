@@ -175,6 +175,16 @@ def test_a_scan_ends_with_an_error_when_the_map_changes(table: Any, moment: Mome
     moment.wait(31)
     with pytest.raises(StageError, match="the shard map was changed during this call"):
         list(found)
+    assert sorted(item["sk"] for item in orders.scan_items()) == ["00", "01", "02", "03"]
+
+
+def test_a_scan_begins_with_the_map_as_it_is(table: Any, moment: Moment) -> None:
+    """Its first request finds the lease ended, and the map changed."""
+    orders, admin = mapped(table, moment), moment.admin(table)
+    orders.put_item(Item=ITEMS[0])
+    admin.start(NEW)
+    moment.wait(31)
+    assert list(orders.scan_items()) == ITEMS[:1]
 
 
 @pytest.mark.parametrize("old", [Unsharded(), OLD])
