@@ -15,10 +15,10 @@ from shardkit.errors import ConfigurationError, StageError
 from shardkit.runtime.drivers import through_client
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.shard_map import GENERATION, ShardMap, ShardMapState, created, grown, is_map_key, map_key
+from shardkit.sharding.shard_map import GENERATION, ShardMap, ShardMapState, created, grown, map_key
 from shardkit.strategies import Strategy, Unsharded
 
-__all__ = ["ShardMap", "ShardMapAdmin", "ShardMapState", "is_map_key"]
+__all__ = ["ShardMap", "ShardMapAdmin", "ShardMapState"]
 
 
 class ShardMapAdmin:

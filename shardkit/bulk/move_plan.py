@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
-from shardkit.bulk.mover import State, key_in, state_of
+from shardkit.bulk.mover import Location, key_in, location_of
 from shardkit.bulk.pacing import write_rate, write_throughput
 from shardkit.bulk.table_pass import PassOptions, PassReport, TablePass, Tasks
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
@@ -15,7 +15,7 @@ from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
 from shardkit.sharding.layout import Moving
-from shardkit.sharding.resharding.moving import COPY_MARKED, MARK
+from shardkit.sharding.resharding.marks import COPY_MARKED, MARK
 from shardkit.sharding.shard_map import is_map_key
 from shardkit.strategies import Stage
 
@@ -29,14 +29,14 @@ class Units(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StageCosts:
-    """What operations on one item cost in a stage, for an item that is at its old home, at its new one, or at none.
+    """What operations on one item cost in a stage, for an item that is at its old place, at its new one, or at none.
 
     Args:
         stage: The stage.
-        get_old: A GetItem, eventually consistent, of an item at its old home.
-        get_new: The same of one at its new home.
-        write_old: A write of an item at its old home.
-        write_new: A write of an item at its new home.
+        get_old: A GetItem, eventually consistent, of an item at its old place.
+        get_new: The same of one at its new place.
+        write_old: A write of an item at its old place.
+        write_new: A write of an item at its new place.
         write_absent: A put of a new item.
     """
 
@@ -73,7 +73,7 @@ class MovePlan(PassReport):
     Attributes:
         table: The table's name.
         read: The items that were read: all of the table's.
-        home: The items that are at their new home.
+        home: The items that are at their new place.
         moving: The items that would move.
         stubs: The stubs of a move that has begun; they would be deleted.
         ambiguous: The items whose stored key the move cannot tell from a shard of another key.
@@ -147,12 +147,12 @@ class Planning(TablePass[MovePlan]):
         size = item_size(stored)
         self.count(read=1, bytes=size)
         try:
-            state, homes = state_of(self._moving, stored)
+            location, homes = location_of(self._moving, stored)
         except InvalidKeyError as error:
             self.fail(key_in(self._moving, stored), error)
             self.count(ambiguous=1)
             return
-        if state in {State.HOME, State.COPY}:
+        if location in {Location.HOME, Location.COPY}:
             if homes.same or self._begun:
                 self.count(home=1)
                 return
@@ -162,7 +162,7 @@ class Planning(TablePass[MovePlan]):
             self.fail(homes.new, InvalidKeyError(reason))
             self.count(ambiguous=1)
             return
-        if state is State.STUB:
+        if location is Location.STUB:
             self.count(stubs=1)
             self._add(self._estimator.delete_item(stored))
             return

@@ -14,14 +14,14 @@ from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardkitError
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze, unmark
-from shardkit.sharding.resharding.moving import MARK, Homes, is_stub
+from shardkit.sharding.resharding.marks import MARK, Homes, is_stub
 from shardkit.sharding.resharding.sending import Sending
 from shardkit.sharding.shard_map import is_map_key
 
 _TOKEN_BYTES = 32
 
 
-class State(Enum):
+class Location(Enum):
     """Where a stored item is in a move."""
 
     HOME = auto()
@@ -31,7 +31,7 @@ class State(Enum):
     STUB = auto()
 
 
-def state_of(moving: Moving, stored: WireItem) -> tuple[State, Homes]:
+def location_of(moving: Moving, stored: WireItem) -> tuple[Location, Homes]:
     """Return where a stored item is in a move, and its homes.
 
     Raises:
@@ -42,9 +42,9 @@ def state_of(moving: Moving, stored: WireItem) -> tuple[State, Homes]:
     homes = moving.homes({**key, name: moving.logical(key[name])[0]})
     place = comparable_item(key)
     if place == comparable_item(homes.new):
-        return State.COPY if MARK in stored else State.HOME, homes
+        return Location.COPY if MARK in stored else Location.HOME, homes
     if place == comparable_item(homes.old):
-        return State.STUB if is_stub(stored) else State.OLD, homes
+        return Location.STUB if is_stub(stored) else Location.OLD, homes
     raise InvalidKeyError(
         f"{name}: {key[name]} is neither where the old strategy stores the item ({homes.old[name]}) nor where the new "
         f"one does ({homes.new[name]}); if it is a key that looks like a shard of another, give new another "
@@ -65,12 +65,12 @@ class MoveReport(PassReport):
         read: The items that the move read, with those that need not move.
         moved: The items that it moved, or whose move it finished.
         stubs: The stubs that it deleted.
-        conflicts: The items that were not moved, because another item is at their new home. Both are still there.
+        conflicts: The items that were not moved, because another item is at their new place. Both are still there.
         failed: The items that cannot be moved, with those in conflict.
         failures: The stored primary keys of the first ten of them, each with the reason; also of those that only the
             verification has seen.
         verified: The items that the verification read.
-        left: The items that it found outside their new home or with a mark, and stubs.
+        left: The items that it found outside their new place or with a mark, and stubs.
         complete: Whether the verification read the whole table, and found none left.
         read_units: Read units that were consumed.
         write_units: Write units that were consumed, of the table and its indexes, as far as the service reports them.
@@ -110,24 +110,24 @@ class Mover(TablePass[MoveReport]):
         self.count(**{"verified" if self.verify else "read": len(own)})
         for stored in own:
             try:
-                state, homes = state_of(self._moving, stored)
+                location, homes = location_of(self._moving, stored)
             except ShardkitError as error:
                 self.fail(key_in(self._moving, stored), error)
                 self.count(left=self.verify)
                 continue
-            if state is State.HOME:
+            if location is Location.HOME:
                 continue
             if self.verify:
                 self.count(left=1)
             else:
-                yield (homes.new if state is State.COPY else homes.old), self._program(state, homes, stored)
+                yield (homes.new if location is Location.COPY else homes.old), self._program(location, homes, stored)
 
-    def _program(self, state: State, homes: Homes, stored: WireItem) -> Program[None]:
+    def _program(self, location: Location, homes: Homes, stored: WireItem) -> Program[None]:
         send = Sending(self._moving.table, self._fan_out)
-        if state is State.COPY:
+        if location is Location.COPY:
             yield from unmark(send, homes, stored[MARK])
             return
-        if state is State.STUB:
+        if location is Location.STUB:
             yield from drop_stub(send, homes)
             self.count(stubs=1)
             return

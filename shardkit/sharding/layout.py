@@ -16,7 +16,7 @@ from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, StageError
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
-from shardkit.sharding.resharding.moving import MARK, Homes, unmarked
+from shardkit.sharding.resharding.marks import MARK, Homes, unmarked
 from shardkit.sharding.shard_map import ShardMap, is_map_value
 from shardkit.sharding.spread import Spread, plain
 from shardkit.strategies import RandomSuffix, Resharding, Stage, Strategy, Unsharded

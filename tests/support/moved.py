@@ -13,7 +13,7 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.resharding.moving import MARK, STUB, Homes
+from shardkit.sharding.resharding.marks import MARK, STUB, Homes
 from shardkit.strategies.resharding import STAGES, Stage
 from tests.support.model import ModelTable
 from tests.support.tables import IndexKeys, described

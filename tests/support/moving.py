@@ -11,7 +11,7 @@ from shardkit import CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.resharding.moving import MARK, Homes
+from shardkit.sharding.resharding.marks import MARK, Homes
 from shardkit.strategies import Resharding, Stage, Strategy
 
 if TYPE_CHECKING:

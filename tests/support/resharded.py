@@ -17,7 +17,7 @@ from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
-from shardkit.sharding.resharding.moving import MARK, STUB, is_frozen, is_stub, unmarked
+from shardkit.sharding.resharding.marks import MARK, STUB, is_frozen, is_stub, unmarked
 from shardkit.strategies import Stage
 from tests.support.checker import Key, Operation, Search
 from tests.support.histories import CANCELLED, IN_TRANSACTION, answered

@@ -8,7 +8,7 @@ import pytest
 
 from shardkit import CalculatedSuffix, ConfigurationError, InvalidKeyError, RandomSuffix, RangeSuffix, Unsharded
 from shardkit.sharding.layout import Growing, Moving, Sharding
-from shardkit.sharding.resharding.moving import COPY_MARKED, MARK, state_at_old_home
+from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, state_at_old_home
 from shardkit.strategies import Strategy
 from shardkit.strategies.resharding import STAGES, Resharding
 from tests.support.strategies import VECTORS

@@ -19,7 +19,7 @@ from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.parameters import PROJECTIONS, FanOut, Params, checked_types, refuse_kept
 from shardkit.sharding.resharding.items import OWN
-from shardkit.sharding.resharding.moving import MARK, is_stub, unmarked
+from shardkit.sharding.resharding.marks import MARK, is_stub, unmarked
 
 
 class _Places(BatchGet):

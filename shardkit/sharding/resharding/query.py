@@ -28,7 +28,7 @@ from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.query.cursor import Cursor, calculated
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.resharding.moving import is_stub, unmarked
+from shardkit.sharding.resharding.marks import is_stub, unmarked
 from shardkit.sharding.spread import plain, wire_key
 from shardkit.strategies import CalculatedSuffix, KeyValue, RangeSuffix, Strategy
 

@@ -19,7 +19,7 @@ from shardkit.dynamodb.values import WireItem, comparable, comparable_item
 from shardkit.errors import InvalidKeyError
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.resharding.moving import is_stub
+from shardkit.sharding.resharding.marks import is_stub
 from shardkit.sharding.scan import Row, StreamOfSegments
 
 _DIGEST_BYTES = 16

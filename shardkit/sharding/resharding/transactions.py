@@ -34,7 +34,7 @@ from shardkit.sharding.resharding.items import (
     unsettled,
     written,
 )
-from shardkit.sharding.resharding.moving import MARK, Homes, state_at_old_home
+from shardkit.sharding.resharding.marks import MARK, Homes, state_at_old_home
 from shardkit.sharding.resharding.sending import Sending
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
@@ -238,7 +238,9 @@ def _show_parts(error: Any, given: Sequence[Reading | Params]) -> None:
 
 def _check_count(actions: int, parts: int, moving: Moving) -> None:
     if actions > _MOST_ACTIONS:
-        both = "" if actions == parts else f" on {parts} items, because those that move are read at both of their homes"
+        both = (
+            "" if actions == parts else f" on {parts} items, because those that move are read at both of their places"
+        )
         raise UnsupportedParameterError(
             f"TransactItems: needs {actions} actions{both}, in stage {moving.stage!r} of table {moving.table!r}; a "
             f"transaction has at most {_MOST_ACTIONS}, so use several"

@@ -21,7 +21,7 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.values import WireItem
 from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.resharding.moving import MARK, STUB
+from shardkit.sharding.resharding.marks import MARK, STUB
 from tests.support.fakes import client_error, lost_connection, throttled
 from tests.support.machines import Timed
 
@@ -177,7 +177,9 @@ def test_each_item_ends_at_its_new_home(number: int, rng: random.Random, streame
 
     def before(send: Send) -> Exception | str | None:
         key = key_of(send.params.get("Key", an_item(99)))
-        if send.operation == "UpdateItem" and MARK not in table.items.get(key, {MARK: STUB}) and rng.random() < 0.1:
+        # At its old home, while it is live; an application that meets it frozen would finish its move first.
+        live = key[0] == "k" and MARK not in table.items.get(key, {MARK: STUB})
+        if send.operation == "UpdateItem" and live and rng.random() < 0.1:
             deleted.add(table.items.pop(key)["sk"]["S"])
         conflict: Any = client_error("TransactionConflictException") if "Key" in send.params else None
         if send.operation == "TransactWriteItems":

@@ -13,7 +13,7 @@ from shardkit.core.machine import Send, Wait
 from shardkit.errors import StageError
 from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze
 from shardkit.sharding.resharding.items import OPERATIONS
-from shardkit.sharding.resharding.moving import COPY_MARKED, MARK, STUB
+from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, STUB
 from shardkit.sharding.resharding.sending import Sending
 from tests.support.machines import a_fan_out
 from tests.support.moving import TOKEN, homes, moving

@@ -17,7 +17,7 @@ from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import AddedToken
-from shardkit.sharding.resharding.moving import MARK, STUB
+from shardkit.sharding.resharding.marks import MARK, STUB
 from shardkit.sharding.transactions import transact_get, transact_write
 from tests.support.fakes import throttled
 from tests.support.machines import Timed, a_fan_out
