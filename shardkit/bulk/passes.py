@@ -24,6 +24,7 @@ RATE = 100.0
 """Units a second, of reads and of writes, unless the caller says otherwise: the table serves others meanwhile."""
 _VERSION = 1
 _KEEP_SECONDS = 1.0
+_MOST_SEGMENTS = 1_000_000  # of a Scan (API reference)
 
 
 class Passes(Generic[R]):
@@ -199,7 +200,7 @@ def _is_whole(kept: Mapping[str, Any]) -> bool:
     segments, positions = kept.get("segments"), kept.get("positions")
     return (
         type(segments) is int
-        and segments > 0
+        and 0 < segments <= _MOST_SEGMENTS
         and isinstance(positions, dict)
         and all(segment.isdecimal() and int(segment) < segments for segment in positions)
         and all(last is None or isinstance(last, dict) for last in positions.values())

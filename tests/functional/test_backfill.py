@@ -189,6 +189,7 @@ def test_a_file_that_is_no_journal_is_left(table: Table, tmp_path: Path) -> None
     damaged: list[Any] = [
         {},
         {"segments": 0},
+        {"segments": 10**9, "positions": {}},
         {"segments": 2, "positions": []},
         {"segments": 2, "positions": {"2": None}},
     ]
