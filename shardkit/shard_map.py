@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any
 
 from shardkit.core.machine import Response, Send
@@ -57,7 +58,6 @@ class ShardMapAdmin:
         self._through = through_client(client, {})
         self._clock = clock
         self._schema = key_schema
-        self._key: WireItem | None = None
         self._now = 0.0  # of the last answer
 
     def __repr__(self) -> str:
@@ -247,10 +247,13 @@ class ShardMapAdmin:
         Raises:
             ConfigurationError: The table's strategy is not a CalculatedSuffix or RandomSuffix whose shards are a number
                 or a mapping, or the key has as many shards already.
+            InvalidKeyError: The key is not of the type of the table's partition key.
             StageError: Another move is under way, or it is too early for the next step.
 
         Cost: as the class. Afterwards, a write of a CalculatedSuffix reads the key's old place first (1 read unit).
         """
+        name, form = self._plain.partition_key, self._plain.form
+        self._plain.checked(name, form.item({name: key})[name], kind="key")
 
         def step(state: ShardMapState) -> ShardMapState:
             begun = state.new is not None and state.stage not in {"old", "new"}
@@ -327,7 +330,9 @@ class ShardMapAdmin:
         return self._schema
 
     def _map_key(self) -> WireItem:
-        if self._key is None:
-            sharding = Sharding.described(self._name, Unsharded(), self._described())
-            self._key = map_key(sharding.keys, sharding.types)
-        return self._key
+        return map_key(self._plain.keys, self._plain.types)
+
+    @cached_property
+    def _plain(self) -> Sharding:
+        """What is known of the table without its map."""
+        return Sharding.described(self._name, Unsharded(), self._described())

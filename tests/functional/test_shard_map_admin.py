@@ -11,6 +11,7 @@ import pytest
 from shardkit import (
     CalculatedSuffix,
     ConfigurationError,
+    InvalidKeyError,
     RandomSuffix,
     RangeSuffix,
     Resharding,
@@ -218,6 +219,15 @@ def test_refuses_a_growth_that_is_none(
     moment.admin(table).create(strategy)
     with pytest.raises(ConfigurationError, match=refusal):
         moment.admin(table).grow("hot", shards=shards)
+
+
+def test_refuses_a_key_of_another_type(resource: DynamoDBServiceResource, moment: Moment) -> None:
+    """No item has it: nothing would grow."""
+    admin = moment.admin(make_table(resource, ("pk", "B"), ("sk", "S")))
+    admin.create(NEW)
+    with pytest.raises(InvalidKeyError, match="must be a binary"):
+        admin.grow("hot", shards=16)
+    assert admin.grow(b"hot", shards=16).stage == "guard"
 
 
 def test_a_random_suffix_grows_for_one_key(table: Any, moment: Moment) -> None:
