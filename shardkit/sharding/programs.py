@@ -255,7 +255,7 @@ class Programs:
         if isinstance(sharding, Moving):
             sharding.refuse(
                 "physical_key(), physical_item()",
-                "an item is at its old or at its new place, so use the table's operations, or wait for stage 'new'",
+                "an item is at its old or its new place; use the operations of the table, or wait for stage 'new'",
             )
         return items.physical_item(sharding, item, source, self.draw)
 
