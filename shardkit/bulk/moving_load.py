@@ -26,6 +26,7 @@ from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.leases import Held, leased
 from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.resharding.items import refuse_mark
 
 _AT_ONCE = 10  # requests in flight, if there are fewer workers: a batch of 25 single writes should not take 25 times
 _WRITES = frozenset({"BatchWriteItem", "DeleteItem", "PutItem", "TransactWriteItems", "UpdateItem"})
@@ -75,6 +76,7 @@ class MovingLoad(Load):
         def checked(given: Mapping[str, Any], at: Any) -> Write:
             write = make(given, at)
             if isinstance(self._moving, Moving):
+                refuse_mark(given)
                 self._moving.homes(to_wire_item({name: given[name] for name in self._moving.keys.names}))
             return write
 

@@ -19,6 +19,7 @@ from shardkit import (
     install,
     streaming_bulk,
 )
+from shardkit.sharding.resharding.marks import MARK
 from shardkit.strategies import Stage
 from tests.support.fakes import Clock
 from tests.support.moving import (
@@ -189,7 +190,7 @@ def test_loads(table: Table, stage: Any, tmp_path: Path) -> None:
     """Every item is written once, and counted; a journal made in one stage goes on in another."""
     fill(table, stage, "s1")
     items: list[dict[str, Any]] = [{**key(state, name), "n": 7} for name in ("s1", "s2") for state in STATES[stage]]
-    bad: dict[str, Any] = {"pk": "v", "sk": 5, "n": 7}
+    bad: list[dict[str, Any]] = [{"pk": "v", "sk": 5}, {"pk": "v.1", "sk": "s"}, {"pk": "v", "sk": "s", MARK: "stub"}]
     moved = sharded(table, stage)
     meter = CapacityMeter()
     with meter.attach(moved):
@@ -199,8 +200,8 @@ def test_loads(table: Table, stage: Any, tmp_path: Path) -> None:
     assert {str(use.key) for use in meter.hottest(20)} == set(STATES[stage]), "logical keys"
     again = sharded(table, "switch" if stage == "guard" else "move")
     assert bulk_load(again, items, journal=tmp_path / "journal").resumed == len(items)
-    results = list(streaming_bulk(moved, [*items, bad], on_error="collect", dead_letters=tmp_path / "letters"))
-    assert [str(result.error)[:3] for result in results if not result.ok] == ["sk:"]
+    results = list(streaming_bulk(moved, [*items, *bad], on_error="collect", dead_letters=tmp_path / "letters"))
+    assert [str(result.error)[:5] for result in results if not result.ok] == ["sk: g", "pk: '", "Item:"]
     with pytest.raises(StageError, match="processes=: not possible in stage"):
         bulk_load(moved, items, processes=2)
 

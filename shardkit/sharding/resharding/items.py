@@ -110,10 +110,14 @@ def written(moving: Moving, operation: str, params: Params, fan_out: FanOut) -> 
     """Return a write's wire parameters, with the logical key, checked for both homes."""
     wire, _ = items.write_request(moving, operation, params, fan_out.draw)
     refuse_attributes(wire, {MARK}, *_WRITTEN, why=OWN)
-    if MARK in wire.get("Item", ()):
-        raise UnsupportedExpressionError(f"Item: must not have {MARK!r}; {OWN}")
+    refuse_mark(wire.get("Item", {}))
     refuse_stored_keys(moving, wire, "UpdateExpression", "AttributeUpdates")
     return wire
+
+
+def refuse_mark(item: Mapping[str, Any]) -> None:
+    if MARK in item:
+        raise UnsupportedExpressionError(f"Item: must not have {MARK!r}; {OWN}")
 
 
 def requests_on(
