@@ -84,11 +84,11 @@ class Resharding(Strategy):
                 f"numbers or mappings, got {shown(old)} and {shown(new)}; change the number of shards only"
             )
         keys: list[Any] = [key for count in counts if isinstance(count, Mapping) for key in count if key is not None]
-        fewer = [key for key in ("another key", *keys) if len(new.shards_for(key)) < len(old.shards_for(key))]
-        if fewer:
+        if any(len(new.shards_for(key)) < len(old.shards_for(key)) for key in ("another key", *keys)):
             raise ConfigurationError(
-                f"new: must have at least as many shards as old for every key, got fewer for {shown(fewer[0])}; items "
-                "of a RandomSuffix cannot move, so keep the shards, or copy the items to another table"
+                f"new: must have at least as many shards as old for every key, got {shown(new)} instead of "
+                f"{shown(old)}; items of a RandomSuffix cannot move, so keep the shards, or copy the items to another "
+                "table"
             )
 
     @property
