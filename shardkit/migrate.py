@@ -59,10 +59,11 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
             * ``progress: Callable[[MovePlan], object] | None = None``: Called after every request.
 
     Returns:
-        The plan: how many items move, their units, the time, and the items that cannot be moved (``failures``). A key
-        of an unsharded table that looks like a shard of another (``v1.5``) is among them. Give ``new`` another
-        ``separator=``. Only a plan in stage ``"old"`` finds all such keys: later, one whose item would have just that
-        shard looks like an item that has moved.
+        The plan: how many items move, their units, the time, the indexes that cannot be read meanwhile
+        (``refused_indexes``), and the items that cannot be moved (``failures``). A key of an unsharded table that looks
+        like a shard of another (``v1.5``) is among them. Give ``new`` another ``separator=``. Only a plan in stage
+        ``"old"`` finds all such keys: later, one whose item would have just that shard looks like an item that has
+        moved.
 
     Raises:
         ConfigurationError: An argument is invalid, or no items have to move between the strategies.

@@ -80,6 +80,8 @@ class MovePlan(PassReport):
         too_large: The items that are too large for the mark and the suffix.
         failed: Both together.
         failures: The stored primary keys of the first ten of them, each with the reason.
+        refused_indexes: The indexes that cannot be read from stage ``"guard"`` to ``"move"``: those of nothing but keys
+            of the table, in which moved items cannot be told from what they leave behind.
         bytes: The size of all items.
         table_units: Write units of the table that the move would consume.
         index_units: Write units of each of its global indexes.
@@ -102,6 +104,7 @@ class MovePlan(PassReport):
     index_units: Mapping[str, float] = field(default_factory=dict)
     expected_seconds: float | None = None
     costs: tuple[StageCosts, ...] = ()
+    refused_indexes: tuple[str, ...] = ()
 
 
 def has_stream(description: Mapping[str, Any]) -> bool:
@@ -118,7 +121,8 @@ class Planning(TablePass[MovePlan]):
     def __init__(
         self, moving: Moving, description: Mapping[str, Any], *, begun: bool, **options: Unpack[PassOptions]
     ) -> None:
-        super().__init__(moving.table, MovePlan(table=moving.table), {}, **options)
+        report = MovePlan(table=moving.table, refused_indexes=tuple(sorted(moving.hiding_marks)))
+        super().__init__(moving.table, report, {}, **options)
         self._moving = moving
         self._begun = begun
         self._streamed = has_stream(description)

@@ -47,8 +47,8 @@ def location_of(moving: Moving, stored: WireItem) -> tuple[Location, Homes]:
         return Location.STUB if is_stub(stored) else Location.OLD, homes
     raise InvalidKeyError(
         f"{name}: {key[name]} is neither where the old strategy stores the item ({homes.old[name]}) nor where the new "
-        f"one does ({homes.new[name]}); if it is a key that looks like a shard of another, give new another "
-        "separator=; otherwise, delete it, or write it again"
+        f"one does ({homes.new[name]}); if it is a key of its own that looks like a shard of another, give new "
+        "another separator=; otherwise, check that old is the strategy by which it was written"
     )
 
 

@@ -57,9 +57,6 @@ def reshard(
     table: str,
     verb: str | None,
     key: str | None,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
     as_json: bool,
     progress: bool,
     **given: Any,
@@ -78,10 +75,11 @@ def reshard(
             if (verb is not None) + given["offline"] + (key is not None) != 1:
                 verbs = ", ".join(VERBS)
                 raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
-            resource = dynamodb(profile, region, endpoint_url, max(_CONNECTIONS, given["workers"]))
+            where = (given["profile"], given["region"], given["endpoint_url"])
+            resource = dynamodb(*where, max(_CONNECTIONS, given["workers"]))
             stack.callback(resource.meta.client.close)
             stack.enter_context(shown)
-            done = _run(verb, key, (resource.Table(table), profile, shown, given))
+            done = _run(verb, key, (resource.Table(table), shown, given))
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
             again = shown.begun and not isinstance(error, ConfigurationError)
@@ -96,10 +94,12 @@ def reshard(
     raise Exit(done.code)
 
 
-def _run(verb: str | None, key: str | None, given: tuple[Any, str | None, MoveProgress, Mapping[str, Any]]) -> Outcome:
-    table, _, _, options = given
+def _run(verb: str | None, key: str | None, given: tuple[Any, MoveProgress, Mapping[str, Any]]) -> Outcome:
+    table, _, options = given
     admin = ShardMapAdmin(table)
     static, mapped, has_map = Static(*given), Mapped(admin, *given), admin.exists()
+    if has_map and options["stage"] is not None:
+        raise ConfigurationError("--stage: the table has a shard map, and the stage is in it; omit --stage")
     if key is not None:
         if not has_map:
             raise ConfigurationError("--key: the table has no shard map, by which one key can grow; create it: start")

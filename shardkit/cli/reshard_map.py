@@ -37,12 +37,15 @@ class Mapped(Steps):
 
     def create(self) -> Outcome:
         """Create the map."""
-        old = self.strategies().old
+        move = self.strategies()
+        self.check(move)
+        old = move.old
         self._admin.create(old)
         return Outcome(
             told={"stage": "old"},
             lines=(f"the shard map was created: {old!r}",),
             then=(
+                f"first, if not done: {self.again('plan')}",
                 f"deploy to every process: ShardMap(), in place of {old!r}",
                 f"then: {self.again('start --deployed')}",
             ),
@@ -82,9 +85,10 @@ class Mapped(Steps):
         return under_way or Resharding(old, new, stage="old")
 
     def _start(self) -> Outcome:
-        new = self._move().new
+        move = self._move()
         self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
-        return self._step(lambda: self._admin.start(new))
+        self.check(move)
+        return self._step(lambda: self._admin.start(move.new))
 
     def _wait(self) -> None:
         if self.given["wait"]:

@@ -21,12 +21,12 @@ class Static(Steps):
         finish = self.again("finish --deployed")
         return {
             "plan": lambda: self.plan(replace(self.strategies(), stage=self.given["stage"] or "old")),
-            "start": lambda: Outcome(0, {"stage": "old"}, ("nothing was written",), self._deploy("guard")),
+            "start": self._start,
             "status": lambda: self._at(self._stage()),
             "advance": self._advance,
-            "move": lambda: self.move(self._deployed("move"), finish),
-            "verify": lambda: self.verify(self._deployed("move"), finish),
-            "finish": lambda: self.verify(self._deployed("move"), *self._deploy("new")),
+            "move": lambda: self.move(self._moving(), finish),
+            "verify": lambda: self.verify(self._moving(), finish),
+            "finish": lambda: self.verify(self._moving(), *self._deploy("new")),
             "abort": self._abort,
         }
 
@@ -36,6 +36,11 @@ class Static(Steps):
         self.confirm("stopped", "all services that use the table must be stopped")
         return self.move(strategies, *self._deploy("new"), "then start the services")
 
+    def _start(self) -> Outcome:
+        self.check(self.strategies())
+        then = (f"first, if not done: {self.again('plan')}", *self._deploy("guard"))
+        return Outcome(0, {"stage": "old"}, ("nothing was written",), then)
+
     def _stage(self) -> Stage:
         stage: Stage | None = self.given["stage"]
         if stage is None:
@@ -43,6 +48,16 @@ class Static(Steps):
                 f"--stage: missing; give the stage that all processes have now: {', '.join(STAGES)}"
             )
         return stage
+
+    def _moving(self) -> Resharding:
+        """Return the move, whose items may move only if all processes are in its stage."""
+        stage = self.given["stage"]
+        if stage not in {None, "move"}:
+            raise ConfigurationError(
+                f"--stage: must be 'move' to move, verify or finish, got {stage!r}; bring every process there first: "
+                f"{self.again(f'status --stage {stage}')}"
+            )
+        return self._deployed("move")
 
     def _deployed(self, stage: Stage) -> Resharding:
         strategies = self.strategies()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from shardkit.bulk.move_plan import MovePlan, Units
 from shardkit.bulk.mover import MoveReport
@@ -19,11 +21,18 @@ from shardkit.cli.screen import CommandProgress, columns, duration, say, show_ta
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
 from shardkit.runtime.transports import default_transport
+from shardkit.sharding.layout import Moving, Sharding
 from shardkit.strategies import Resharding, Strategy, Unsharded
 from shardkit.table import ShardedTable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+_KEPT = {
+    *("old", "new", "by", "shards", "write_units", "read_units", "workers", "journal"),
+    *("region", "profile", "endpoint_url"),
+}
+"""The options that all commands of a move need alike."""
 
 
 @dataclass
@@ -66,10 +75,9 @@ class MoveProgress(CommandProgress):
 class Steps:
     """The passes over a table, and the strategies that were given."""
 
-    def __init__(self, table: Any, profile: str | None, progress: MoveProgress, given: Mapping[str, Any]) -> None:
+    def __init__(self, table: Any, progress: MoveProgress, given: Mapping[str, Any]) -> None:
         self.table = table
         self.given = given
-        self._profile = profile
         self._progress = progress
 
     def strategies(self) -> Resharding:
@@ -107,15 +115,26 @@ class Steps:
             raise ConfigurationError(f"--{flag}: {what}; add --{flag} when it is so")
 
     def sharded(self, strategy: Strategy) -> ShardedTable:
-        return ShardedTable(
-            self.table, strategy, max_concurrency=self.given["workers"], transport=default_transport(self._profile)
-        )
+        transport = default_transport(self.given["profile"])
+        return ShardedTable(self.table, strategy, max_concurrency=self.given["workers"], transport=transport)
 
     def again(self, verb: str) -> str:
-        """Return the command for another verb."""
-        names = {"from": "old", "to": "new", "by": "by", "shards": "shards"}
-        given = {f"--{option}": self.given[name] for option, name in names.items() if self.given[name] is not None}
-        return shlex.join(["shardkit", "reshard", self.table.name, *map(str, chain(*given.items())), *verb.split()])
+        """Return the command for another verb, with the options that were given for all of them."""
+        context = click.get_current_context()
+        given = [
+            (each.opts[0], context.params[each.name])
+            for each in context.command.params
+            if each.name in _KEPT and context.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+        ]
+        texts = (f"{one:.15g}" if isinstance(one, float) else str(one) for one in chain(*given))
+        return shlex.join(["shardkit", "reshard", self.table.name, *texts, *verb.split()])
+
+    def check(self, move: Resharding) -> None:
+        """Refuse a move that the table's key schema or its indexes do not allow; no item is read."""
+        description = self.table.meta.client.describe_table(TableName=self.table.name)["Table"]
+        sharding = Sharding.described(self.table.name, replace(move, stage="move"), description)
+        if isinstance(sharding, Moving) and sharding.hiding_marks:
+            raise ConfigurationError(_refused(sorted(sharding.hiding_marks)))
 
     def options(self, *names: str) -> Any:
         """Return the options of a pass."""
@@ -125,13 +144,12 @@ class Steps:
 
     def plan(self, strategies: Resharding) -> Outcome:
         found = plan(self.sharded(strategies), **self.options("write_units"))
+        remedies = tuple(_remedies(found, strategies.new))
         return Outcome(
-            FAILED if found.failed else 0,
+            FAILED if remedies else 0,
             asdict(found),
             tuple(_planned(found)),
-            ("make these items smaller, delete them, or choose another separator",)
-            if found.failed
-            else (self.again("start"),),
+            remedies or (self.again("start"),),
             grid=lambda console: _costs(console, found),
         )
 
@@ -157,8 +175,34 @@ def _planned(found: MovePlan) -> Iterator[str]:
     yield f"{found.table_units:,.0f} write units of the table{indexes}{taken}"
     if found.failed:
         yield f"{found.failed:,} cannot move: {found.ambiguous:,} ambiguous keys, {found.too_large:,} too large"
+    if found.refused_indexes:
+        yield _refused(found.refused_indexes)
     for key, reason in found.failures:
         yield f"cannot move: {key}: {reason}"
+
+
+def _refused(indexes: Sequence[str]) -> str:
+    return (
+        f"index {', '.join(indexes)}: not readable from stage 'guard' to 'move', because it has key attributes of the "
+        "table alone, so moved items cannot be told from what they leave behind; let services read an index that "
+        "projects ALL attributes instead, and delete this one (or use a new table, if it is a local index)"
+    )
+
+
+def _remedies(found: MovePlan, new: Strategy) -> Iterator[str]:
+    """Say what to do about what a plan has found."""
+    if found.refused_indexes:
+        yield "make another index that projects ALL attributes, let services read it, and delete the refused one"
+    if found.too_large:
+        yield "make the items that are too large smaller"
+    if not found.ambiguous:
+        return
+    separator = new.separator
+    if not separator or 2 * found.ambiguous > found.read:
+        yield "many items look like shards already: check that --from is the strategy by which they are stored"
+    if separator:
+        form = json.dumps({**new.to_dict(), "separator": "|" if "#" in separator else "#"})
+        yield f"choose another separator, which is in no key: --to {shlex.quote(form)}"
 
 
 def _costs(console: Console, found: MovePlan) -> None:

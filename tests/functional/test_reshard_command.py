@@ -16,7 +16,7 @@ from shardkit import CalculatedSuffix, ShardedTable, ShardMap
 from tests.support.mapped import Moment
 from tests.support.moving import ADOPT, homes, resharding
 from tests.support.recorder import answering, recording
-from tests.support.tables import make_table
+from tests.support.tables import GlobalIndex, make_table
 from tests.support.wire import Body
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 click_testing = pytest.importorskip("click.testing")
 COMMAND: Any = importlib.import_module("shardkit.cli.reshard")
 TO = ("--from", "unsharded", "--by", "sk", "--shards", "4")
-FAST = ("--write-units", "100000", "--read-units", "100000", "--workers", "1", "--no-progress")
+PACE = ("--write-units", "100000", "--read-units", "100000", "--workers", "1")
+FAST = (*PACE, "--no-progress")
 # moto is not safe for threads: a Scan fails if another request adds an item meanwhile.
 
 
@@ -53,7 +54,7 @@ def lines(*given: str, code: int = 0) -> list[str]:
 def next_command(shown: list[str]) -> list[str]:
     """The command that was printed last, without the program and the table."""
     [*_, last] = [line for line in shown if "shardkit reshard Orders " in line]
-    return shlex.split(last.partition("shardkit reshard Orders ")[2])
+    return [part for part in shlex.split(last.partition("shardkit reshard Orders ")[2]) if part not in PACE]
 
 
 def test_all_the_way_by_what_it_says(table: Table) -> None:
@@ -89,13 +90,59 @@ def test_a_plan(table: Table) -> None:
     assert [line.split() for line in shown if line.startswith("stage guard")] == [
         ["stage", "guard", *["0.5", "+", "0", "1.5", "+", "0", "0", "+", "1", "0", "+", "2", "0", "+", "1"]]
     ]
-    assert shown[-1] == "next: shardkit reshard Orders --from unsharded --by sk --shards 4 start"
+    assert shown[-1] == shlex.join(["next:", "shardkit", "reshard", "Orders", *TO, *PACE, "start"])
     table.put_item(Item={"pk": "k.3", "sk": "s0"})
     shown = lines(*TO, "plan", code=1)
     assert "1 cannot move: 1 ambiguous keys, 0 too large" in shown
-    assert shown[-1] == "next: make these items smaller, delete them, or choose another separator"
+    said, _, other = shown[-1].partition(": --to ")
+    assert said == "next: choose another separator, which is in no key"
+    [form] = shlex.split(other)
+    assert json.loads(form) == CalculatedSuffix("sk", 4, separator="#").to_dict()
+    assert lines("--from", "unsharded", "--to", form, "plan")[0].startswith("7 items read: 7 would move")
     told = json.loads(run(*TO, "plan", "--json", code=1).stdout)
     assert (told["exit_code"], told["moving"], told["ambiguous"]) == (1, 6, 1)
+
+
+def test_what_every_next_command_needs(table: Table) -> None:
+    """Where the table is, and the pace."""
+    where = ("--region", "eu-west-1", "--profile", "other", "--endpoint-url", "http://localhost:1")
+    shown = lines(*TO, *where, "start", "--static")
+    options = [*TO, *PACE, *where]
+    assert shlex.split(shown[-1]) == [
+        *("then:", "shardkit", "reshard", "Orders"), *options, *("advance", "--stage", "guard", "--deployed")
+    ]  # fmt: skip
+    assert shlex.split(shown[1])[-1 - len(options) :] == [*options, "plan"]
+
+
+@pytest.fixture
+def inverted(resource: DynamoDBServiceResource, table: Table) -> None:
+    """The table, with an index of its keys alone."""
+    table.delete()
+    make_table(
+        resource, ("pk", "S"), ("sk", "S"), name="Orders",
+        global_indexes=[GlobalIndex("inverted", ("sk", "S"), ("pk", "S"), "KEYS_ONLY")],
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("inverted")
+def test_an_index_that_the_stages_refuse() -> None:
+    """The plan names it, and nothing is started."""
+    shown = lines(*TO, "plan", code=1)
+    assert any(line.startswith("index inverted: not readable from stage 'guard' to 'move'") for line in shown)
+    assert shown[-1].startswith("next: make another index that projects ALL attributes")
+    for static in ((), ("--static",)):
+        assert "not begun: index inverted: not readable" in run(*TO, "start", *static, code=2).stderr
+    assert "the table has no shard map" in run("--key", "k", "--shards", "8", code=2).stderr
+
+
+@pytest.mark.parametrize("verb", ["move", "verify", "finish"])
+@pytest.mark.parametrize("stage", ["old", "guard", "switch", "new"])
+def test_items_move_in_stage_move_alone(table: Table, verb: str, stage: str) -> None:
+    """In the stages before, processes would not find what has moved."""
+    with recording(table.meta.client) as sent:
+        result = run(*TO, verb, "--stage", stage, "--deployed", code=2)
+    assert f"--stage: must be 'move' to move, verify or finish, got '{stage}'; bring every process" in result.stderr
+    assert set(sent.operations) <= {"DescribeTable", "GetItem"}
 
 
 def test_offline(table: Table) -> None:
@@ -205,9 +252,9 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     """Two deployments; then the map leads every process. Each command is the one that the command before printed."""
     orders = ShardedTable(table, ShardMap())
     shown = lines(*TO, "start")
-    assert shown[:2] == [
+    assert [shown[0], shown[2]] == [
         "the shard map was created: Unsharded()",
-        "next: deploy to every process: ShardMap(), in place of Unsharded()",
+        "      deploy to every process: ShardMap(), in place of Unsharded()",
     ]
     stages = []
     while "no move is under way" not in shown[-1]:
@@ -269,7 +316,8 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     assert "not every process has followed" in run("finish", code=3).stderr
     assert "6 items verified: 6 are not at their new places" in lines("finish", "--wait", code=1)
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
-    assert lines("move")[-1] == "next: shardkit reshard Orders finish"
+    assert next_command(lines("move")) == ["finish"]
+    assert "--stage: the table has a shard map" in run("move", "--stage", "move", code=2).stderr
 
 
 def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
