@@ -115,13 +115,13 @@ class ShardMapAdmin:
         return "Item" in self._send("GetItem", Key=self._map_key(), ConsistentRead=True)
 
     def wait(self) -> float:
-        """Return the seconds until the next stage may begin.
+        """Return the seconds until the next stage may begin, or another move after the end of one.
 
         Example:
             time.sleep(admin.wait())
 
         Returns:
-            0 to 630 seconds; 0 if no move is under way.
+            0 to 631 seconds; 0 if there was no move yet.
 
         Raises:
             ConfigurationError: As :meth:`read`.
@@ -129,9 +129,11 @@ class ShardMapAdmin:
         Cost: 1 read unit. IAM: ``dynamodb:GetItem``.
         """
         state, now = self._read()
-        if state.new is None or state.stage == "new":
+        if state.new is None:
             return 0.0
-        return state.wait(state.advanced(), now)
+        # From the end of a move, the next step is the start of another.
+        to = replace(state, stage="guard", old=state.new) if state.stage == "new" else state.advanced()
+        return state.wait(to, now)
 
     def start(self, new: Strategy) -> ShardMapState:
         """Start a move of all items to another strategy, with the stage ``"guard"``.

@@ -99,6 +99,7 @@ class Mapped(Steps):
         return self._told(step())
 
     def _finish(self) -> Outcome:
+        moves = self._move().moves
         self._wait()
         if seconds := self._admin.wait():
             # A process that is still in "switch" could leave a stub behind the verification.
@@ -106,7 +107,7 @@ class Mapped(Steps):
                 f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)}, or "
                 "add --wait"
             )
-        if self._move().moves:
+        if moves:
             verified = self.verify(self._mapped())
             if verified.code:
                 return verified

@@ -266,6 +266,9 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     assert sorted(str(item["sk"]) for item in orders.scan_items()) == [f"s{number}" for number in range(6)]
     assert {item["pk"] for item in table.scan()["Items"]} <= {"shardkit:map", *(f"k.{shard}" for shard in range(1, 5))}
     assert lines("status")[0] == f"stage 'new' by the shard map: {ADOPT[1]!r}"
+    again = ("--by", "sk", "--shards", "8", "start", "--deployed")
+    assert "cannot go from 'new' to 'guard' yet" in run(*again, code=3).stderr
+    assert lines(*again, "--wait")[0].startswith("stage 'guard'")
 
 
 def test_too_early(moment: Moment) -> None:
