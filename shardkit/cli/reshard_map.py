@@ -29,8 +29,8 @@ class Mapped(Steps):
             "start": self._start,
             "status": lambda: self._told(self._admin.read()),
             "advance": lambda: self._step(self._admin.advance),
-            "move": lambda: self.move(self._mapped(), finish),
-            "verify": lambda: self.verify(self._mapped(), finish),
+            "move": lambda: self.move(self._mapped(), finish, left=self._left()),
+            "verify": lambda: self.verify(self._mapped(), finish, left=self._left()),
             "finish": self._finish,
             "abort": self._abort,
         }
@@ -65,11 +65,27 @@ class Mapped(Steps):
             lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
             return Outcome(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
         again = f"wait {duration(self._admin.wait())}, then the same command again (--wait does both)"
-        return Outcome(STOPPED, told, (f"stage {state.stage!r} of 'move'",), (again,))
+        line = f"key {key!r} does not have its new shards yet: the map is at {state.stage!r}, and gets them at 'move'"
+        return Outcome(STOPPED, told, (line,), (again,))
 
     def _mapped(self) -> ShardMap:
         _ = self._move()  # what was given must agree with the map
+        self._check_stage()
         return ShardMap()
+
+    def _check_stage(self) -> None:
+        state = self._admin.read()
+        if state.stage != "move":
+            # Without a move under way, status says what begins one.
+            verb = "advance --wait" if _under_way(state) else "status"
+            raise StageError(
+                f"stage: must be 'move', but the shard map of table {self.table.name!r} is at {state.stage!r}; go on "
+                f"with: {self.again(verb)}",
+                state.stage,
+            )
+
+    def _left(self) -> tuple[str, ...]:
+        return ("mend what failed", f"then: {self.again('move')}")
 
     def _move(self) -> Resharding:
         """Return the move that the map has under way, or the one that was given."""
@@ -100,6 +116,7 @@ class Mapped(Steps):
 
     def _finish(self) -> Outcome:
         moves = self._move().moves
+        self._check_stage()
         self._wait()
         if seconds := self._admin.wait():
             # A process that is still in "switch" could leave a stub behind the verification.
@@ -108,41 +125,45 @@ class Mapped(Steps):
                 "add --wait"
             )
         if moves:
-            verified = self.verify(self._mapped())
+            verified = self.verify(self._mapped(), left=self._left())
             if verified.code:
                 return verified
         return self._told(self._admin.finish())
 
     def _abort(self) -> Outcome:
-        """Go back as far as the map allows now."""
-        state, lines, then = self._admin.read(), [], ""
-        while _under_way(state) and not then:
+        """Go back as far as the map allows now; the reason why it goes no further is no failure."""
+        state, lines, further = self._admin.read(), [], ""
+        while _under_way(state) and not further:
             before = state.stage
             try:
                 self._wait()
                 state = self._admin.back()
             except StageError as error:
-                then = str(error).removeprefix("stage: ")
+                further = str(error).removeprefix("stage: ")
             else:
                 lines.append(f"from {before!r} back to {state.stage!r}")
         told = self._told(state)
-        if not then:
+        if not further:
             return Outcome(0, told.told, (*lines, *told.lines), told.then)
-        return Outcome(FAILED, told.told, (*lines, *told.lines), (then,))
+        return Outcome(0 if lines else FAILED, told.told, (*lines, *told.lines, f"no further: {further}"), told.then)
 
     def _told(self, state: ShardMapState) -> Outcome:
         """Say where the map is, and what comes next."""
         under_way, seconds = _under_way(state), self._admin.wait()
         then: tuple[str, ...]
-        if under_way is None:
+        wait = f"wait {duration(seconds)}, until every process has followed (--wait does)" if seconds else ""
+        if state.new is None:
+            begin = self.again("start --deployed")
+            then = ("deploy to every process, if not done: ShardMap()", f"to move: {begin}")
+            if self.new is None:
+                then = (*then, "with --to, or --by and --shards: the strategy to move to")
+        elif under_way is None:
             then = ("nothing: no move is under way",)
         elif state.stage == "move":
-            then = (self.again("finish"),)
-            then = (self.again("move"), f"then: {then[0]}") if under_way.moves else then
+            then = (f"{wait}, then: {self.again('finish')}" if wait else self.again("finish"),)
+            then = (self.again("move"), f"at its end: {then[0]}") if under_way.moves else then
         else:
-            then = (self.again("advance"),)
-        if under_way is not None and seconds:
-            then = (f"wait {duration(seconds)}, until every process has followed (--wait does)", *then)
+            then = (*filter(None, [wait]), self.again("advance"))
         told = {
             "stage": state.stage,
             "generation": state.generation,

@@ -19,14 +19,15 @@ class Static(Steps):
 
     def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
         finish = self.again("finish --deployed")
+        left = ("bring every process to stage 'move', mend what failed", f"then: {self.again('move --deployed')}")
         return {
             "plan": lambda: self.plan(replace(self.strategies(), stage=self.given["stage"] or "old")),
             "start": self._start,
             "status": lambda: self._at(self._stage()),
             "advance": self._advance,
-            "move": lambda: self.move(self._moving(), finish),
-            "verify": lambda: self.verify(self._moving(), finish),
-            "finish": lambda: self.verify(self._moving(), *self._deploy("new")),
+            "move": lambda: self.move(self._moving(), finish, left=left),
+            "verify": lambda: self.verify(self._moving(), finish, left=left),
+            "finish": lambda: self.verify(self._moving(), *self._deploy("new"), left=left),
             "abort": self._abort,
         }
 
@@ -34,7 +35,11 @@ class Static(Steps):
         """Move and verify at once."""
         strategies = self.strategies()
         self.confirm("stopped", "all services that use the table must be stopped")
-        return self.move(strategies, *self._deploy("new"), "then start the services")
+        left = (
+            "check that --from is the strategy by which the items are stored, and that no writer is left running",
+            "then mend what failed, and run the same command again",
+        )
+        return self.move(strategies, *self._deploy("new"), "then start the services", left=left)
 
     def _start(self) -> Outcome:
         self.check(self.strategies())
@@ -45,7 +50,8 @@ class Static(Steps):
         stage: Stage | None = self.given["stage"]
         if stage is None:
             raise ConfigurationError(
-                f"--stage: missing; give the stage that all processes have now: {', '.join(STAGES)}"
+                f"table {self.table.name!r} has no shard map (start makes one); if the stages are in the code, give "
+                f"the one that all processes have now, --stage {', '.join(STAGES[:-1])} or {STAGES[-1]}"
             )
         return stage
 
@@ -109,5 +115,5 @@ class Static(Steps):
         if stage == "switch":
             then = (*then, f"then: {self.again('abort --stage guard')}")
         if stage in {"move", "new"}:
-            return Outcome(FAILED, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
+            return Outcome(0, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
         return Outcome(0, {"stage": stage}, (f"it goes back to {back!r}",), then)

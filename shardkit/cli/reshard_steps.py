@@ -158,12 +158,14 @@ class Steps:
         found = plan(self.sharded(replace(self.strategies(), stage="old")), **self.options())
         return found.stubs, max(0, found.ambiguous - found.stubs)
 
-    def move(self, strategy: Strategy, *then: str) -> Outcome:
+    def move(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Outcome:
+        """Move and verify; ``left`` says what to do if items are left."""
         report = move(self.sharded(strategy), **self.options("write_units", "journal"))
-        return _moved(report, then)
+        return _moved(report, left if report.left else then)
 
-    def verify(self, strategy: Strategy, *then: str) -> Outcome:
-        return _moved(verify(self.sharded(strategy), **self.options()), then)
+    def verify(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Outcome:
+        report = verify(self.sharded(strategy), **self.options())
+        return _moved(report, left if report.left else then)
 
 
 def _planned(found: MovePlan) -> Iterator[str]:
@@ -229,5 +231,4 @@ def _moved(report: MoveReport, then: tuple[str, ...]) -> Outcome:
     throttles = f", {report.throttles:,} throttles" if report.throttles else ""
     units = f"{report.write_units:,.10g} write units, {report.read_units:,.10g} read units"
     lines.append(f"{units}, {report.requests:,} requests{throttles}, {duration(report.seconds)}")
-    again = "bring every process to stage 'move', mend what failed, and move again"
-    return Outcome(FAILED if report.left else 0, asdict(report), tuple(lines), (again,) if report.left else then)
+    return Outcome(FAILED if report.left else 0, asdict(report), tuple(lines), then)

@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from shardkit import CalculatedSuffix, ShardedTable, ShardMap
+from shardkit import CalculatedSuffix, ShardedTable, ShardMap, Unsharded
 from tests.support.mapped import Moment
 from tests.support.moving import ADOPT, homes, resharding
 from tests.support.recorder import answering, recording
@@ -160,12 +160,30 @@ def test_offline(table: Table) -> None:
     assert all("." in str(item["pk"]) for item in table.scan()["Items"])
 
 
+def test_what_is_left_offline(table: Table) -> None:
+    """Then no process is in a stage."""
+    table.put_item(Item={"pk": "k.9", "sk": "s0"})
+    table.put_item(Item={"pk": homes({"pk": "k", "sk": "s1"}).new["pk"]["S"], "sk": "s1", "other": True})
+    shown = lines(*TO, "--offline", "--stopped", code=1)
+    assert shown[-2].startswith("next: check that --from is the strategy by which the items are stored")
+    assert "stage" not in "".join(shown[-2:])
+
+
+def test_many_items_look_like_shards(table: Table) -> None:
+    """As where the table is sharded already."""
+    for item in ShardedTable(table, Unsharded()).scan_items():
+        ShardedTable(table, CalculatedSuffix("sk", 4)).put_item(Item=item)
+        table.delete_item(Key={"pk": item["pk"], "sk": item["sk"]})
+    assert lines(*TO, "plan", code=1)[-2].startswith("next: many items look like shards already: check that --from")
+
+
 def test_what_is_left_is_said(table: Table) -> None:
     conflict = homes({"pk": "k", "sk": "s0"}).new["pk"]["S"]
     table.put_item(Item={"pk": conflict, "sk": "s0", "other": True})
     shown = lines(*TO, "move", "--deployed", code=1)
     assert any(line.startswith("failed: {'pk': 'k', 'sk': 's0'}: Key: the old and the new place") for line in shown)
-    assert shown[-1] == "next: bring every process to stage 'move', mend what failed, and move again"
+    assert shown[-2] == "next: bring every process to stage 'move', mend what failed"
+    assert next_command(shown) == [*TO, "move", "--deployed"]
     assert "7 items verified: 1 are not at their new places" in shown
     assert lines(*TO, "finish", "--deployed", code=1)[-1] == shown[-1]
 
@@ -176,8 +194,8 @@ def test_what_is_left_is_said(table: Table) -> None:
         ("old", 0, "stage 'old': nothing has begun", None),
         ("guard", 0, "it goes back to 'old'", "Unsharded()"),
         ("switch", 0, "it goes back to 'guard'", "stage='guard'"),
-        ("move", 1, "it goes back to 'switch', and no further", "stage='switch'"),
-        ("new", 1, "it goes back to 'move', and no further", "stage='move'"),
+        ("move", 0, "it goes back to 'switch', and no further", "stage='switch'"),
+        ("new", 0, "it goes back to 'move', and no further", "stage='move'"),
     ],
 )
 @pytest.mark.usefixtures("table")
@@ -221,7 +239,8 @@ def test_from_switch_to_guard_with_stubs(table: Table) -> None:
         (("move", *TO), "--deployed: every process that uses the table must be in stage 'move'; add --deployed"),
         (("--offline", *TO), "--stopped: all services that use the table must be stopped"),
         (("--key", "k", "--shards", "8"), "--key: the table has no shard map, by which one key can grow"),
-        (("advance", *TO), "--stage: missing; give the stage that all processes have now: old, guard"),
+        (("advance", *TO), "table 'Orders' has no shard map (start makes one); if the stages are in the code, give"),
+        (("status",), "table 'Orders' has no shard map (start makes one)"),
         (
             ("plan", "--from", "unsharded", "--to", '{"type": "RandomSuffix", "shards": 4}'),
             "old, new: items cannot move",
@@ -274,6 +293,8 @@ def test_all_the_way_by_the_map(table: Table) -> None:
 def test_too_early(moment: Moment) -> None:
     """Nothing is changed, and it says when to come again."""
     lines(*TO, "start")
+    assert lines("status")[1] == "next: deploy to every process, if not done: ShardMap()"
+    assert next_command(lines(*TO, "status")) == [*TO, "start", "--deployed"]
     assert lines(*TO, "start", "--deployed")[0].startswith("stage 'guard'")
     result = run(*TO, "advance", code=3)
     assert "cannot go from 'guard' to 'switch' yet" in result.stderr
@@ -295,7 +316,10 @@ def test_what_the_map_refuses(moment: Moment) -> None:
     lines(*TO, "start", "--deployed")
     assert "--from, --to: the shard map has Unsharded(), and moves to" in run("plan", *TO[:5], "9", code=2).stderr
     assert "--offline: the table has a shard map" in run(*TO, "--offline", "--stopped", code=2).stderr
-    assert "must be 'move'" in run("move", code=3).stderr
+    for verb in ("move", "verify", "finish"):
+        refused = run(verb, code=3).stderr
+        assert "stage: must be 'move', but the shard map of table 'Orders' is at 'guard'" in refused
+        assert next_command([refused]) == ["advance", "--wait"]
 
 
 def test_it_goes_back_by_the_map(moment: Moment) -> None:
@@ -305,9 +329,12 @@ def test_it_goes_back_by_the_map(moment: Moment) -> None:
     moment.wait(700)
     lines(*TO, "start", "--deployed", "--wait")
     lines("advance", "--wait")
-    shown = lines("abort", "--wait", code=1)
+    shown = lines("abort", "--wait")
     assert shown[0] == "from 'switch' back to 'guard'"
-    assert "cannot go back from 'guard' to 'old'" in shown[-1]
+    assert shown[2].startswith(
+        "no further: cannot go back from 'guard' to 'old', because the move has been in 'switch'"
+    )
+    assert lines("abort", "--wait", code=1)[1].startswith("no further: ")
 
 
 def test_finish_verifies_first(moment: Moment, table: Table) -> None:
@@ -334,7 +361,7 @@ def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
     moment.admin(table).create(strategy)
     moment.wait(700)
     shown = lines("--key", "hot", "--shards", "8", code=3)
-    assert shown[0] == "stage 'guard' of 'move'"
+    assert shown[0].startswith("key 'hot' does not have its new shards yet: the map is at 'guard'")
     shown = lines("--key", "hot", "--shards", "8", "--wait")
     assert shown[0] == "key 'hot' has 8 shards: new items use all of them, and reads find all items"
     grown = ShardedTable(table, ShardMap())
