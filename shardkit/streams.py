@@ -99,8 +99,8 @@ class RecordReader:
             raise ConfigurationError(f"table: must be the name or ARN of a table, got {brief(table)}")
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
-                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
-                f"{brief(strategy)}"
+                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded() or "
+                f"Resharding(…), got {brief(strategy)}"
             )
         if isinstance(strategy, Resharding):
             strategy = replace(strategy, stage="move")  # records of all stages come later than the stage

@@ -66,6 +66,8 @@ class Resharding(Strategy):
                     f"{name}: must be the strategy of a table, without attribute= and source=, got {shown(strategy)}; "
                     "move an index with backfill_index()"
                 )
+        if self.old == self.new:
+            raise ConfigurationError(f"old, new: are the same, {shown(self.new)}, so no item moves; give another new")
         if isinstance(self.old, RandomSuffix) and isinstance(self.new, RandomSuffix):
             self._check_growth(self.old, self.new)
         elif isinstance(self.old, RandomSuffix) or isinstance(self.new, RandomSuffix):
