@@ -161,8 +161,9 @@ class Planning(TablePass[MovePlan]):
                 self.count(home=1)
                 return
             name = self._moving.partition_key
-            looks = f"{stored[name]} looks like a shard of {self._moving.logical(stored[name])[0]}"
-            reason = f"{name}: {looks}, but no item has moved yet; give new another separator="
+            reason = (
+                f"{name}: looks like a shard of another key, but no item has moved yet; give new another separator="
+            )
             self.fail(homes.new, InvalidKeyError(reason))
             self.count(ambiguous=1)
             return

@@ -46,9 +46,9 @@ def location_of(moving: Moving, stored: WireItem) -> tuple[Location, Homes]:
     if place == comparable_item(homes.old):
         return Location.STUB if is_stub(stored) else Location.OLD, homes
     raise InvalidKeyError(
-        f"{name}: {key[name]} is neither where the old strategy stores the item ({homes.old[name]}) nor where the new "
-        f"one does ({homes.new[name]}); if it is a key of its own that looks like a shard of another, give new "
-        "another separator=; otherwise, check that old is the strategy by which it was written"
+        f"{name}: neither where the old strategy stores the item nor where the new one does; if it is a key of its own "
+        "that looks like a shard of another, give new another separator=; otherwise, check that old is the strategy by "
+        "which it was written"
     )
 
 

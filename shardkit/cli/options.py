@@ -26,6 +26,7 @@ from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
 from shardkit.strategies import CalculatedSuffix, Strategy
 
@@ -204,7 +205,8 @@ def explained(error: Exception, table: str | None = None) -> str:
         return "no AWS region is set; give --region, or set AWS_DEFAULT_REGION"
     if isinstance(error, NoCredentialsError):
         return f"{of}no AWS credentials were found; give --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if isinstance(error, TableNotDescribedError):
+    missing = isinstance(error, ClientError) and code_of(error) == "ResourceNotFoundException"
+    if isinstance(error, TableNotDescribedError) or (missing and table):
         return (
             f"{of}DescribeTable failed: {error.__cause__ or error}; check the table's name, --region, --profile, and "
             "the permission dynamodb:DescribeTable"

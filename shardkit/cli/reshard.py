@@ -84,8 +84,11 @@ def reshard(
             say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
             again = shown.begun and not isinstance(error, ConfigurationError)
             raise Exit(STOPPED if again or isinstance(error, StageError) else WRONG_USE) from None
-        except KeyboardInterrupt:
-            say(stderr, "stopped before its end: the same command goes on; what has moved stays moved")
+        except (KeyboardInterrupt, click.Abort):  # the second one while it asks
+            say(
+                stderr,
+                f"stopped before its end: interrupted{shown.told and ' after '}{shown.told}; the same command goes on",
+            )
             raise Exit(STOPPED) from None
     if as_json:
         print(json.dumps({"exit_code": done.code, **done.told, "next": done.then}))

@@ -59,17 +59,33 @@ class MoveProgress(CommandProgress):
 
     def __init__(self, console: Console | None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console, None, clock)
-        self.begun = False
+        self._last: MovePlan | MoveReport | None = None
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.told)
+
+    @property
+    def told(self) -> str:
+        """What has been done so far."""
+        report = self._last
+        if report is None:
+            return ""
+        read = [f"{report.read:,} items read"] if report.read else []
+        moved = [f"{report.moved:,} moved"] if isinstance(report, MoveReport) and report.read else []
+        verified = [f"{report.verified:,} items verified", f"{report.left:,} left"] if report.verified else []
+        return ", ".join([*read, *moved, *verified])
 
     def update(self, report: MovePlan | MoveReport) -> None:
-        self.begun = self.begun or bool(report.read or report.verified)
+        self._last = report
         if self.due:
-            moved = f", {report.moved:,} moved" if isinstance(report, MoveReport) and report.read else ""
-            verified = f", {report.verified:,} verified, {report.left:,} left" if report.verified else ""
             troubles = f", {report.throttles:,} throttles" if report.throttles else ""
-            rate = f", {report.write_units / report.seconds:,.0f} write units/s" if moved and report.seconds else ""
-            text = f"{report.read:,} items read{moved}{verified}{rate}{troubles}, {duration(self.seconds)}"
-            self.show(report.read + report.verified, text)
+            moves = report.write_units and report.seconds
+            rate = f", {report.write_units / report.seconds:,.0f} write units/s" if moves else ""
+            self.show(
+                report.read + report.verified,
+                f"{self.told or '0 items read'}{rate}{troubles}, {duration(self.seconds)}",
+            )
 
 
 class Steps:
@@ -179,8 +195,20 @@ def _planned(found: MovePlan) -> Iterator[str]:
         yield f"{found.failed:,} cannot move: {found.ambiguous:,} ambiguous keys, {found.too_large:,} too large"
     if found.refused_indexes:
         yield _refused(found.refused_indexes)
-    for key, reason in found.failures:
-        yield f"cannot move: {key}: {reason}"
+    yield from _grouped("cannot move", found.failures)
+
+
+def _grouped(what: str, failures: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Say each reason once, with the keys of its items."""
+    keys: dict[str, list[str]] = {}
+    for key, reason in failures:
+        keys.setdefault(reason, []).append(key)
+    for reason, having in keys.items():
+        if len(having) == 1:
+            yield f"{what}: {having[0]}: {reason}"
+            continue
+        yield f"{what}: {reason}"
+        yield from (f"  {key}" for key in having)
 
 
 def _refused(indexes: Sequence[str]) -> str:
@@ -213,6 +241,12 @@ def _costs(console: Console, found: MovePlan) -> None:
         units = (one.get_old, one.get_new, one.write_old, one.write_new, one.write_absent)
         grid.add_row(f"stage {one.stage}", *map(_shown, units))
     show_table(console, grid)
+    if found.read:
+        say(
+            console,
+            f"Units of one operation on an item of the mean size, {found.bytes // found.read:,} bytes, which is at its "
+            "old or its new place; absent: a put where there is none. Reads are eventually consistent.",
+        )
 
 
 def _shown(units: Units) -> str:
@@ -225,7 +259,7 @@ def _moved(report: MoveReport, then: tuple[str, ...]) -> Outcome:
         more = {"stubs deleted": report.stubs, "in conflict": report.conflicts, "failed": report.failed}
         told = "".join(f", {number:,} {what}" for what, number in more.items() if number)
         lines.append(f"{report.read:,} items read: {report.moved:,} moved{told}")
-    lines += [f"failed: {key}: {reason}" for key, reason in report.failures]
+    lines += _grouped("failed", report.failures)
     left = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
     lines.append(f"{report.verified:,} items verified: {left}")
     throttles = f", {report.throttles:,} throttles" if report.throttles else ""

@@ -116,13 +116,13 @@ class ShardMapState:
         """Return the map after the start of a move to ``new``."""
         if self.stage not in {"old", "new"}:
             raise StageError(
-                f"new: a move is under way, in stage {self.stage!r}, to {shown(self.new)}; finish it, or go back",
+                f"new: a move is under way, in stage {self.stage!r}, to {self.new!r}; finish it, or go back",
                 self.stage,
             )
         old = self.old if self.stage == "old" or self.new is None else self.new
         Resharding(old, new, stage="guard")
         if old == new:
-            raise ConfigurationError(f"new: must differ from the table's strategy, got {shown(new)}")
+            raise ConfigurationError(f"new: must differ from the table's strategy, got {new!r}")
         # The end of the last move is the beginning of this one: the same strategy alone.
         return replace(self._changed("guard"), old=old, new=new, before="old", reached="guard")
 
@@ -146,7 +146,7 @@ class ShardMapState:
             raise StageError(
                 f"stage: cannot go back from {self.stage!r} to {to!r}, because the move has been in {self.reached!r}, "
                 f"and items are at places where {to!r} does not look; go on to 'new', then start a move back to "
-                f"{shown(self.old)}",
+                f"{self.old!r}",
                 self.stage,
             )
         return self._changed(to)

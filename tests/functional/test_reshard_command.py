@@ -160,6 +160,40 @@ def test_offline(table: Table) -> None:
     assert all("." in str(item["pk"]) for item in table.scan()["Items"])
 
 
+def test_a_table_that_is_missing(table: Table) -> None:
+    table.delete()
+    said = run(*TO, "plan", code=2).stderr
+    assert said.startswith("not begun: table 'Orders': DescribeTable failed: ")
+    assert "check the table's name, --region, --profile" in said
+
+
+def test_ctrl_c_says_what_was_done(table: Table) -> None:
+    """Twice: before anything, and when items have moved."""
+
+    def interrupt(_: Body) -> NoReturn:
+        raise KeyboardInterrupt
+
+    with answering(table.meta.client, "Scan", interrupt):
+        said = run(*TO, "--offline", "--stopped", code=3).stderr
+    assert said == "stopped before its end: interrupted; the same command goes on\n"
+    with answering(table.meta.client, "DeleteItem", interrupt):
+        said = run(*TO, "--offline", "--stopped", code=3).stderr
+    assert said == "stopped before its end: interrupted after 6 items read, 0 moved; the same command goes on\n"
+
+
+def test_what_cannot_move_is_grouped(table: Table) -> None:
+    """Each reason once: of the four keys, one is where its item would go."""
+    for shard in range(1, 5):
+        table.put_item(Item={"pk": f"v.{shard}", "sk": "s0"})
+    shown = lines(*TO, "plan", code=1)
+    [group] = [line for line in shown if line.startswith("cannot move: pk")]
+    [alone] = [line for line in shown if line.startswith("cannot move: {")]
+    assert group.startswith("cannot move: pk: neither where the old strategy stores the item nor")
+    others = {f"  {{'pk': 'v.{shard}', 'sk': 's0'}}" for shard in range(1, 5) if f"'v.{shard}'" not in alone}
+    assert {line for line in shown if line.startswith("  {")} == others
+    assert any(line.startswith("Units of one operation on an item of the mean size, ") for line in shown)
+
+
 def test_what_is_left_offline(table: Table) -> None:
     """Then no process is in a stage."""
     table.put_item(Item={"pk": "k.9", "sk": "s0"})
