@@ -121,8 +121,6 @@ class ShardMapState:
             )
         old = self.old if self.stage == "old" or self.new is None else self.new
         Resharding(old, new, stage="guard")
-        if old == new:
-            raise ConfigurationError(f"new: must differ from the table's strategy, got {new!r}")
         # The end of the last move is the beginning of this one: the same strategy alone.
         return replace(self._changed("guard"), old=old, new=new, before="old", reached="guard")
 
