@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
+
+from tests.support.checker import Search, search
 
 
 class Mutant(NamedTuple):
@@ -44,6 +46,13 @@ def mutated(mutant: Mutant) -> Iterator[None]:
         for function, code in originals:
             function.__code__ = code
         vars(module).update(texts)
+
+
+def check_found(mutant: Mutant, searches: Mapping[str, Callable[[], Search]]) -> None:
+    """Check that one of the mutant's searches finds it."""
+    with mutated(mutant):
+        found = [search(searches[one]()) for one in mutant.found_by]
+    assert any(one.violation for one in found), found
 
 
 def _functions(code: CodeType) -> Iterator[tuple[str, CodeType]]:

@@ -8,7 +8,7 @@ import pytest
 
 from shardkit.sharding.resharding import freeze, items
 from tests.support.checker import Process, Search, search
-from tests.support.mutated import Mutant, mutated
+from tests.support.mutated import Mutant, check_found
 from tests.support.resharded import Moves, item
 
 M = Moves()
@@ -212,7 +212,4 @@ MUTANTS: dict[str, Mutant] = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name: str) -> None:
-    mutant = MUTANTS[name]
-    with mutated(mutant):
-        found = [search(SEARCHES[one]()) for one in mutant.found_by]
-    assert any(one.violation for one in found), found
+    check_found(MUTANTS[name], SEARCHES)
