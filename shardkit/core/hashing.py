@@ -51,6 +51,15 @@ def stable_hash(value: Any) -> int:
     return int.from_bytes(hashlib.sha256(data).digest()[:8], "big")
 
 
+def key_draw(load: str, key: tuple[Any, ...]) -> float:
+    """Return the draw, from [0, 1), for the random suffix of an item, by its logical primary key.
+
+    It is the same wherever and however often the load with this id writes the item, so a repeated write makes no copy
+    on another shard.
+    """
+    return (stable_hash((load, *key)) >> 11) / 2**53
+
+
 def code_point_product(value: Any) -> int:
     """Return the product of a text's code points: the guide's formula, which spreads badly.
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.core.hashing import code_point_product, stable_hash
+from shardkit.core.hashing import code_point_product, key_draw, stable_hash
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import InvalidKeyError
 from shardkit.strategies import CalculatedSuffix
@@ -118,3 +118,17 @@ def test_the_formula_of_the_guide_is_as_weak_as_its_warning_says() -> None:
     numbers = [f"{draw.randrange(10**8):08}" for _ in range(20_000)]
     on_first = sum(strategy.shard_of(DAY, {"OrderId": one}) == 1 for one in numbers)
     assert 0.61 < on_first / len(numbers) < 0.67
+
+
+def test_draws_of_keys_are_fixed_by_load_and_key() -> None:
+    draws = {key_draw(load, key) for load in ("a", "b") for key in ((DAY,), (DAY, "A17"), (DAY, Decimal(17)))}
+    assert len(draws) == 6
+    assert all(0 <= draw < 1 for draw in draws)
+    # Equal keys have equal draws, whatever their numbers look like; in every version: stored items depend on it.
+    assert key_draw("a", (DAY, Decimal("17.0"))) == key_draw("a", (DAY, 17))
+    assert key_draw("load", (DAY, "A17")) == 0.8665120487563179
+
+
+def test_draws_of_keys_are_even() -> None:
+    counts = Counter(int(key_draw("load", (DAY, str(number))) * 10) for number in range(5000))
+    assert min(counts.values()) > 400
