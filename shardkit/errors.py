@@ -23,6 +23,7 @@ __all__ = [
     "ShardUnknownError",
     "ShardkitError",
     "StageError",
+    "StagingError",
     "TableNotDescribedError",
     "UnknownOutcomeError",
     "UnsupportedExpressionError",
@@ -150,6 +151,10 @@ class StageError(ShardkitError, ValueError):
     def __init__(self, message: str, stage: str = "") -> None:
         super().__init__(message, stage)
         self.stage = stage
+
+
+class StagingError(ShardkitError):
+    """Items could not be staged in S3, or a stage is incomplete or was changed."""
 
 
 class MaintenanceError(ShardkitError):
