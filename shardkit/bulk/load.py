@@ -26,6 +26,7 @@ from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.series_load import SeriesLoad, machine_of
 from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
+from shardkit.bulk.writes import drawn_by_key
 from shardkit.core.checks import check_count, check_option_names, check_progress, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.interrupts import Interruptions
@@ -283,7 +284,11 @@ def as_source(items: Source | Iterable[Item]) -> Source:
 
 
 class Loading:
-    """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them."""
+    """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them.
+
+    ``load_id``: of a load whose items have no fixed place, because another engine reads them. Random suffixes are then
+    drawn by the logical key.
+    """
 
     def __init__(
         self,
@@ -294,6 +299,7 @@ class Loading:
         workers: int,
         draw: Callable[[], float],
         machine: Callable[..., Load | SeriesLoad] = Load,
+        load_id: str | None = None,
     ) -> None:
         self._options = options
         self._table = sharding.table
@@ -302,7 +308,7 @@ class Loading:
         self._journal: Journal | None = None
         self._letters: DeadLetters | None = None
         self._failed: set[Place] = set()
-        identity = uuid.uuid4().hex
+        identity = load_id or uuid.uuid4().hex
         done = None
         if (path := options.get("journal")) is not None:
             self._journal = Journal(path, _header(sharding, self._source))
@@ -312,7 +318,7 @@ class Loading:
             sharding,
             workers=workers,
             draw=draw,
-            spread=lambda place: _drawn(identity, place),
+            spread=drawn_by_key(load_id) if load_id else lambda place, _: _drawn(identity, place),
             where=self._source.where,
             **_machine_options(options),
         )

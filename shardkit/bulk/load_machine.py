@@ -34,7 +34,7 @@ from shardkit.bulk.report import (
     stalled,
     too_many,
 )
-from shardkit.bulk.writes import EncodedRequests, Write, Writes
+from shardkit.bulk.writes import Drawn, EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
@@ -93,7 +93,7 @@ class Load:
 
     Args:
         draw: Returns a random number from [0, 1), for jitter.
-        spread: Returns the draw for the random suffix of a place; defaults to ``draw``.
+        spread: Returns the draw for the random suffix of a place and a logical primary key; defaults to ``draw``.
         where: Returns a place as a reader understands it.
         replace_by: Attributes that identify duplicates instead of the primary key.
         room: The room that it shares with loads of other tables, and ``tally`` what they count together.
@@ -108,7 +108,7 @@ class Load:
         *,
         workers: int,
         draw: Callable[[], float],
-        spread: Callable[[Any], float] | None = None,
+        spread: Drawn | None = None,
         where: Callable[[Any], Any] | None = None,
         window: int = WINDOW,
         write_units: float | str | None = None,
@@ -127,7 +127,7 @@ class Load:
         self._room.share(self)
         self._duplicates = duplicates
         self._max_failures = max_failures
-        self._writes = Writes(sharding, spread or (lambda _: draw()), replace_by)
+        self._writes = Writes(sharding, spread or (lambda *_: draw()), replace_by)
         self._keys = KeyPace(draw)
         self._window = LoadWindow(self._keys)
         self._pace = TablePace(write_units, draw)

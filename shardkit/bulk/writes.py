@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from shardkit.core.hashing import key_draw
 from shardkit.core.machine import Send
 from shardkit.dynamodb.body import binary, encode
 from shardkit.dynamodb.encode import to_wire_item
@@ -18,9 +19,18 @@ from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.spread import plain
 from shardkit.strategies import Unsharded
 
 Identity = tuple[Hashable, ...]
+
+Drawn = Callable[[Any, WireItem], float]
+"""Returns the draw, from [0, 1), for the random suffix of an item, by its place and its logical primary key."""
+
+
+def drawn_by_key(load: str) -> Drawn:
+    """Return draws that stay the same wherever and however often the load with this id writes an item."""
+    return lambda _, key: key_draw(load, tuple(map(plain, key.values())))
 
 
 class DeadLetter(dict[str, Any]):
@@ -67,9 +77,7 @@ class Write:
 class Writes:
     """Makes writes of items and keys; ``spread`` and ``replace_by`` are as of ``Load``."""
 
-    def __init__(
-        self, sharding: Sharding, spread: Callable[[Any], float], replace_by: tuple[str, ...] | None = None
-    ) -> None:
+    def __init__(self, sharding: Sharding, spread: Drawn, replace_by: tuple[str, ...] | None = None) -> None:
         self._sharding = sharding
         self._spread = spread
         self._replace_by = replace_by
@@ -82,7 +90,7 @@ class Writes:
         key = self._sharding.key_of(wire)
         shard = self._shard(key, item, wire, place)
         if self._sharding.sharded:
-            wire = self._sharding.sharded.stored(wire, item, partial(self._spread, place))
+            wire = self._sharding.sharded.stored(wire, item, partial(self._spread, place, key))
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
         wire[self._partition_key] = key[self._partition_key] = self._sharding.physical(key[self._partition_key], shard)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
@@ -144,7 +152,7 @@ class Writes:
         before = source.shard if isinstance(source, DeadLetter) else None
         if before is not None and before in sharding.shards(logical):
             return before
-        return sharding.drawn(logical, self._spread(place))
+        return sharding.drawn(logical, self._spread(place, key))
 
 
 Outline = dict[tuple[str, str | bytes], tuple[int, int]]

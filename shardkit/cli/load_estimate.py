@@ -96,7 +96,7 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Non
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
-    writes = Writes(sharding, lambda _place: draw.random())
+    writes = Writes(sharding, lambda *_: draw.random())
     pace = TablePace(write_units, draw.random)
     error = None if pace.share is None else pace.described(description, 0.0)
     if error is not None:

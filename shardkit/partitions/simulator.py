@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from shardkit.bulk.load_machine import WINDOW, Duplicates, Load, check_load
 from shardkit.bulk.report import BulkReport
-from shardkit.bulk.writes import Write
+from shardkit.bulk.writes import Drawn, Write
 from shardkit.core.checks import check_number, check_side_by_side
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Answer, Done, Machine, Send, Step
@@ -215,7 +215,7 @@ class Simulator:
         strategy: Strategy | None = None,
         *,
         workers: int = 10,
-        spread: Callable[[Any], float] | None = None,
+        spread: Drawn | None = None,
         **options: Any,
     ) -> SimulatedLoad:
         """Return a load as a machine, to run beside others (:meth:`run_all`); arguments as of :meth:`load`."""

@@ -171,7 +171,7 @@ class _Run:
                 workers=load.workers,
                 window=load.window,
                 write_units=load.write_units,
-                spread=lambda place: self._spread.draw(numbers[place]),
+                spread=lambda place, _: self._spread.draw(numbers[place]),
             )
         retries = Retries(load.attempts, draws(f"retries {seed}"))
         if load.tool == "batch_writer":

@@ -166,14 +166,14 @@ def test_an_item_that_failed_and_was_written_after_all(path: Path, shards: int) 
     # The first batch is written ten times without an answer that comes; the second one's says that the network is up.
     lost: Fault = "lost after"
     service = Service([lost, "none", *repeat(lost, 9)])
-    first = a_load(sharding(RandomSuffix(40)), workers=2, spread=lambda place: place / 50)
+    first = a_load(sharding(RandomSuffix(40)), workers=2, spread=lambda place, _: place / 50)
     results = [result for result in drive(first, some(50), service) if not result.ok]
     assert len(results) == 25
     assert len(service.items) == 50
     letters = opened(path)
     letters.add((Place(0, result.place), result) for result in results)
     letters.close()
-    again = a_load(sharding(RandomSuffix(shards)), spread=lambda _: 0.999)
+    again = a_load(sharding(RandomSuffix(shards)), spread=lambda *_: 0.999)
     drive(again, [record for _, record in open_source(str(path), format="dynamodb").read()], service)
     assert again.report.written == 25
     kept = sum(result.shard is not None and result.shard <= shards for result in results)
@@ -188,6 +188,6 @@ def test_a_shard_that_is_none(path: Path, shard: Any) -> None:
     """What somebody wrote there by hand is not taken for one."""
     letter = {"Item": {"pk": {"S": "U1"}, "sk": {"S": "1"}}, "shard": shard, "reason": "", "load": LOAD, "at": [0, 0]}
     path.write_text(json.dumps(letter) + "\n", "utf-8")
-    load, service = a_load(sharding(RandomSuffix(8)), spread=lambda _: 0.999), Service()
+    load, service = a_load(sharding(RandomSuffix(8)), spread=lambda *_: 0.999), Service()
     drive(load, [record for _, record in open_source(str(path), format="dynamodb").read()], service)
     assert list(load.report.per_shard) == [8]

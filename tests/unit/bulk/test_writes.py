@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from time import process_time
 
@@ -11,13 +12,14 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
 from shardkit.bulk.report import BulkResult
-from shardkit.bulk.writes import EncodedRequests, Writes
+from shardkit.bulk.writes import EncodedRequests, Writes, drawn_by_key
 from shardkit.capacity import item_size
 from shardkit.core.machine import Done, Send, Step
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from tests.support.fakes import a_load, sharding, some
+from tests.support.tables import described
 
-WRITES = Writes(sharding(CalculatedSuffix("sk", shards=20, hash=int, first=90)), lambda _: 0.5)
+WRITES = Writes(sharding(CalculatedSuffix("sk", shards=20, hash=int, first=90)), lambda *_: 0.5)
 
 
 @given(st.integers(0, 3000), st.text(max_size=3), st.integers(0, 19))
@@ -38,7 +40,7 @@ def test_an_item_is_as_large_as_the_service_takes_with_its_suffix() -> None:
 
 def test_a_random_suffix_costs_the_same_however_many_shards_there_are() -> None:
     def seconds(shards: int) -> float:
-        writes = Writes(sharding(RandomSuffix(shards)), lambda _: 0.999999)
+        writes = Writes(sharding(RandomSuffix(shards)), lambda *_: 0.999999)
         began = process_time()
         for item in items:
             assert writes.put(item, 0).shard == shards
@@ -97,3 +99,28 @@ def test_some_of_a_batch_s_requests() -> None:
     assert from_other_process == left
     for unprocessed in (left, from_other_process, list(left)):
         assert WRITES.parted(made, {"UnprocessedItems": {"Messages": unprocessed}}) == (made[::2], made[1::2])
+
+
+def test_draws_by_key_are_the_same_for_every_writer_of_a_load() -> None:
+    """Whatever the place, and whatever else changed; another load draws others."""
+    types = {"pk": "S", "sk": "N", "status_shard": "S"}
+    index = RandomSuffix(50, source="status")
+    table = described(
+        RandomSuffix(50),
+        types,
+        ["pk", "sk"],
+        secondary={"by-status": (["status_shard"], [])},
+        sharded={"by-status": index},
+    )
+    keys = [{"pk": f"U{number % 3}", "sk": number} for number in range(100)]
+
+    def drawn(load: str, *, first: int, status: str = "new") -> list[tuple[int | None, str]]:
+        writes = Writes(table, drawn_by_key(load))
+        made = [writes.put({**key, "status": status}, first + place) for place, key in enumerate(keys)]
+        stored = [json.loads(write.body)["PutRequest"]["Item"]["status_shard"]["S"] for write in made]
+        return [(write.shard, text.removeprefix(status)) for write, text in zip(made, stored, strict=True)]
+
+    monday = drawn("monday", first=0)
+    assert len({*monday}) > 30
+    assert drawn("monday", first=7, status="sent") == monday
+    assert drawn("tuesday", first=0) != monday

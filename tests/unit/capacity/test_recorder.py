@@ -29,7 +29,7 @@ class Made:
 
 def load(keys: list[tuple[str, int]]) -> EncodedRequests:
     """Give a batch of a load of shardkit's: a partition key and an item's size, each."""
-    writes = Writes(sharding(Unsharded()), lambda _: 0.5)
+    writes = Writes(sharding(Unsharded()), lambda *_: 0.5)
     made = [writes.put({"pk": name, "sk": str(number), "b": "x" * size}, 0) for number, (name, size) in enumerate(keys)]
     return EncodedRequests([write.body for write in made], made)
 
@@ -102,10 +102,10 @@ def test_calls_are_added_up_together_as_one_by_one(calls: list[Made], window: fl
 
 def test_a_load_says_its_keys_once_each() -> None:
     """As they are stored, and of whatever type."""
-    writes = Writes(sharding(CalculatedSuffix("sk", shards=1)), lambda _: 0.5)
+    writes = Writes(sharding(CalculatedSuffix("sk", shards=1)), lambda *_: 0.5)
     made = [writes.put({"pk": name, "sk": "1", "b": "x" * size}, 0) for name, size in (("a", 1), ("b", 3000), ("a", 9))]
     assert outline(made) == {("S", "a.1"): (2, 2), ("S", "b.1"): (3, 1)}
-    binary, number = (Writes(sharding(Unsharded(), pk=letter), lambda _: 0.5) for letter in "BN")
+    binary, number = (Writes(sharding(Unsharded(), pk=letter), lambda *_: 0.5) for letter in "BN")
     others = [binary.delete({"pk": b"\xff", "sk": "1"}, 0), *(number.delete({"pk": n, "sk": "1"}, 0) for n in (1, 2))]
     assert outline(others) == {("B", b"\xff"): (1, 1), ("N", "1"): (1, 1), ("N", "2"): (1, 1)}
 
