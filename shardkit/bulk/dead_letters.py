@@ -10,7 +10,7 @@ written as text::
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from shardkit.bulk.locked_file import LockedFile
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.dynamodb.body import encode
+from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, ShardkitError
 
 _BEGINNINGS = (b'{"Item":', b'{"text":')
 
@@ -59,7 +60,9 @@ class DeadLetters:
             raise
 
     def add(self, failed: Iterable[tuple[Place, BulkResult]]) -> None:
-        lines = b"".join(self._line(place, result) for place, result in failed)
+        lines = b"".join(
+            letter(result, place=self._where(place), load=self._load, at=place) + b"\n" for place, result in failed
+        )
         if lines:
             self._file.append(lines)
             self._file.sync()
@@ -67,23 +70,26 @@ class DeadLetters:
     def close(self) -> None:
         self._file.close()
 
-    def _line(self, place: Place, result: BulkResult) -> bytes:
-        error = result.error or Exception("no reason is known")
-        about = {
-            "place": self._where(place),
-            "code": code_of(error),
-            "reason": _text(str(error)),
-            "load": self._load,
-            "at": tuple(place),
-        }
-        item: Any = result.item
-        if isinstance(item, BadRecord):
-            return encode({"text": _text(item.text), **about}) + b"\n"
-        try:
-            shard = {} if result.shard is None else {"shard": result.shard}
-            return encode({"Item": to_wire_item(item), **shard, **about}) + b"\n"
-        except Exception:  # noqa: BLE001 - show a reader also what DynamoDB JSON cannot hold
-            return encode({"text": _text(repr(item)), **about}) + b"\n"
+
+def letter(result: BulkResult, *, place: str | int, load: str, at: Iterable[int] = ()) -> bytes:
+    """Return the dead letter of an item, as JSON."""
+    error = result.error or Exception("no reason is known")
+    about = {"place": place, "code": code_of(error), "reason": _text(str(error)), "load": load, "at": tuple(at)}
+    item: Any = result.item
+    if isinstance(item, BadRecord):
+        return encode({"text": _text(item.text), **about})
+    try:
+        shard = {} if result.shard is None else {"shard": result.shard}
+        return encode({"Item": to_wire_item(item), **shard, **about})
+    except Exception:  # noqa: BLE001 - show a reader also what DynamoDB JSON cannot hold
+        return encode({"text": _text(repr(item)), **about})
+
+
+def result_of(letter: Mapping[str, Any]) -> BulkResult:
+    """Return the result that a dead letter was made of; its error has the reason's text."""
+    error = ShardkitError(letter["reason"])
+    item: Any = BadRecord(letter["text"], error) if "text" in letter else from_wire_item(letter["Item"])
+    return BulkResult(item, letter["place"], letter.get("shard"), ok=False, error=error)
 
 
 def _text(text: str) -> str:

@@ -125,7 +125,7 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
     runner, loading, through = _started(table, items, options)
-    return (result for results in _results(runner, loading, through) for result in results)
+    return (result for results in load_results(runner, loading, through) for result in results)
 
 
 def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> BulkReport:
@@ -141,7 +141,7 @@ def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[Load
     """
     runner, loading, through = _started(table, items, options)
     # Not a for loop: between two results Ctrl-C would be raised here, and the batches in flight would be dropped.
-    deque(_results(runner, loading, through), maxlen=0)
+    deque(load_results(runner, loading, through), maxlen=0)
     return loading.load.report
 
 
@@ -180,7 +180,7 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     return runner, Loading(sharding, items, options, workers=workers, draw=draw, machine=machine), through
 
 
-def _results(runner: Runner, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
+def load_results(runner: Runner, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
     load = loading.load
     interruptions = Interruptions()
     driver = runner.driver(load, through=through, waiting=interruptions.waiting)
@@ -287,7 +287,7 @@ class Loading:
     """A load under way: feeds the machine with records; writes the journal and the dead letters, and closes them.
 
     ``load_id``: of a load whose items have no fixed place, because another engine reads them. Random suffixes are then
-    drawn by the logical key.
+    drawn by the logical key. ``more`` are options of the machine.
     """
 
     def __init__(
@@ -300,6 +300,7 @@ class Loading:
         draw: Callable[[], float],
         machine: Callable[..., Load | SeriesLoad] = Load,
         load_id: str | None = None,
+        **more: Any,
     ) -> None:
         self._options = options
         self._table = sharding.table
@@ -321,6 +322,7 @@ class Loading:
             spread=drawn_by_key(load_id) if load_id else lambda place, _: _drawn(identity, place),
             where=self._source.where,
             **_machine_options(options),
+            **more,
         )
         if self._journal is not None:
             self.load.failed_before(self._journal.failed)

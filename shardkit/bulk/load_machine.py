@@ -96,6 +96,7 @@ class Load:
         spread: Returns the draw for the random suffix of a place and a logical primary key; defaults to ``draw``.
         where: Returns a place as a reader understands it.
         replace_by: Attributes that identify duplicates instead of the primary key.
+        kept: How many results of failed items the report has; by default all.
         room: The room that it shares with loads of other tables, and ``tally`` what they count together.
 
     The others are those of :func:`shardkit.streaming_bulk`. Memory: the window, ``workers`` batches in flight and as
@@ -118,6 +119,7 @@ class Load:
         batch_writer: bool = False,
         room: LoadRoom | None = None,
         tally: LoadTally | None = None,
+        kept: int | None = None,
     ) -> None:
         self.what = "the batch writer of table" if batch_writer else "the load into table"
         self._sharding = sharding
@@ -136,7 +138,7 @@ class Load:
         self._departures = Departures(self._window, workers)
         self._in_flight: dict[Send, Batch] = {}
         self._described: Send | None = None
-        self._tally = LoadTally(sharding, batch_writer=batch_writer) if tally is None else tally
+        self._tally = LoadTally(sharding, batch_writer=batch_writer, kept=kept) if tally is None else tally
         self._results = LoadResults(sharding, self._tally, where)
         self._answered = -inf
         self._stalled: float | None = None  # since when nothing but throttles has come
@@ -252,8 +254,8 @@ class Load:
 
     def next(self, now: float) -> Step[Sequence[BulkResult]]:
         """Return the next step; an empty result asks for more items."""
-        if self.fatal is None and self._max_failures is not None and len(self._tally.failures) > self._max_failures:
-            self._stop((), too_many(len(self._tally.failures), self._max_failures))
+        if self.fatal is None and self._max_failures is not None and self._tally.failed > self._max_failures:
+            self._stop((), too_many(self._tally.failed, self._max_failures))
         if len(self._results):
             self._stalled = None
             return Done(self._results.results())

@@ -125,10 +125,10 @@ class BulkLoadError(ShardkitError):
 
 # Counters of a LoadTally that its report has under the same name.
 _COUNTS = (
-    "items", "written", "stopped", "duplicates", "resumed", "failed_before", "retried", "requests", "throttles",
-    "write_units",
+    "items", "written", "failed", "stopped", "duplicates", "resumed", "failed_before", "retried", "requests",
+    "throttles", "write_units",
 )  # fmt: skip
-_HOT_KEYS = 1000  # of more, the least throttled are forgotten
+HOT_KEYS = 1000  # of more, the least throttled are forgotten
 _ADVISED_KEYS = 3
 _LEADING_SHARE = 0.05  # of all throttles: above it, a key is hot
 _SORTED = 4.0  # below so many keys in flight, advise on the order of the source
@@ -138,13 +138,14 @@ Settled = tuple[list[Any], list[tuple[Any, BulkResult]]]
 
 
 class LoadTally:
-    def __init__(self, sharding: Sharding, *, batch_writer: bool = False) -> None:
+    def __init__(self, sharding: Sharding, *, batch_writer: bool = False, kept: int | None = None) -> None:
         self._sharding = sharding
         self._batch_writer = batch_writer
+        self._kept = kept
         self.items = self.written = self.stopped = self.duplicates = self.resumed = self.failed_before = 0
-        self.retried = self.requests = self.throttles = 0
+        self.retried = self.requests = self.throttles = self.failed = 0
         self.write_units = 0.0
-        self.failures: list[BulkResult] = []
+        self.failures: list[BulkResult] = []  # the first that failed, if not all are kept
         self.reasons: Counter[str] = Counter()
         self.scopes: set[Scope] = set()
         self._hot: Counter[Any] = Counter()
@@ -177,6 +178,12 @@ class LoadTally:
             took[1] += share * write.units
         self._one_shard.add(writes)
 
+    def lost(self, result: BulkResult) -> None:
+        """Count an item that failed."""
+        self.failed += 1
+        if self._kept is None or self.failed <= self._kept:
+            self.failures.append(result)
+
     def throttled(self, reasons: Iterable[str]) -> None:
         self.throttles += 1
         self.reasons.update(reasons or ("unknown",))
@@ -201,10 +208,9 @@ class LoadTally:
     def report(self) -> BulkReport:
         shards = sorted(self._shards, key=lambda shard: -1 if shard is None else shard)
         mix = self._mixes / self.requests if self.requests else 0.0
-        hot = dict(self._hot.most_common(_HOT_KEYS))
+        hot = dict(self._hot.most_common(HOT_KEYS))
         return BulkReport(
             **{name: getattr(self, name) for name in _COUNTS},
-            failed=len(self.failures),
             throttles_by_reason=dict(self.reasons),
             hot_keys=hot,
             seconds=0.0 if self._first is None else self._last - self._first,
@@ -259,7 +265,7 @@ class LoadTally:
 
 def _counted(counts: Counter[Any], keys: Iterable[Any]) -> Counter[Any]:
     counts.update(keys)
-    return Counter(dict(counts.most_common(_HOT_KEYS))) if len(counts) > 2 * _HOT_KEYS else counts
+    return Counter(dict(counts.most_common(HOT_KEYS))) if len(counts) > 2 * HOT_KEYS else counts
 
 
 def _listed(keys: Iterable[Any]) -> str:
@@ -319,7 +325,7 @@ class LoadResults:
             self._settled[1].append((place, result))
         else:
             self._tally.stopped += 1
-        self._tally.failures.append(result)
+        self._tally.lost(result)
         self._ended.append(result)
 
     def _result(self, write: Write) -> BulkResult:

@@ -182,7 +182,7 @@ class Processes:
 
     def _start(self) -> None:
         table = self._programs.table
-        identity = _identity(table, through_client(self._client, {}))
+        identity = identity_of(table, through_client(self._client, {}))
         if isinstance(identity, Exception):
             raise _refusal("the table's own client", table, identity)
         context = multiprocessing.get_context("spawn")
@@ -278,7 +278,7 @@ def _made(region: str, endpoint_url: str, config: Config) -> Any:
     return client
 
 
-def _identity(table: str, send: _Carry) -> dict[str, Any] | Exception:
+def identity_of(table: str, send: Callable[[Send], Answer]) -> dict[str, Any] | Exception:
     """Return what identifies the table that a client reaches: the ARN (region, account) and the table's unique ID."""
     answer = send(Send("DescribeTable", {"TableName": table}))
     if isinstance(answer, Exception):
@@ -334,16 +334,27 @@ def _serve(lines: list[Connection], connect: bytes, transport: Transport, table:
 
 
 def _connected(connect: bytes, transport: Transport, table: str, identity: dict[str, Any], failed: _Failed) -> _Carry:
-    made = pickle.loads(connect)()  # noqa: S301 - ours
+    client = client_of(pickle.loads(connect)())  # noqa: S301 - ours
+    observe(client, failed)
+    send = ClientRunner(client, {}, None, transport).send
+    check_reaches(table, identity, send)
+    return send
+
+
+def client_of(made: Any) -> Any:
+    """Return the client of what ``connect=`` made: a client, a resource or a Table."""
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:
         raise ConfigurationError(
             f"connect: must return a boto3 client, got {made!r:.100}; give a function that returns "
             "boto3.client('dynamodb', …)"
         )
-    observe(client, failed)
-    send = ClientRunner(client, {}, None, transport).send
-    reached = _identity(table, send)
+    return client
+
+
+def check_reaches(table: str, identity: Mapping[str, Any], send: Callable[[Send], Answer]) -> None:
+    """Check, with a DescribeTable, that requests reach this table and not another one of its name."""
+    reached = identity_of(table, send)
     if isinstance(reached, Exception):
         raise reached
     if reached != identity:
@@ -351,7 +362,6 @@ def _connected(connect: bytes, transport: Transport, table: str, identity: dict[
             f"connect: the client reaches another table {table!r} ({reached}) than the table's own client "
             f"({identity}); give connect= that makes a client with the same account, region and endpoint"
         )
-    return send
 
 
 def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:

@@ -13,7 +13,7 @@ Values are converted to those of DynamoDB:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from typing import Any
 
-from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.sources.base import BadRecord, Done, Place, Record
 from shardkit.bulk.sources.files import File
 from shardkit.bulk.sources.lines import Skip
 from shardkit.errors import ConfigurationError, InvalidValueError
@@ -137,6 +137,33 @@ class ParquetFile:
 
     def identity(self) -> dict[str, Any]:
         return self.file.identity()
+
+
+class Batches:
+    """Record batches that another engine reads, as a source that is read once; ``part`` is its only cursor."""
+
+    total = bytes_total = None
+    bytes_read = 0
+
+    def __init__(self, batches: Iterable[Any], part: int) -> None:
+        self._batches = batches
+        self._part = part
+
+    def identity(self) -> dict[str, Any]:
+        return {"source": "batches", "part": self._part}
+
+    def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
+        number = 0
+        for batch in self._batches:
+            for start in range(0, batch.num_rows, _ROWS):
+                for record in _records(batch.slice(start, _ROWS)):
+                    place = Place(self._part, number)
+                    if done is None or not done(place):
+                        yield place, record
+                    number += 1
+
+    def where(self, place: Place) -> str:
+        return f"part {place.cursor}, row {place.number + 1}"
 
 
 def _chunk_end(column: Any) -> int:
