@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# PySpark's: it leaves the sockets of collect() to the garbage collector, and warns of each new release of pandas.
+# PySpark's: it leaves the sockets of collect() to the garbage collector, warns of each new release of pandas, and
+# compares versions (3.5) with a module that Python has dropped.
 _NOT_OURS = (
     "ignore::ResourceWarning",
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning",
+    "ignore:distutils Version classes are deprecated:DeprecationWarning",
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
 )
 
