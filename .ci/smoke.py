@@ -28,6 +28,7 @@ DAY = Key("Date").eq("2014-07-09")
 COMMANDS = {
     "demo": "demo",
     "load": "load",
+    "import": "cli",
     "backfill": "cli",
     "reshard": "cli",
     "size": "cli",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from shardkit.bulk.load_machine import InterruptedLoadError
     from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
     from shardkit.bulk.sources.opening import open_source
+    from shardkit.bulk.staging.importing import import_items
+    from shardkit.bulk.staging.operations import ImportReport
     from shardkit.capacity import CapacityBudget, CapacityMeter
     from shardkit.core.hashing import code_point_product, stable_hash
     from shardkit.counter import CounterValue, ShardedCounter
@@ -70,6 +72,7 @@ __all__ = [
     "CounterValue",
     "CursorError",
     "DirectTransport",
+    "ImportReport",
     "IncompleteResetError",
     "Installation",
     "InterruptedLoadError",
@@ -104,6 +107,7 @@ __all__ = [
     "backfill_index",
     "bulk_load",
     "code_point_product",
+    "import_items",
     "install",
     "install_everywhere",
     "open_source",
@@ -122,6 +126,8 @@ if not TYPE_CHECKING:
             "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
             "shardkit.bulk.sources.opening": ("open_source",),
+            "shardkit.bulk.staging.importing": ("import_items",),
+            "shardkit.bulk.staging.operations": ("ImportReport",),
             "shardkit.capacity": ("CapacityBudget", "CapacityMeter"),
             "shardkit.errors": (
                 "AmbiguousItemError",

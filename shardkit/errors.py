@@ -154,7 +154,14 @@ class StageError(ShardkitError, ValueError):
 
 
 class StagingError(ShardkitError):
-    """Items could not be staged in S3, or a stage is incomplete or was changed."""
+    """Items could not be staged in S3 or imported, or a stage is incomplete or was changed.
+
+    ``report`` is the state of an import that was started; None if none was.
+    """
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        super().__init__(message, report)
+        self.report = report
 
 
 class MaintenanceError(ShardkitError):

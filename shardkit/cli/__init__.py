@@ -37,6 +37,7 @@ def build_app() -> click.Group:
     from shardkit.cli.backfill import backfill
     from shardkit.cli.demo import demo
     from shardkit.cli.heat import heat
+    from shardkit.cli.import_table import import_table
     from shardkit.cli.load import load
     from shardkit.cli.plan import plan
     from shardkit.cli.reshard import reshard
@@ -49,7 +50,7 @@ def build_app() -> click.Group:
     def shardkit() -> None:
         """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    for command in (demo, load, backfill, reshard, measure, heat, plan, simulate, timeseries):
+    for command in (demo, load, import_table, backfill, reshard, measure, heat, plan, simulate, timeseries):
         shardkit.add_command(command)
     return shardkit
 

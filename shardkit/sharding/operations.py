@@ -22,7 +22,9 @@ _PARTIQL = Decision(
     "refuse",
     "a PartiQL statement sees stored keys; use the item operations, query() or scan()",
 )
-_SERVER_SIDE_LOAD = Decision("refuse", "the service would write keys without suffixes; use bulk_load()")
+_SERVER_SIDE_LOAD = Decision(
+    "refuse", "the service would write keys without suffixes; use bulk_load(), or stage_items() and import_items()"
+)
 
 DECISIONS: dict[str, Decision] = {
     **dict.fromkeys(
