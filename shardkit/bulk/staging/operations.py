@@ -266,7 +266,11 @@ class ExistingTable:
     def report(self, state: Description, *, found: bool = False) -> ImportReport:
         processed, failed = state.get("ProcessedItemCount") or 0, state.get("FailedItemCount") or 0
         output = state.get("OutputS3Configuration") or {}
-        errors = S3Folder(output["S3Bucket"], output.get("S3KeyPrefix", "")) if "S3Bucket" in output else self.errors
+        errors = (
+            S3Folder(output["S3Bucket"], output.get("S3KeyPrefix", "").strip("/"))
+            if "S3Bucket" in output
+            else self.errors
+        )
         return ImportReport(
             operation="StartBulkPutItems",
             arn=state["BulkOperationArn"],

@@ -354,7 +354,7 @@ def test_an_existing_table(options: dict[str, Any], asked: dict[str, Any], clien
         (("COMPLETED", 9, {}), r"9 of 10 items were imported, 0 failed"),
         (
             ("FAILED", 4, {"FailureCode": "AccessDenied", "FailureMessage": "s3", "OutputS3Configuration": ERRORS}),
-            r"it failed \(AccessDenied: s3\); 4 of 10 items .*orders/errors.*; add again=True to start another import$",
+            r"it failed \(AccessDenied: s3\); 4 of 10 .*orders/errors .*; add again=True \(--again\) to .*import$",
         ),
         (("CANCELLED", 4, {}), r"it was cancelled; 4 of 10 items"),
     ],
