@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import NAMESPACE_URL, uuid5
 
 from botocore.exceptions import ClientError
@@ -19,6 +19,8 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, StagingError
 
 Description = Mapping[str, Any]
+Ask = Callable[..., Any]
+"""Sends a request: an operation's API name, and its parameters as keywords."""
 
 # What ImportTable makes a table with; CreateTable's other arguments (streams, tags, table class) can be set later.
 _TABLE_PARAMETERS = (
@@ -96,11 +98,11 @@ class Stage:
         """Return whether an import is of this stage: of its objects, and not of what was there before them."""
         return started >= self.since and {name: source.get(name) for name in self.source} == self.source
 
-    def start(self, call: Callable[..., Any], *, again: bool, **params: Any) -> Any:
+    def start(self, ask: Ask, operation: str, *, again: bool, **params: Any) -> Any:
         # A repeated request with the same token starts nothing, for eight hours. Without one, botocore makes a new one.
         token = str(uuid5(NAMESPACE_URL, f"{self.folder}#{self.manifest.load_id}#{self.table}"))
         try:
-            return call(**({} if again else {"ClientToken": token}), **params)
+            return ask(operation, **({} if again else {"ClientToken": token}), **params)
         except ClientError as error:
             if code_of(error) in _OTHER_PARAMETERS:
                 raise StagingError(
@@ -110,10 +112,10 @@ class Stage:
             raise
 
 
-def _pages(call: Callable[..., Any], member: str, **params: Any) -> Iterator[Description]:
+def _pages(ask: Ask, operation: str, member: str, **params: Any) -> Iterator[Description]:
     more: Any = {}
     while True:
-        page = call(**params, **more)
+        page = ask(operation, **params, **more)
         yield from page.get(member) or ()
         if not page.get("NextToken"):
             return
@@ -124,7 +126,8 @@ def _pages(call: Callable[..., Any], member: str, **params: Any) -> Iterator[Des
 class NewTable:
     """ImportTable, which makes the table."""
 
-    client: Any
+    operation: ClassVar = "ImportTable"
+    ask: Ask
     stage: Stage
     on_demand: bool
 
@@ -146,7 +149,7 @@ class NewTable:
         """Return the newest import of this stage that made the table."""
         listed = [
             one
-            for one in _pages(self.client.list_imports, "ImportSummaryList", TableArn=table_arn)
+            for one in _pages(self.ask, "ListImports", "ImportSummaryList", TableArn=table_arn)
             if self.stage.is_read_by(one["S3BucketSource"], one["StartTime"])
         ]
         return self.describe(max(listed, key=lambda one: one["StartTime"])["ImportArn"]) if listed else None
@@ -154,7 +157,8 @@ class NewTable:
     def start(self, *, again: bool) -> Description:
         manifest = self.stage.manifest
         answer = self.stage.start(
-            self.client.import_table,
+            self.ask,
+            self.operation,
             again=again,
             S3BucketSource=self.stage.source,
             InputFormat="DYNAMODB_JSON",
@@ -178,12 +182,12 @@ class NewTable:
         return known
 
     def describe(self, arn: str) -> Description:
-        description: Description = self.client.describe_import(ImportArn=arn)["ImportTableDescription"]
+        description: Description = self.ask("DescribeImport", ImportArn=arn)["ImportTableDescription"]
         return description
 
     def report(self, state: Description, *, found: bool = False) -> ImportReport:
         return ImportReport(
-            operation="ImportTable",
+            operation=self.operation,
             arn=state["ImportArn"],
             status=state["ImportStatus"],
             processed=state.get("ProcessedItemCount") or 0,
@@ -199,7 +203,8 @@ class NewTable:
 class ExistingTable:
     """StartBulkPutItems, which writes into a table that exists."""
 
-    client: Any
+    operation: ClassVar = "StartBulkPutItems"
+    ask: Ask
     stage: Stage
     options: Mapping[str, Any]
 
@@ -210,13 +215,8 @@ class ExistingTable:
         return errors
 
     def check(self, described: Description, *, on_demand: bool) -> None:
-        """Refuse a table that the items do not fit, or that StartBulkPutItems does not write into."""
+        """Refuse a table that the items do not fit, or that StartBulkPutItems cannot write into."""
         table = self.stage.table
-        if "StartBulkPutItems" not in self.client.meta.service_model.operation_names:
-            raise ConfigurationError(
-                f"table: {table} exists, and this version of botocore has no StartBulkPutItems, which writes into "
-                "tables that exist; pip install --upgrade boto3, or import into a new table"
-            )
         if on_demand:
             raise ConfigurationError(f"on_demand: is for a new table, and {table} exists; leave it out")
         for problem in _misfits(self.stage.manifest, described):
@@ -225,7 +225,7 @@ class ExistingTable:
     def find(self) -> Description | None:
         """Return the newest import of this stage into the table."""
         # The newest come first. Those of other tables are left out where their ARN says so: they may be out of reach.
-        for one in _pages(self.client.list_bulk_operations, "BulkOperationsSummaryList", MaxResults=_MOST_LISTED):
+        for one in _pages(self.ask, "ListBulkOperations", "BulkOperationsSummaryList", MaxResults=_MOST_LISTED):
             if one["StartTime"] < self.stage.since:
                 break
             arn = one["BulkOperationArn"]
@@ -243,7 +243,8 @@ class ExistingTable:
         units, tier = self.options.get("max_write_units"), self.options.get("tier")
         prefix = {"S3KeyPrefix": f"{self.errors.prefix}/"} if self.errors.prefix else {}
         answer = self.stage.start(
-            self.client.start_bulk_put_items,
+            self.ask,
+            self.operation,
             again=again,
             TableName=self.stage.table,
             InputS3Configuration={
@@ -259,7 +260,7 @@ class ExistingTable:
         return description
 
     def describe(self, arn: str) -> Description:
-        answer = self.client.describe_bulk_operation(BulkOperationArn=arn)
+        answer = self.ask("DescribeBulkOperation", BulkOperationArn=arn)
         description: Description = answer["BulkOperationDescription"]
         return description
 
@@ -272,7 +273,7 @@ class ExistingTable:
             else self.errors
         )
         return ImportReport(
-            operation="StartBulkPutItems",
+            operation=self.operation,
             arn=state["BulkOperationArn"],
             status=state["BulkOperationStatus"],
             processed=processed,

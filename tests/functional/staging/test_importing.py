@@ -22,6 +22,7 @@ from shardkit import (
     ShardkitError,
     StagingError,
     import_items,
+    install,
 )
 from shardkit.bulk.staging.importing import POLL_SECONDS
 from shardkit.bulk.staging.manifest import Manifest
@@ -55,6 +56,11 @@ STORED = [
 INPUT = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/data/"}
 BULK_INPUT = {**INPUT, "InputFormat": "DYNAMODB_JSON", "InputCompressionType": "NONE"}
 ERRORS = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/errors/", "OutputType": ["ERROR"]}
+
+
+has_bulk_put = pytest.mark.skipif(
+    not hasattr(boto3.client("dynamodb"), "start_bulk_put_items"), reason="this botocore has no StartBulkPutItems"
+)
 
 
 @pytest.fixture
@@ -107,6 +113,25 @@ def test_a_new_table(compression: Any, resource: DynamoDBServiceResource, client
     described = client.describe_table(TableName="Orders")["Table"]
     assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
     assert [one["IndexName"] for one in described["GlobalSecondaryIndexes"]] == ["by-total"]
+
+
+@pytest.mark.parametrize("exists", [False, pytest.param(True, marks=has_bulk_put)])
+def test_with_an_installed_client(exists: bool, client: Any, stub: Stubber, s3: Any) -> None:
+    """It refuses these operations to others: they would write keys without suffixes."""
+    put_stage(s3, STORED)
+    install(client, {"Orders": STRATEGY})
+    if exists:
+        stub.add_response("describe_table", described_table())
+        expect_listings(stub)
+        stub.add_response("start_bulk_put_items", described_put())
+    else:
+        stub.add_client_error("describe_table", "ResourceNotFoundException")
+        stub.add_response("import_table", described_import())
+    assert not imported(client, s3, wait=False).ended
+    stub.deactivate()  # it would be asked before
+    operation: Any = client.start_bulk_put_items if exists else client.import_table
+    with pytest.raises(ClientError, match="is not supported on the sharded table 'Orders'"):
+        operation(TableName="Orders")
 
 
 PROVISIONED = {"ReadCapacityUnits": 5, "WriteCapacityUnits": 6}
@@ -299,11 +324,6 @@ def test_a_table_that_was_deleted_after_its_import(client: Any, stub: Stubber, s
     stub.add_client_error("describe_table", "ResourceNotFoundException")
     with pytest.raises(StagingError, match=r"^table: Orders does not exist, but .* has ended; .*again=True"):
         imported(client, s3)
-
-
-has_bulk_put = pytest.mark.skipif(
-    not hasattr(boto3.client("dynamodb"), "start_bulk_put_items"), reason="this botocore has no StartBulkPutItems"
-)
 
 
 @has_bulk_put
