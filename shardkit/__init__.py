@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.runtime.transports import DirectTransport
     from shardkit.shard_map import ShardMap, ShardMapAdmin
+    from shardkit.staging import StageReport, stage_items
     from shardkit.strategies import (
         CalculatedSuffix,
         RandomSuffix,
@@ -93,6 +94,7 @@ __all__ = [
     "ShardedTable",
     "ShardkitError",
     "StageError",
+    "StageReport",
     "StagingError",
     "Strategy",
     "TableLike",
@@ -113,6 +115,7 @@ __all__ = [
     "open_source",
     "register_function",
     "stable_hash",
+    "stage_items",
     "streaming_bulk",
 ]
 
@@ -156,6 +159,7 @@ if not TYPE_CHECKING:
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.shard_map": ("ShardMap", "ShardMapAdmin"),
+            "shardkit.staging": ("StageReport", "stage_items"),
             "shardkit.strategies": (
                 "CalculatedSuffix",
                 "RandomSuffix",

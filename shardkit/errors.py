@@ -156,7 +156,7 @@ class StageError(ShardkitError, ValueError):
 class StagingError(ShardkitError):
     """Items could not be staged in S3 or imported, or a stage is incomplete or was changed.
 
-    ``report`` is the state of an import that was started; None if none was.
+    ``report`` is the state of an import that was started, or has the items that cannot be staged; None otherwise.
     """
 
     def __init__(self, message: str, report: Any = None) -> None:

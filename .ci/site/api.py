@@ -26,6 +26,7 @@ MODULES = (
     "shardkit.migrate",
     "shardkit.aio.migrate",
     "shardkit.shard_map",
+    "shardkit.staging",
     "shardkit.streams",
     "shardkit.testing",
     "shardkit.timeseries",

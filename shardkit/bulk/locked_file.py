@@ -107,7 +107,7 @@ class LockedFile:
                 _write(file, piece)
             os.fsync(file.fileno())
             new.replace(self.path)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
         except BaseException:
             file.close()
             new.unlink(missing_ok=True)
@@ -154,7 +154,7 @@ def _keep_access(file: FileIO, status: os.stat_result) -> None:
     os.fchmod(file.fileno(), S_IMODE(status.st_mode))
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -111,6 +111,36 @@ def _projected(projection: Mapping[str, Any], keys: tuple[str, ...]) -> frozense
     return frozenset((*keys, *(projection.get("NonKeyAttributes") or ())))
 
 
+_CREATED = ("AttributeDefinitions", "KeySchema")
+_CREATED_INDEX = ("IndexName", "KeySchema", "Projection")
+_UNITS = ("ReadCapacityUnits", "WriteCapacityUnits")
+
+
+def definition_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of CreateTable for a table like this one: keys, indexes and billing.
+
+    ``description`` is what DescribeTable returns, or has these arguments already.
+    """
+    made: dict[str, Any] = {name: description[name] for name in _CREATED if name in description}
+    for kind in _KINDS:
+        if indexes := description.get(kind):
+            made[kind] = [
+                {name: index[name] for name in _CREATED_INDEX if name in index} | _provisioned(index)
+                for index in indexes
+            ]
+    described = (description.get("BillingModeSummary") or {}).get("BillingMode")
+    provisioned = _provisioned(description)
+    mode = description.get("BillingMode") or described or ("PROVISIONED" if provisioned else None)
+    return made | provisioned | ({"BillingMode": mode} if mode else {})
+
+
+def _provisioned(described: Mapping[str, Any]) -> dict[str, Any]:
+    units = described.get("ProvisionedThroughput") or {}
+    if not all(units.get(name) for name in _UNITS):  # of an on-demand table, 0
+        return {}
+    return {"ProvisionedThroughput": {name: units[name] for name in _UNITS}}
+
+
 class UnitsPerSecond(NamedTuple):
     """Read and write units a second; None: not described."""
 

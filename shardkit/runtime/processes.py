@@ -91,7 +91,7 @@ class Processes:
             ours = connect is None and runner.transport == "client"
             transport = default_transport() if ours else runner.transport
         self._transport = transport
-        self._connect = _pickled(connect or alike(runner.client, connections=-(-workers // count)))
+        self._connect = pickled(connect or alike(runner.client, connections=-(-workers // count)))
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="shardkit-processes")
         self._processes: list[BaseProcess] = []
         self._lines: dict[Connection, BaseProcess] = {}
@@ -196,7 +196,7 @@ class Processes:
                 daemon=True,
             )
             lines.append([line for line, _ in pairs])
-            with _uninterrupted():
+            with uninterrupted():
                 try:
                     process.start()
                 except (AssertionError, RuntimeError) as error:
@@ -247,7 +247,7 @@ class Processes:
             process.close()
 
 
-def _pickled(connect: Connect) -> bytes:
+def pickled(connect: Connect) -> bytes:
     if not callable(connect):
         raise ConfigurationError(
             f"connect: must be a function without arguments that makes a client, at the top level of a module, got "
@@ -263,18 +263,18 @@ def _pickled(connect: Connect) -> bytes:
 
 
 def alike(client: Any, *, connections: int) -> Connect:
-    """Return a function that makes a client with the region, endpoint and configuration of this one."""
+    """Return a function that makes a client of the same service, with the region, endpoint and configuration."""
     meta = client.meta
     config = meta.config.merge(Config(max_pool_connections=max(connections, meta.config.max_pool_connections)))
-    return partial(_made, meta.region_name, meta.endpoint_url, config)
+    return partial(_made, meta.service_model.service_name, meta.region_name, meta.endpoint_url, config)
 
 
-def _made(region: str, endpoint_url: str, config: Config) -> Any:
-    session = Session(region_name=region)
-    client = session.client("dynamodb", config=config)
+def _made(service: str, region: str, endpoint_url: str, config: Config) -> Any:
+    session: Any = Session(region_name=region)  # its type has one client method per service
+    client = session.client(service, config=config)
     if client.meta.endpoint_url != endpoint_url:  # given only if needed: it does not go with a dual-stack configuration
         client.close()
-        client = session.client("dynamodb", endpoint_url=endpoint_url, config=config)
+        client = session.client(service, endpoint_url=endpoint_url, config=config)
     return client
 
 
@@ -301,7 +301,7 @@ def _refusal(who: str, table: str, error: Exception) -> Exception:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """Keep Ctrl-C, which goes to the whole process group, from a process that is started in this block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -323,7 +323,7 @@ def _serve(lines: list[Connection], connect: bytes, transport: Transport, table:
     try:
         send = _connected(connect, transport, table, identity, failed)
     except Exception as error:  # noqa: BLE001 - the caller's process raises it
-        lines[0].send(_portable(error))
+        lines[0].send(portable(error))
         return
     lines[0].send(None)
     threads = [threading.Thread(target=_answer, args=(line, send, failed)) for line in lines]
@@ -370,7 +370,7 @@ def _answer(line: Connection, send: _Carry, failed: _Failed) -> None:
         while True:
             operation, params, paced = line.recv()
             failed.responses = []
-            answer = _portable(send(Send(operation, params, paced=paced)))
+            answer = portable(send(Send(operation, params, paced=paced)))
             line.send((answer, failed.responses))
 
 
@@ -390,7 +390,7 @@ class _Failed(threading.local):
         pass
 
 
-def _portable(answer: Any) -> Any:
+def portable(answer: Any) -> Any:
     """Return an answer that can be pickled."""
     if not isinstance(answer, Exception):
         return answer

@@ -82,7 +82,7 @@ class Programs:
         self.shardings: dict[str, Sharding] = {} if shardings is None else shardings
         # Whether a table of some name is one of those that a time series is made of; None: it is one table.
         self.is_part: Callable[[str], bool] | None = None
-        self._given = key_schema is not None
+        self.given = key_schema
         self._sharding: Sharding | None = None
         if key_schema is not None:
             self.describe(key_schema)
@@ -99,7 +99,7 @@ class Programs:
     def known(self, index: object = None) -> Program[Sharding]:
         """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
         sharding = self._sharding
-        if sharding is None or (isinstance(index, str) and index not in sharding.indexes and not self._given):
+        if sharding is None or (isinstance(index, str) and index not in sharding.indexes and self.given is None):
             return self.describe((yield from self._description()))
         return sharding
 

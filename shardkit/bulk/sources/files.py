@@ -186,17 +186,17 @@ def decompressed(stream: IO[bytes], method: str | None) -> IO[bytes]:
     """Return a stream of the decompressed bytes; the caller closes the stream given."""
     if method is None:
         return stream
-    return cast("IO[bytes]", gzip.open(stream) if method == "gzip" else _zstd().open(stream))
+    return cast("IO[bytes]", gzip.open(stream) if method == "gzip" else zstd().open(stream))
 
 
 def damaged(method: str | None) -> tuple[type[Exception], ...]:
     """Return the errors that a compressed stream raises if it is cut off or damaged."""
     if method is None:
         return ()
-    return (EOFError, gzip.BadGzipFile, zlib.error) if method == "gzip" else (EOFError, _zstd().ZstdError)
+    return (EOFError, gzip.BadGzipFile, zlib.error) if method == "gzip" else (EOFError, zstd().ZstdError)
 
 
-def _zstd() -> Any:
+def zstd() -> Any:
     try:
         return import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
     except ModuleNotFoundError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePath
 from typing import Any, Literal, get_args
 
@@ -14,7 +14,7 @@ from shardkit.bulk.sources.delimited import Delimited, read_row
 from shardkit.bulk.sources.files import File, StandardInput, find_files
 from shardkit.bulk.sources.lines import DynamoDBJson, Format, JsonLines, is_dynamodb_json
 from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustered
-from shardkit.bulk.sources.text import Layout, TextFile, keys_apart, sample
+from shardkit.bulk.sources.text import Layout, TextFile, TextSection, keys_apart, sample
 from shardkit.core.checks import MOST_CURSORS, check_count, did_you_mean
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.runner import runner_of
@@ -213,6 +213,7 @@ def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: C
         attributes=lambda: (column for source in sources for column in source.schema.names),
         total=total,
         bytes_total=size or None,
+        divide=partial(divided, sources),
     )
 
 
@@ -246,13 +247,8 @@ def _delimited(
         )
 
     def texts(cells: Cells) -> list[TextFile]:
-        def begin(lines: Iterator[bytes], where: str) -> Format:
-            names = list(columns) if columns else read_row(lines, between, where)
-            if names:
-                _check_columns(keys, names, where)
-            return Delimited(names, cells, between)
-
-        return [TextFile(file, Layout(begin, quotes=True)) for file in files]
+        layout = Layout(partial(_begin, list(columns or ()), between, keys, cells), quotes=True)
+        return [TextFile(file, layout) for file in files]
 
     sampled = sample(texts(Cells({}, frozenset())))  # all cells as text
     inferred = infer_types(_items(sampled), given.absent)
@@ -266,13 +262,20 @@ def _delimited(
     return _lines(texts(replace(given, types=types)), name, keys, cursors, lambda: sampled, types, options)
 
 
+def _begin(columns: list[str], delimiter: str, keys: Keys, cells: Cells, lines: Iterator[bytes], where: str) -> Format:
+    names = columns or read_row(lines, delimiter, where)
+    if names:
+        _check_columns(keys, names, where)
+    return Delimited(names, cells, delimiter)
+
+
 def _json(
     files: Sequence[File], name: FormatName, keys: Keys, cursors: Cursors, *, guessed: bool, stored: Sharding | None
 ) -> SectionedSource:
     """Open JSON Lines; if that is ``guessed``, the first record may show that it is DynamoDB JSON."""
 
     def opened(format_: Format) -> tuple[list[TextFile], Callable[[], Sample]]:
-        texts = [TextFile(file, Layout(lambda _lines, _name: format_)) for file in files]
+        texts = [TextFile(file, Layout(partial(_headless, format_))) for file in files]
         return texts, cache(lambda: sample(texts))
 
     texts, sampled = opened(JsonLines())
@@ -284,6 +287,10 @@ def _json(
         _refuse_stored_by(stored.strategy, name)
     options = {} if stored is None else {"stored_by": stored.strategy.to_dict()}
     return _lines(texts, name, keys, cursors, sampled, {}, options)
+
+
+def _headless(format_: Format, _lines: Iterator[bytes], _name: str) -> Format:
+    return format_
 
 
 def _items(sampled: Sample) -> Iterator[dict[str, Any]]:
@@ -304,11 +311,15 @@ def _lines(
     if cursors == "auto":
         large = keys and total >= _SMALL
         cursors = CURSORS if large and is_clustered(keys_apart(sampled(), next(iter(keys)))) else 1
-    sections = [
-        section
-        for text, size in zip(texts, sizes, strict=True)
-        for section in text.sections(-(-cursors * size // total) if total else 1, list(keys))
-    ]
+
+    def divide(count: int, keys: Sequence[str]) -> list[TextSection]:
+        return [
+            section
+            for text, size in zip(texts, sizes, strict=True)
+            for section in text.sections(-(-count * size // total) if total else 1, keys)
+        ]
+
+    sections = divide(cursors, list(keys))
     identity = {
         "files": [text.file.identity() for text in texts],
         "options": options,
@@ -322,4 +333,5 @@ def _lines(
         attributes=lambda: types or sorted({name for item in _items(sampled()) for name in item}),
         types=types,
         bytes_total=None if None in [text.file.size for text in texts] else total,
+        divide=divide,
     )

@@ -42,8 +42,10 @@ class SectionedSource:
         types: Mapping[str, str] | None = None,
         total: int | None = None,
         bytes_total: int | None = None,
+        divide: Callable[[int, Sequence[str]], Sequence[Section]] | None = None,
     ) -> None:
         self.sections = sections
+        self._divide = divide
         self.format = format
         self.cursors: int = min(cursors, len(sections))
         self.types: dict[str, str] = dict(types or {})
@@ -63,6 +65,10 @@ class SectionedSource:
 
     def identity(self) -> dict[str, Any]:
         return {**self._identity, "format": self.format, "types": self.types, "cursors": self.cursors}
+
+    def divided(self, count: int, keys: Sequence[str]) -> Sequence[Section]:
+        """Divide it anew, into about ``count`` sections between primary keys; in the order of the source."""
+        return self.sections if self._divide is None else self._divide(count, keys)
 
     def read(self, done: Done | None = None) -> Iterator[tuple[Place, Record]]:
         """Read one record of each open section in turn; when a section ends, the next one is opened."""

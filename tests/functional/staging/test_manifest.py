@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import boto3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from moto import mock_aws
 
 from shardkit import ConfigurationError, StagingError
 from shardkit.bulk.staging.manifest import Manifest, S3Folder, StagedObject
+from tests.support.stage_objects import FOLDER
 
-FOLDER = S3Folder("bucket", "orders")
 MANIFEST = Manifest(
     load_id="4f0c",
     table="Orders",
@@ -34,14 +31,6 @@ MANIFEST = Manifest(
     write_units=0,
     superseded=1,
 )
-
-
-@pytest.fixture
-def s3() -> Iterator[Any]:
-    with mock_aws():
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=FOLDER.bucket)
-        yield client
 
 
 @pytest.fixture

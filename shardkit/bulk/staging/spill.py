@@ -1,0 +1,240 @@
+"""Spill the items of a section to disk, sorted by a hash of their stored primary key.
+
+A spill is a file of runs. A run holds as many items as fit in memory, each primary key once, in three parts::
+
+    lines      each item in DynamoDB JSON, in the order of the hashes
+    entries    per line: its hash (16 bytes), its length and its write units
+    slots      per 1/4096 of the hashes: the first entry, and where its line begins
+
+So all items of a range of hashes are one piece of each part, of whatever run, and the later run has the later item.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import sha256
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from struct import Struct
+from typing import IO, Any, Self
+
+from shardkit.bulk.locked_file import sync_folder
+from shardkit.bulk.sources.base import BadRecord, Record
+from shardkit.bulk.writes import Identity, Writes
+from shardkit.core.hashing import number_text
+from shardkit.dynamodb.service_errors import code_of
+from shardkit.errors import StagingError
+
+SLOTS = 4096
+RUN_BYTES = 64 * 1024 * 1024
+"""Bytes of lines in a run: with the objects that hold them, 200 MB of memory."""
+MOST_FAILURES = 100
+
+_ENTRY = Struct(">16sIH")
+_BODY = len(b'{"PutRequest":')
+_STEP = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where the parts of a run begin in its file."""
+
+    lines: int
+    entries: int
+    slots: int
+
+
+@dataclass
+class Spilled:
+    """What was read of a section.
+
+    Attributes:
+        source_bytes: Its bytes in the source.
+        kept: How many entries the runs have.
+        size: The bytes of the file that holds the runs.
+        failures: The first items that failed: place, error code and reason.
+    """
+
+    section: int
+    source_bytes: int = 0
+    items: int = 0
+    failed: int = 0
+    kept: int = 0
+    raw_bytes: int = 0
+    write_units: int = 0
+    size: int = 0
+    runs: list[Run] = field(default_factory=list)
+    failures: list[tuple[str | int, str, str]] = field(default_factory=list)
+
+
+Kept = dict[bytes, tuple[bytes, int]]
+"""By the hash of its primary key: an item's line, and its write units."""
+
+
+def spill(
+    number: int,
+    records: Iterable[tuple[Any, Record]],
+    where: Callable[[Any], str | int],
+    writes: Writes,
+    path: Path | None,
+    tell: Callable[[int], object],
+    run_bytes: int,
+) -> Spilled:
+    """Encode and check the records of a section, and write them to a file; None: only count.
+
+    The file is there when all of it is on the disk, and not before. ``tell`` gets the number of records, now and then.
+    """
+    spilled = Spilled(number)
+    waiting = iter(records)
+    with SpillFile(path) as file:
+        kept: Kept = {}
+        size = 0
+        while batch := list(islice(waiting, _STEP)):
+            size += _keep(batch, kept, spilled, where, writes)
+            if size >= run_bytes:
+                file.add(kept, spilled)
+                kept, size = {}, 0
+            tell(len(batch))
+        if kept:
+            file.add(kept, spilled)
+    spilled.size = file.size
+    return spilled
+
+
+def _keep(
+    batch: list[tuple[Any, Record]], kept: Kept, spilled: Spilled, where: Callable[[Any], str | int], writes: Writes
+) -> int:
+    size = 0
+    for place, record in batch:
+        try:
+            if isinstance(record, BadRecord):
+                raise record.error  # noqa: TRY301 - reported in one place
+            write = writes.put(record, place)
+        except Exception as error:  # noqa: BLE001 - one bad item must not hide the others
+            spilled.failed += 1
+            if len(spilled.failures) < MOST_FAILURES:
+                spilled.failures.append((where(place), code_of(error), str(error)))
+            continue
+        line = write.body[_BODY:-1] + b"\n"
+        size += len(line)
+        kept[digest(write.identity)] = line, write.units
+    spilled.items += len(batch)
+    return size
+
+
+def digest(identity: Identity) -> bytes:
+    """Return a hash of a stored primary key: equal for equal keys (1 and 1.0) alone."""
+    try:
+        text = "".join(identity)  # type: ignore[arg-type] # nearly all keys are text
+        first = identity[0]
+    except TypeError:
+        parts = [_text(part) for part in identity]
+        text, first = "".join(parts), parts[0]
+    return sha256(f"{len(first)}:{text}".encode()).digest()[:16]  # type: ignore[arg-type]
+
+
+def _text(part: Any) -> str:
+    if isinstance(part, Decimal):
+        return number_text(part)
+    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+
+
+class SpillFile:
+    """A file of runs; a context manager, at whose end it is on the disk."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+        self.size = 0
+
+    def __enter__(self) -> Self:
+        if self._path is not None:
+            with writing(self._path):
+                self._file = self._unfinished.open("wb", buffering=0)
+        return self
+
+    @property
+    def _unfinished(self) -> Path:
+        assert self._path is not None
+        return self._path.with_suffix(".unfinished")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._file is None or self._path is None:
+            return
+        with self._file, writing(self._path):
+            if kind is None:
+                os.fsync(self._file.fileno())
+                self._unfinished.replace(self._path)
+                sync_folder(self._path.parent)
+
+    def add(self, kept: Kept, spilled: Spilled) -> None:
+        order = sorted(kept)
+        lines = [kept[one][0] for one in order]
+        units = [kept[one][1] for one in order]
+        lengths = list(map(len, lines))
+        spilled.raw_bytes += sum(lengths)
+        spilled.write_units += sum(units)
+        spilled.kept += len(order)
+        starts = [0, *accumulate(lengths)]
+        firsts = [bisect_left(order, slot.to_bytes(2, "big")) for slot in range(0, 1 << 16, (1 << 16) // SLOTS)]
+        slots = array("Q")
+        for first in (*firsts, len(order)):
+            slots.extend((first, starts[first]))
+        run = Run(self.size, self.size + starts[-1], self.size + starts[-1] + len(order) * _ENTRY.size)
+        for start in range(0, len(lines), _STEP):
+            self._write(b"".join(lines[start : start + _STEP]))
+        self._write(b"".join(map(_ENTRY.pack, order, lengths, units)))
+        self._write(slots.tobytes())
+        spilled.runs.append(run)
+
+    def _write(self, content: bytes) -> None:
+        self.size += len(content)
+        if self._file is None or self._path is None:
+            return
+        left = memoryview(content)
+        with writing(self._path):
+            while left:
+                left = left[self._file.write(left) :]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raise StagingError if a file of the work folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise StagingError(
+            f"work_dir: {str(path)!r} cannot be written ({error}); make room on its disk, or give a folder on another "
+            "one. The same call goes on where this one stopped"
+        ) from error
+
+
+def slot_bytes(path: Path, runs: Iterable[Run]) -> Iterator[list[int]]:
+    """Yield, of each run, the bytes of lines in each slot."""
+    with path.open("rb") as file:
+        for run in runs:
+            slots = array("Q", os.pread(file.fileno(), 16 * (SLOTS + 1), run.slots))
+            yield [end - start for start, end in pairwise(slots[1::2])]
+
+
+def read_slots(path: Path, runs: Iterable[Run], low: int, high: int, kept: Kept) -> None:
+    """Add the items of some slots, where they replace those of earlier runs."""
+    with path.open("rb") as file:
+        number = file.fileno()
+        for run in runs:
+            (first, start), (last, end) = (
+                array("Q", os.pread(number, 16, run.slots + 16 * slot)) for slot in (low, high)
+            )
+            if last == first:
+                continue
+            entries = os.pread(number, (last - first) * _ENTRY.size, run.entries + first * _ENTRY.size)
+            lines = os.pread(number, end - start, run.lines + start)
+            digests, lengths, units = zip(*_ENTRY.iter_unpack(entries), strict=True)
+            edges = pairwise([0, *accumulate(lengths)])
+            kept.update(zip(digests, zip([lines[a:b] for a, b in edges], units, strict=True), strict=True))
