@@ -1,4 +1,4 @@
-"""Stage the items of a source in S3, so that DynamoDB's own bulk writes can import them."""
+"""Stage the items of a source in S3, and import them with DynamoDB's own bulk writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any, Literal, get_args
 from shardkit.bulk.load import as_source, check_items
 from shardkit.bulk.load_machine import check_choice
 from shardkit.bulk.sources.base import Item, Source
+from shardkit.bulk.staging.importing import import_items
 from shardkit.bulk.staging.manifest import Compression, S3Folder
+from shardkit.bulk.staging.operations import ImportReport
 from shardkit.bulk.staging.stage import (
     OnError,
     Plan,
@@ -29,7 +31,7 @@ from shardkit.runtime.tasks import Tasks
 from shardkit.sharding.layout import Growing, Moving, Sharding
 from shardkit.sharding.series.programs import SeriesPrograms
 
-__all__ = ["StageFailure", "StageProgress", "StageReport", "stage_items"]
+__all__ = ["ImportReport", "StageFailure", "StageProgress", "StageReport", "import_items", "stage_items"]
 
 _MOST_PROCESSES = 256
 _COMPRESSIONS: dict[str, Compression] = {"gzip": "GZIP", "zstd": "ZSTD", "none": "NONE"}

@@ -22,11 +22,6 @@ def s3() -> Iterator[Any]:
         yield client
 
 
-@pytest.fixture
-def resource(s3: Any) -> Any:
-    return boto3.resource("dynamodb")
-
-
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's folder for temporary files."""
