@@ -1,24 +1,27 @@
-"""Write a Spark DataFrame into a sharded table.
+"""Write a Spark DataFrame into a sharded table, or read a table as a DataFrame.
 
-PySpark 3.5 or newer. It is in no extra, because the platform (Glue, EMR, Databricks) brings its own.
+PySpark 3.5 or newer. It is in no extra, because the platform (Glue, EMR, Databricks) brings its own. shardkit and
+pyarrow must be installed where the tasks run, too.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, Literal
 
 from shardkit.bulk.load_machine import WINDOW, check_choice
 from shardkit.errors import ConfigurationError, brief
 from shardkit.parts import PartConfig, PartReport, PartsReport, merge, write_part
+from shardkit.read_parts import ReadConfig, read_part
 from shardkit.runtime.processes import Connect
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Strategy
 
-__all__ = ["SparkReport", "write"]
+__all__ = ["SparkReport", "read", "write"]
 
 _KEY_COLUMNS = {
     "S": {"string", "char", "varchar", "date", "timestamp", "timestamp_ntz", "time"},
@@ -106,9 +109,9 @@ def write(
     check_choice("on_error", on_error, ("raise", "collect"))
     order = _ordered(df, last_by)
     _check_mix(mix, order=order, tasks=tasks, write_units=write_units, checkpoint=checkpoint)
-    _check_speculation(df, write_units, order)
+    _check_speculation(df.sparkSession, write_units=write_units, last_by=order)
     if tasks is None and mix:
-        tasks = _default_tasks(df)
+        tasks = _slots(df.sparkSession, "tasks")
     config = PartConfig(
         table=table,
         strategy=strategy,
@@ -141,6 +144,83 @@ def write(
     report = SparkReport(**{one.name: getattr(merged, one.name) for one in fields(merged)}, tasks=tasks)
     report.raise_failures(collect=on_error == "collect")
     return report
+
+
+def read(
+    session: Any,
+    *,
+    table: str,
+    strategy: Strategy,
+    keys: Sequence[Any] | None = None,
+    segments: int | None = None,
+    schema: Any = None,
+    indexes: Mapping[str, Strategy] | None = None,
+    read_units: float | None = None,
+    consistent_read: bool = False,
+    connect: Connect | None = None,
+) -> Any:
+    """Read a sharded table as a data frame: one row per logical item.
+
+    Example:
+        orders = spark.read(session, table="Orders", strategy=CalculatedSuffix("OrderId", shards=10),
+                            schema="Date string, OrderId string, Total decimal(12,2)")
+        orders.groupBy("Date").sum("Total").show()
+
+    The frame is lazy, and each action reads the table again, as it then is. A task that Spark retries or repeats reads
+    its part again. If you use the frame more than once, write it to Parquet, or persist it.
+
+    Args:
+        session: The Spark session.
+        table: The table's name.
+        strategy: How suffixes are chosen. Items that move (``Resharding``) cannot be read.
+        keys: Read only the items of these logical partition keys, each by a fan-out query. None: scan the whole table.
+        segments: The number of tasks: segments of the scan, or groups of ``keys``. By default as many as the session
+            runs at once (``defaultParallelism``); required with Spark Connect. More segments lose less when a task is
+            retried.
+        schema: The columns, as DDL text or a ``StructType``. Attributes of other names are not requested, and a missing
+            attribute is null. None: inferred from up to 1,000 items. Types are checked: a number must fit its column
+            exactly, except that ``double`` and ``float`` take the nearest. ``string`` takes text, or a number as it is
+            stored; ``array`` takes lists and sets (sorted); ``date`` and ``timestamp`` take ISO 8601 text.
+        indexes: The sharded indexes of the table, as for ``ShardedTable``; their key attributes are hidden.
+        read_units: The most read units a second. Each task has an equal share, so tasks that wait for a slot leave
+            theirs unused.
+        consistent_read: Whether reads are strongly consistent, for twice the read units.
+        connect: Makes a task's client, also on the driver; a function of a module that the tasks can import, or a
+            ``partial`` of one. None: ``boto3.client("dynamodb")``, with the credentials that boto3 finds there.
+
+    Returns:
+        A data frame. If a value does not fit its column, the action fails with an InvalidValueError in the task, which
+        names the item's key and the column.
+
+    Raises:
+        ConfigurationError: An argument is invalid; a type of the schema has no values of DynamoDB; a sample has no
+            items, or no type holds its values; ``read_units`` is given, and ``spark.speculation`` is on.
+
+    Cost: each action takes the read units of the whole items: 0.5 per 4 KB, 1 if strongly consistent; fewer columns do
+    not make it cheaper. This call takes one DescribeTable, and without a schema up to 1,000 items. Memory: about ten
+    pages of 1 MB per task. IAM: ``dynamodb:DescribeTable`` and ``dynamodb:Scan``, or with ``keys`` ``dynamodb:Query``.
+    """
+    _check_speculation(session, read_units=read_units)
+    given = None if schema is None else _struct(session, schema)
+    config = ReadConfig(
+        table=table,
+        strategy=strategy,
+        parts=_slots(session, "segments") if segments is None else segments,
+        keys=keys,
+        schema=None if given is None else _arrow_schema(given),
+        indexes=indexes,
+        read_units=read_units,
+        consistent_read=consistent_read,
+        connect=connect,
+    ).prepared()
+    parts = session.range(0, config.parts, 1, config.parts)
+    return parts.mapInArrow(partial(_read, config), _ddl(config.schema) if given is None else given)
+
+
+def _read(config: ReadConfig, batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for part in batch.column(0).to_pylist():
+            yield from read_part(config, part=part)
 
 
 def _column(name: str) -> Any:
@@ -179,27 +259,23 @@ def _check_mix(mix: object, *, order: Sequence[Any], tasks: Any, write_units: An
         )
 
 
-def _check_speculation(df: Any, write_units: Any, order: Sequence[Any]) -> None:
-    if str(df.sparkSession.conf.get("spark.speculation", "false")).lower() != "true":
-        return
-    if write_units is not None:
+def _check_speculation(session: Any, **options: object) -> None:
+    """Refuse options that two attempts of a task at once would break."""
+    given = [name for name, value in options.items() if value]
+    if given and str(session.conf.get("spark.speculation", "false")).lower() == "true":
         raise ConfigurationError(
-            "write_units: is not kept with spark.speculation, which runs a task twice at once; set "
-            "spark.speculation to false"
-        )
-    if order:
-        raise ConfigurationError(
-            "last_by: is not kept with spark.speculation, because two attempts of a task write the same keys at once; "
-            "set spark.speculation to false"
+            f"{given[0]}: is not kept with spark.speculation, which runs a task twice at once; set spark.speculation "
+            "to false"
         )
 
 
-def _default_tasks(df: Any) -> int:
+def _slots(session: Any, name: str) -> int:
+    """Return how many tasks run at once."""
     try:
-        return int(df.sparkSession.sparkContext.defaultParallelism)
+        return int(session.sparkContext.defaultParallelism)
     except Exception as error:
         raise ConfigurationError(
-            "tasks: must be given, because this session has no sparkContext (Spark Connect, serverless) that "
+            f"{name}: must be given, because this session has no sparkContext (Spark Connect, serverless) that "
             "would tell how many run at once"
         ) from error
 
@@ -267,3 +343,86 @@ def _mixed(df: Any, keys: Sequence[str], order: Sequence[Any], tasks: int | None
     columns = [_column(name) + 0.0 if kinds[name] in {"float", "double"} else _column(name) for name in keys]
     # Two hashes: rows of a task that are sorted by the one that chose it would come in the same order in every task.
     return df.repartition(tasks, functions.xxhash64(*columns)).sortWithinPartitions(functions.hash(*columns), *order)
+
+
+# Types of Spark and Arrow. In Spark's simple form, in which both a DDL text and a StructType have them.
+
+
+def _struct(session: Any, schema: Any) -> Any:
+    # createDataFrame parses DDL in every version, also over Spark Connect.
+    return session.createDataFrame([], schema).schema if isinstance(schema, str) else schema
+
+
+def _arrow_schema(struct: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - with Spark
+
+    return pa.schema([_arrow_field(field.name, field.dataType, field.nullable) for field in struct.fields])
+
+
+def _arrow_field(name: str, kind: Any, nullable: bool) -> Any:  # noqa: FBT001 - as pyarrow's own
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.field(name, _arrow_type(name, kind), nullable)
+
+
+def _arrow_type(name: str, kind: Any) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if kind.typeName() == "array":
+        return pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
+    if kind.typeName() == "struct":
+        return pa.struct([_arrow_field(field.name, field.dataType, field.nullable) for field in kind.fields])
+    if kind.typeName() == "map":
+        value = _arrow_field("value", kind.valueType, kind.valueContainsNull)
+        return pa.map_(_arrow_type(name, kind.keyType), value)
+    if kind.typeName() == "decimal":
+        return pa.decimal128(kind.precision, kind.scale)
+    found = _arrow_scalars().get(kind.simpleString())
+    if found is None:
+        raise ConfigurationError(
+            f"schema: column {name!r} is of type {kind.simpleString()}, which no value of DynamoDB has; give "
+            f"{', '.join(_arrow_scalars())}, decimal, array, struct, or map with string keys"
+        )
+    return found
+
+
+def _arrow_scalars() -> Mapping[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return {
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "boolean": pa.bool_(),
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }
+
+
+def _ddl(schema: Any) -> str:
+    """Return an inferred schema as DDL."""
+    return ", ".join(f"{_quoted(field.name)} {_ddl_type(field.type)}" for field in schema)
+
+
+def _ddl_type(kind: Any) -> str:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_list(kind):
+        return f"array<{_ddl_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {_ddl_type(field.type)}' for field in kind)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_ddl_type(kind.key_type)}, {_ddl_type(kind.item_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return next(name for name, known in _arrow_scalars().items() if known == kind)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
