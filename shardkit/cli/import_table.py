@@ -98,12 +98,10 @@ def import_table(
 
 
 def _goes_on(report: ImportReport) -> str:
-    cancel = (
-        f"; to cancel it: aws dynamodb cancel-bulk-operation --bulk-operation-arn {report.arn}"
-        if report.operation == "StartBulkPutItems"
-        else ""
-    )
-    return f"stopped waiting: {report.arn} goes on in AWS, and the same command waits for it again{cancel}"
+    lines = [f"stopped waiting: {report.arn} goes on in AWS, and the same command waits for it again"]
+    if report.operation == "StartBulkPutItems":
+        lines.append(f"to cancel it: aws dynamodb cancel-bulk-operation --bulk-operation-arn {report.arn}")
+    return "\n".join(lines)
 
 
 class ImportProgress:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
+from botocore import xform_name
 from botocore.stub import ANY, Stubber
 from rich.console import Console
 
@@ -31,8 +32,11 @@ from shardkit import (
     Unsharded,
     backfill_index,
     bulk_load,
+    import_items,
 )
+from shardkit.dynamodb.encode import to_wire_item
 from tests.functional.test_docs import DOCS, FENCE
+from tests.support import staged
 from tests.support.fakes import timeless
 from tests.support.mapped import Moment
 from tests.support.recorder import answering, recording
@@ -249,6 +253,58 @@ def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session
     assert [access for access in asked if not allows(POLICIES["Looker"], access)] == []
     actions = {action for statement in POLICIES["Looker"]["Statement"] for action in _listed(statement["Action"])}
     assert {f"{access.service}:{access.action}" for access in asked} == actions
+
+
+Answers = list[tuple[str, str | dict[str, Any]]]
+ARNS = {"DescribeImport": staged.IMPORT_ARN, "DescribeBulkOperation": staged.PUT_ARN, "ListBulkOperations": "*"}
+OF_THE_IMPORT = {
+    "s3:PutObject",
+    *(f"logs:{what}" for what in ("CreateLogGroup", "CreateLogStream", "DescribeLogGroups", "DescribeLogStreams")),
+    *(f"logs:{what}" for what in ("PutLogEvents", "PutRetentionPolicy")),
+}
+"""What an import itself needs, according to the Developer Guide; its requests are AWS's own."""
+
+
+@staged.has_bulk_put
+def test_an_import(resource: DynamoDBServiceResource, boto3_session: boto3.Session) -> None:
+    """Into a new table and into an existing one; found again, each is waited for."""
+    client: Any = resource.meta.client
+    s3 = boto3_session.client("s3")
+    staged.put_stage(s3, [to_wire_item({"Date": "2014-07-09", "OrderId": "A1"})])
+    done = {"ProcessedItemCount": 1}
+    new: Answers = [
+        ("DescribeTable", "ResourceNotFoundException"),
+        ("ImportTable", staged.described_import()),
+        ("DescribeImport", staged.described_import("COMPLETED", ImportedItemCount=1, **done)),
+    ]
+    existing: Answers = [
+        ("DescribeTable", staged.described_table()),
+        ("ListImports", {"ImportSummaryList": []}),
+        ("ListBulkOperations", {"BulkOperationsSummaryList": []}),
+        ("StartBulkPutItems", staged.described_put()),
+        ("DescribeBulkOperation", staged.described_put("COMPLETED", **done)),
+    ]
+    asked: list[Access] = []
+
+    def ask_s3(params: dict[str, Any], model: Any, **_: Any) -> None:
+        action = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}.get(model.name, model.name)
+        bucket = f"arn:aws:s3:::{params['Bucket']}"
+        asked.append(Access(action, f"{bucket}/{params['Key']}" if "Key" in params else bucket, service="s3"))
+
+    s3.meta.events.register("provide-client-params.s3.*", ask_s3)
+    for answers in (new, existing):
+        with Stubber(client) as stub:
+            for operation, answer in answers:
+                if isinstance(answer, str):
+                    stub.add_client_error(xform_name(operation), answer)
+                else:
+                    stub.add_response(xform_name(operation), answer)
+                asked.append(Access(operation, ARNS.get(operation, TABLE)))
+            import_items(staged.WHERE, table="Orders", client=client, s3=s3, sleep=lambda _: None)
+    assert [access for access in asked if not allows(POLICIES["Importer"], access)] == []
+    actions = {action for statement in POLICIES["Importer"]["Statement"] for action in _listed(statement["Action"])}
+    assert {f"{access.service}:{access.action}" for access in asked} == actions - OF_THE_IMPORT
+    assert actions >= OF_THE_IMPORT
 
 
 def test_a_backfill(resource: DynamoDBServiceResource) -> None:

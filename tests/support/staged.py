@@ -9,10 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
+import pytest
+from botocore.session import Session
 from moto.dynamodb.models.table_import import TableImport
 
 from shardkit.bulk.staging.manifest import Compression, Manifest, S3Folder, StagedObject
 
+has_bulk_put = pytest.mark.skipif(
+    "StartBulkPutItems" not in Session().get_service_model("dynamodb").operation_names,
+    reason="this botocore has no StartBulkPutItems",
+)
 FOLDER = S3Folder("bucket", "orders")
 WHERE = str(FOLDER)
 ORDERS: dict[str, Any] = {

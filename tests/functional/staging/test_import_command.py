@@ -76,7 +76,7 @@ def test_items_that_fail(s3: Any, resource: DynamoDBServiceResource, waiting: An
     ("operation", "cancel"),
     [
         ("ImportTable", ""),
-        ("StartBulkPutItems", "; to cancel it: aws dynamodb cancel-bulk-operation --bulk-operation-arn {}"),
+        ("StartBulkPutItems", "to cancel it: aws dynamodb cancel-bulk-operation --bulk-operation-arn {}\n"),
     ],
 )
 def test_ctrl_c_while_it_waits(operation: str, cancel: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_ctrl_c_while_it_waits(operation: str, cancel: str, monkeypatch: pytest.
     assert result.exit_code == 3
     assert result.stdout == "in progress: 0 of 5 items imported into Orders\n"
     goes_on = f"stopped waiting: {PUT_ARN} goes on in AWS, and the same command waits for it again"
-    assert result.stderr == f"{operation} was started before: {PUT_ARN}\n{goes_on}{cancel.format(PUT_ARN)}\n"
+    assert result.stderr == f"{operation} was started before: {PUT_ARN}\n{goes_on}\n{cancel.format(PUT_ARN)}"
 
 
 def test_ctrl_c_before(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
@@ -38,11 +37,13 @@ from tests.support.staged import (
     described_import,
     described_put,
     described_table,
+    has_bulk_put,
     moto_imports_end,
     put_stage,
 )
 
 if TYPE_CHECKING:
+    import boto3
     from types_boto3_dynamodb import DynamoDBServiceResource
 
 STRATEGY = CalculatedSuffix("OrderId", shards=3)
@@ -56,11 +57,6 @@ STORED = [
 INPUT = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/data/"}
 BULK_INPUT = {**INPUT, "InputFormat": "DYNAMODB_JSON", "InputCompressionType": "NONE"}
 ERRORS = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/errors/", "OutputType": ["ERROR"]}
-
-
-has_bulk_put = pytest.mark.skipif(
-    not hasattr(boto3.client("dynamodb"), "start_bulk_put_items"), reason="this botocore has no StartBulkPutItems"
-)
 
 
 @pytest.fixture
