@@ -250,10 +250,16 @@ def _unnamed_indexes(schema: Any) -> list[str]:
 def _records(batch: Any) -> Iterator[Record]:
     names = batch.schema.names
     columns = [_values(column) for column in batch.columns]
-    for row in zip(*columns, strict=True):
-        item = {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        wrong = next((name for name, value in item.items() if isinstance(value, _Refused)), None)
-        yield item if wrong is None else BadRecord(str(item), item[wrong].error(wrong))
+    items = (dict(zip(names, row, strict=False)) for row in zip(*columns, strict=True))
+    # Look through single items only if a column has nulls, or values to refuse: few have.
+    types = set[type]().union(*(map(type, column) for column in columns))
+    if types.isdisjoint({type(None), _Refused}):
+        yield from items
+        return
+    for item in items:
+        kept = {name: value for name, value in item.items() if value is not None}
+        wrong = next((name for name, value in kept.items() if isinstance(value, _Refused)), None)
+        yield kept if wrong is None else BadRecord(str(kept), kept[wrong].error(wrong))
 
 
 @dataclass(frozen=True)
