@@ -208,7 +208,7 @@ class PartConfig:
         try:
             then = orjson.loads(kept)
             begun = str(then.pop("load_id"))
-        except (AttributeError, KeyError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"checkpoint: {self.checkpoint!r} has a {_HEADER} that is not a write's ({error!r}); give another place"
             ) from error
