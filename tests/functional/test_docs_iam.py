@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ from shardkit import (
     backfill_index,
     bulk_load,
     import_items,
+    open_source,
+    stage_items,
 )
 from shardkit.dynamodb.encode import to_wire_item
 from tests.functional.test_docs import DOCS, FENCE
@@ -255,6 +258,36 @@ def test_a_look_at_a_live_table(resource: DynamoDBServiceResource, boto3_session
     assert {f"{access.service}:{access.action}" for access in asked} == actions
 
 
+def asked_of_s3(client: Any) -> list[Access]:
+    """Return what the client's requests need, as they are sent."""
+    asked: list[Access] = []
+
+    def ask(params: dict[str, Any], model: Any, **_: Any) -> None:
+        action = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}.get(model.name, model.name)
+        bucket = f"arn:aws:s3:::{params['Bucket']}"
+        asked.append(Access(action, f"{bucket}/{params['Key']}" if "Key" in params else bucket, service="s3"))
+
+    client.meta.events.register("provide-client-params.s3.*", ask)
+    return asked
+
+
+def test_a_stage(resource: DynamoDBServiceResource, boto3_session: boto3.Session, tmp_path: Path) -> None:
+    """Also one that finds itself complete."""
+    s3 = boto3_session.client("s3")
+    s3.create_bucket(Bucket="bucket")
+    path = tmp_path / "orders.jsonl"
+    path.write_text('{"User": "user-1", "OrderId": "A1"}', encoding="utf-8")
+    orders = sharded(resource, STRATEGIES[0])
+    asked = asked_of_s3(s3)
+    with recording(orders.meta.client) as recorder:
+        for _ in range(2):
+            stage_items(open_source(str(path)), staged.WHERE, table=orders, s3=s3, work_dir=tmp_path)
+    asked += [access for operation, body in recorder.requests for access in accesses(operation, body)]
+    assert [access for access in asked if not allows(POLICIES["Stager"], access)] == []
+    actions = {action for statement in POLICIES["Stager"]["Statement"] for action in _listed(statement["Action"])}
+    assert {f"{access.service}:{access.action}" for access in asked} == actions
+
+
 Answers = list[tuple[str, str | dict[str, Any]]]
 ARNS = {"DescribeImport": staged.IMPORT_ARN, "DescribeBulkOperation": staged.PUT_ARN, "ListBulkOperations": "*"}
 OF_THE_IMPORT = {
@@ -284,14 +317,7 @@ def test_an_import(resource: DynamoDBServiceResource, boto3_session: boto3.Sessi
         ("StartBulkPutItems", staged.described_put()),
         ("DescribeBulkOperation", staged.described_put("COMPLETED", **done)),
     ]
-    asked: list[Access] = []
-
-    def ask_s3(params: dict[str, Any], model: Any, **_: Any) -> None:
-        action = {"HeadObject": "GetObject", "ListObjectsV2": "ListBucket"}.get(model.name, model.name)
-        bucket = f"arn:aws:s3:::{params['Bucket']}"
-        asked.append(Access(action, f"{bucket}/{params['Key']}" if "Key" in params else bucket, service="s3"))
-
-    s3.meta.events.register("provide-client-params.s3.*", ask_s3)
+    asked = asked_of_s3(s3)
     for answers in (new, existing):
         with Stubber(client) as stub:
             for operation, answer in answers:
