@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shardkit.bulk.sources.opening import open_source
     from shardkit.bulk.staging.importing import import_items
     from shardkit.bulk.staging.operations import ImportReport
-    from shardkit.capacity import CapacityBudget, CapacityMeter
+    from shardkit.capacity import CapacityBudget, CapacityMeter, SharedBudget
     from shardkit.core.hashing import code_point_product, stable_hash
     from shardkit.counter import CounterValue, ShardedCounter
     from shardkit.errors import (
@@ -93,6 +93,7 @@ __all__ = [
     "ShardedCounter",
     "ShardedTable",
     "ShardkitError",
+    "SharedBudget",
     "StageError",
     "StageReport",
     "StagingError",
@@ -131,7 +132,7 @@ if not TYPE_CHECKING:
             "shardkit.bulk.sources.opening": ("open_source",),
             "shardkit.bulk.staging.importing": ("import_items",),
             "shardkit.bulk.staging.operations": ("ImportReport",),
-            "shardkit.capacity": ("CapacityBudget", "CapacityMeter"),
+            "shardkit.capacity": ("CapacityBudget", "CapacityMeter", "SharedBudget"),
             "shardkit.errors": (
                 "AmbiguousItemError",
                 "CapacityBudgetError",

@@ -211,6 +211,10 @@ class CapacityBudgetError(ShardkitError):
         self.seconds = seconds
 
 
+class ShareEndedError(CapacityBudgetError):
+    """A request was not sent, because the process's share of a budget had ended when it was about to go."""
+
+
 def brief(value: Any) -> str:
     """Return a short text of a value for a message."""
     try:

@@ -129,6 +129,7 @@ async def _each(runner: AsyncRunner, items: Items, options: LoadOptions) -> Asyn
 
 async def _results(runner: AsyncRunner, loading: Loading, items: Items) -> AsyncGenerator[Sequence[BulkResult], None]:
     load = loading.load
+    loading.watch(runner.client)
     driver = runner.driver(load)
     with loading:
         async with aclosing(_records(items, loading)) as records:

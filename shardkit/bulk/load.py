@@ -28,8 +28,10 @@ from shardkit.bulk.series_load import SeriesLoad, machine_of
 from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
 from shardkit.bulk.writes import drawn_by_key
 from shardkit.core.checks import check_count, check_option_names, check_progress, check_side_by_side
+from shardkit.core.shares import SharedRates
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.interrupts import Interruptions
+from shardkit.runtime.leases import check_requests
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.runtime.transports import Transport, direct_options
@@ -52,7 +54,7 @@ class LoadOptions(TypedDict, total=False):
     connect: Connect | None
     transport: Transport | None
     window: int
-    write_units: float | str | None
+    write_units: float | str | SharedRates | None
     on_error: OnError
     max_failures: int | None
     duplicates: Duplicates
@@ -90,9 +92,11 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
               if its extra is installed.
             * ``window: int = 50_000``: Items that wait to be interleaved, at most 10,000,000. The first request is sent
               when 1,000 items are read; the window fills while the load sends.
-            * ``write_units: float | str | None = None``: Write units per second that the load may consume of the table
-              and of each global index; or a share of their provisioned (or warm) throughput, such as ``"80%"``, which
-              is looked up every minute. Of a TimeSeries, it is that of each table. By default there is no limit.
+            * ``write_units: float | str | SharedBudget | None = None``: Write units per second that the load may
+              consume of the table and of each global index; or a share of their provisioned (or warm) throughput, such
+              as ``"80%"``, which is looked up every minute. Of a TimeSeries, it is that of each table. A
+              :class:`shardkit.SharedBudget` is shared with other processes (and of a TimeSeries, by its tables). By
+              default there is no limit.
             * ``on_error: Literal["raise", "collect"] = "raise"``: ``"raise"`` raises BulkLoadError after all other
               items are written. ``"collect"`` reports failures only in the results and the report.
             * ``max_failures: int | None = None``: The load stops when more items than this have failed.
@@ -182,6 +186,7 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
 
 def load_results(runner: Runner, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
     load = loading.load
+    loading.watch(runner.client)
     interruptions = Interruptions()
     driver = runner.driver(load, through=through, waiting=interruptions.waiting)
     with loading, through or nullcontext():
@@ -334,6 +339,11 @@ class Loading:
                 self._files.close()
                 raise
             self._files.callback(self._letters.close)
+
+    def watch(self, client: Any) -> None:
+        """If the pace is a share of a budget, which may end, let each request be checked just before it goes."""
+        if isinstance(self._options.get("write_units"), SharedRates):
+            check_requests(client)
 
     def records(self) -> Iterator[tuple[Place, Record]]:
         """Read the source, without the records that are done; its files are closed with the load's."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, Literal, Protocol, get_args
 
@@ -38,6 +39,7 @@ from shardkit.bulk.writes import Drawn, EncodedRequests, Write, Writes
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Answer, Done, Send, Step, Wait
+from shardkit.core.shares import SharedRates
 from shardkit.dynamodb.service_errors import (
     Scope,
     code_of,
@@ -47,7 +49,7 @@ from shardkit.dynamodb.service_errors import (
     retry_after,
     throttled_indexes,
 )
-from shardkit.errors import ConfigurationError, ShardkitError, brief
+from shardkit.errors import ConfigurationError, ShardkitError, ShareEndedError, brief
 from shardkit.sharding.layout import Sharding
 
 WINDOW = 50_000
@@ -112,7 +114,7 @@ class Load:
         spread: Drawn | None = None,
         where: Callable[[Any], Any] | None = None,
         window: int = WINDOW,
-        write_units: float | str | None = None,
+        write_units: float | str | SharedRates | None = None,
         duplicates: Duplicates = "last",
         replace_by: tuple[str, ...] | None = None,
         max_failures: int | None = None,
@@ -256,6 +258,9 @@ class Load:
         """Return the next step; an empty result asks for more items."""
         if self.fatal is None and self._max_failures is not None and self._tally.failed > self._max_failures:
             self._stop((), too_many(self._tally.failed, self._max_failures))
+        shared = self._pace.shared
+        if self.fatal is None and shared is not None and shared.error is not None:
+            self._stop((), shared.error)
         if len(self._results):
             self._stalled = None
             return Done(self._results.results())
@@ -301,6 +306,8 @@ class Load:
             requests = EncodedRequests([write.body for write in writes], writes)
             params = {"RequestItems": {table: requests}, "ReturnConsumedCapacity": "INDEXES"}
             send = Send("BatchWriteItem", params, paced=True)
+        if self._pace.shared is not None:
+            send = replace(send, check=self._pace.shared.check)
         self._in_flight[send] = batch
         return send
 
@@ -355,7 +362,9 @@ class Load:
         lost = is_transient(error) and not is_throttle(error)
         if not lost:
             self._answered = now
-        if is_throttle(error):
+        if isinstance(error, ShareEndedError) and self.fatal is None:
+            self._put_back(writes)
+        elif is_throttle(error):
             self._throttled(writes, error, now)
         elif batch.alone and is_fatal(error):
             # The role may lack dynamodb:PutItem: batches still work.
@@ -411,6 +420,9 @@ class Load:
                 self._keys.throttled(key, now, asked)
         else:
             self._pace.throttled(now, asked)
+        self._put_back(writes)
+
+    def _put_back(self, writes: list[Write]) -> None:
         replaced = self._window.put_back(writes)
         self._tally.retried += len(writes) - len(replaced)
         for write in replaced:

@@ -143,9 +143,21 @@ class MovingLoad(Load):
         request.requests += 1
         if request.requests > 1:
             self._tally.requests += 1
-        sent = replace(step, paced=True)
+        sent = replace(step, paced=True, check=self._check(step))
         self._asked[sent] = request, step
         return sent
+
+    def _check(self, step: Send) -> Callable[[], None] | None:
+        """Return what checks a request just before it goes: the table's leases, and the share of a budget."""
+        leased, shared = step.check, self._pace.shared
+        if shared is None or leased is None:
+            return leased if shared is None else shared.check
+
+        def check() -> None:
+            leased()
+            shared.check()
+
+        return check
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
         asked = self._asked.pop(send, None)

@@ -17,6 +17,7 @@ from math import inf
 from typing import Any
 
 from shardkit.core.backoff import Backoff
+from shardkit.core.shares import SharedRate, SharedRates
 from shardkit.core.token_bucket import Correction, TokenBucket
 from shardkit.dynamodb.schema import throughput_of
 from shardkit.dynamodb.service_errors import Scope, throttle_reasons, throttled_scope
@@ -151,6 +152,8 @@ class _Slowed:
 class TablePace:
     """When the next batch may be sent: a token bucket at the requested rate, or less when the table throttles.
 
+    The requested rate may be this process's share of a budget, which then has the bucket.
+
     A table and each of its global indexes have their own throughput, and an index without enough throttles the table's
     writes. If ``write_units`` is a number, it limits each of them. If it is a share, each may use that share of its
     own: one unit of an index with less throughput than the table is ``worth`` more of the bucket's units, and a batch
@@ -164,14 +167,18 @@ class TablePace:
         worth: How many of the bucket's units one unit of each index counts as; 1 for indexes not in it.
     """
 
-    def __init__(self, write_units: float | str | None, draw: Callable[[], float]) -> None:
+    def __init__(self, write_units: float | str | SharedRates | None, draw: Callable[[], float]) -> None:
         rate = write_rate(write_units)
         self.share = rate if isinstance(write_units, str) else None
         self.worth: Mapping[str, float] = {}
         self._limit = inf if rate is None or self.share is not None else rate
         self._draw = draw
+        self.shared: SharedRate | None = None
         # The requested rate always holds, and is charged for what is consumed; the slowed rate for what is sent.
-        self._bucket = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
+        self._requested = TokenBucket(self._limit, burst=self._limit * _BURST_SECONDS)
+        self._bucket: TokenBucket | SharedRate = self._requested
+        if isinstance(write_units, SharedRates):
+            self._bucket = self.shared = write_units.shared_rate("write", "write_units")
         self._slowed = TokenBucket(inf, debt=_DEBT_SECONDS)
         self._backoff = Backoff()
         self._correction = Correction()
@@ -210,12 +217,15 @@ class TablePace:
         if (limit, worth) != (self._limit, self.worth):
             # Earlier measurements do not apply to it.
             self._limit, self.worth, self._throughput, self._units, self._since = limit, worth, 0.0, 0.0, now
-            self._bucket.change(limit, burst=limit * _BURST_SECONDS, now=now)
+            self._requested.change(limit, burst=limit * _BURST_SECONDS, now=now)
             self._slowed.change(inf, burst=0.0, now=now)
         return None
 
     def ready(self, now: float) -> float:
-        return max(self._backoff.until, self._bucket.ready(now), self._slowed.ready(now))
+        ready = self._bucket.ready(now)
+        if self.shared is not None:
+            ready = min(ready, now + self.shared.may_change_in)
+        return max(self._backoff.until, ready, self._slowed.ready(now))
 
     def sent(self, units: float, now: float) -> float:
         """Charge and return what a batch is expected to consume, by its items' sizes and recent batches."""
@@ -342,10 +352,15 @@ class Reasons:
         self._asks = False
 
 
-def write_rate(write_units: float | str | None) -> float | None:
-    """Parse ``write_units=``: a number of units per second, or a share of the table's (``"80%"`` returns 0.8)."""
+def write_rate(write_units: float | str | SharedRates | None) -> float | None:
+    """Parse ``write_units=``: a number of units per second, or a share of the table's (``"80%"`` returns 0.8).
+
+    Of a shared budget, return the rate of all its members.
+    """
     if write_units is None:
         return None
+    if isinstance(write_units, SharedRates):
+        return write_units.shared_rate("write", "write_units").whole
     try:
         if isinstance(write_units, str):
             number = float(write_units.strip().removesuffix("%")) / 100 if write_units.strip().endswith("%") else 0.0
@@ -356,7 +371,7 @@ def write_rate(write_units: float | str | None) -> float | None:
     if not 0 < number < inf:
         raise ConfigurationError(
             f"write_units: must be a number of write units per second above 0, or a share of the table's throughput, "
-            f'got {brief(write_units)}; give 500 or "80%"'
+            f'got {brief(write_units)}; give 500, "80%" or a SharedBudget'
         )
     return number
 

@@ -7,6 +7,7 @@ from shardkit.capacity.hot_keys import HotKeyWarning
 from shardkit.capacity.lookups import CacheUsage
 from shardkit.capacity.meter import CapacityMeter
 from shardkit.capacity.scopes import HotKey, Scope
+from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.capacity.usage import Rates, Usage, VectorBytes
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import item_size, storage_size
@@ -28,6 +29,7 @@ __all__ = [
     "KeyValue",
     "Rates",
     "Scope",
+    "SharedBudget",
     "Skew",
     "TableUnits",
     "Usage",

@@ -17,7 +17,7 @@ class TokenBucket:
         bucket.ready(now=0.0) == 2.5       # the next request waits until the debt is paid
 
     Args:
-        rate: Units a second, > 0; infinity for no limit.
+        rate: Units a second; infinity for no limit. At 0, debts are never paid.
         burst: The most units that the balance can hold.
         balance: The initial balance.
         debt: The longest time, in seconds, that paying a debt may take; a larger debt is reduced to that.
@@ -95,10 +95,12 @@ class TokenBucket:
         return TokenBucket(self._rate, burst=self._burst, balance=self._balance, debt=self._debt, now=now)
 
     def ready(self, now: float) -> float:
-        """Return the time when the next request may go; at most ``now`` if it may go at once."""
+        """Return the time when the next request may go; at most ``now`` if it may go at once; infinity: never."""
         if now != self._then:
             self._flow(now)
-        return now if self._balance >= -_NOTHING or self._rate == inf else now - self._balance / self._rate
+        if self._balance >= -_NOTHING or self._rate == inf:
+            return now
+        return now - self._balance / self._rate if self._rate else inf
 
     def _flow(self, now: float) -> None:
         then = self._then

@@ -106,22 +106,28 @@ class Processes:
     def send(self, request: Send) -> Answer:
         """Send a request from one of the processes, and return its answer."""
         call = Call(request.operation, dict(request.params), self._programs.shardings)
-        answer = carried(self._client, call, partial(self._carried, paced=request.paced))
+        answer = carried(self._client, call, partial(self._carried, request=request))
         if isinstance(answer, Exception):
             return answer
         read: Answer = request.answer(answer)
         return read
 
-    def _carried(self, call: Call, *, paced: bool) -> _Answered:
-        message = pickle.dumps((call.operation, call.params, paced))
+    def _carried(self, call: Call, *, request: Send) -> _Answered:
+        message = pickle.dumps((call.operation, call.params, request.paced))
         if threading.current_thread() is not threading.main_thread():
-            return self._carry(message)
+            return self._carry(message, request.check)
         # Ctrl-C interrupts the main thread, which could leave half a message on a line.
-        return self._threads.submit(self._carry, message).result()
+        return self._threads.submit(self._carry, message, request.check).result()
 
-    def _carry(self, message: bytes) -> _Answered:
+    def _carry(self, message: bytes, check: Callable[[], None] | None) -> _Answered:
         while (line := self._free.get()) is not None:
             process = self._lines[line]
+            try:
+                if check is not None:
+                    check()
+            except ShardkitError as error:
+                self._free.put(line)
+                return error, []
             try:
                 line.send_bytes(message)
             except OSError:
