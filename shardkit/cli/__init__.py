@@ -43,6 +43,7 @@ def build_app() -> click.Group:
     from shardkit.cli.reshard import reshard
     from shardkit.cli.simulate import simulate
     from shardkit.cli.size import measure
+    from shardkit.cli.stage import stage
     from shardkit.cli.timeseries import timeseries
 
     @click.group("shardkit", context_settings={"show_default": True, "max_content_width": 120})
@@ -50,7 +51,7 @@ def build_app() -> click.Group:
     def shardkit() -> None:
         """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    for command in (demo, load, import_table, backfill, reshard, measure, heat, plan, simulate, timeseries):
+    for command in (demo, load, stage, import_table, backfill, reshard, measure, heat, plan, simulate, timeseries):
         shardkit.add_command(command)
     return shardkit
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, cast
 
 import click
-from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 from click.exceptions import Exit
 from rich import box
@@ -40,7 +39,6 @@ from shardkit.cli.options import (
     SOURCE,
     STOPPED,
     WRONG_USE,
-    calculated_suffix,
     check_attributes,
     dynamodb,
     explained,
@@ -51,41 +49,21 @@ from shardkit.cli.options import (
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ShardkitError
 from shardkit.runtime.transports import default_transport, direct_options
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies import Unsharded
 from shardkit.table import ShardedTable
 
 # How --help groups the options.
-SPREAD, PACE, SAFETY = "Spread", "Pace", "Failures and resuming"
+PACE, SAFETY = "Pace", "Failures and resuming"
 
 
 @click.command(cls=options.Command)
 @click.argument("source")
 @option("--table", required=True, help="Table to load into.")
-@option(
-    "--shards",
-    type=COUNT,
-    group=SPREAD,
-    help="Shards of a partition key, with --by. Without a strategy, keys get no suffix.",
-)
-@option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from.")
-@option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.')
-@option(
-    "--index",
-    "indexes",
-    nargs=2,
-    multiple=True,
-    group=SPREAD,
-    metavar="NAME STRATEGY",
-    help="A sharded global index and its strategy, as text; may be repeated.",
-)
+@options.spreading
 @options.reading
-@option(
-    "--stored-by",
-    group=SOURCE,
-    help="The strategy of the sharded table whose export the files are, as text: its suffixes are removed.",
-)
+@options.exported
 @option("--cursors", group=SOURCE, default="auto", help="At how many positions the source is read in turn.")
 @option("--write-units", group=PACE, help="Write units per second, or a share: 500, 80%.")
 @option("--workers", type=COUNT, group=PACE, help="Batches in flight at once; default: 10 (per process).")
@@ -152,8 +130,8 @@ def load(
     with ExitStack() as stack:
         try:
             connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
-            spread = _strategy(shards, by, strategy)
-            sharded = {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
+            spread = options.spread_strategy(shards, by, strategy)
+            sharded = options.index_strategies(indexes)
             exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
             resource = connect()
             stack.callback(resource.meta.client.close)
@@ -163,7 +141,7 @@ def load(
             target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
             s3 = None
             if source.startswith("s3://"):
-                s3 = Session(profile_name=profile, region_name=region).client("s3")
+                s3 = options.s3_client(profile, region)
                 stack.callback(s3.close)
             opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), s3=s3, **reading)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
@@ -247,23 +225,6 @@ def _interrupted(stderr: Console | None) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
-    if form is not None:
-        if shards is not None or by is not None:
-            raise ConfigurationError(
-                "--strategy: is not supported together with --shards and --by; give one or the other"
-            )
-        return parsed_strategy(form)
-    if (shards is None) != (by is None):
-        raise ConfigurationError(
-            "--shards, --by: give both or neither; for a random suffix, give "
-            '--strategy \'{"type": "RandomSuffix", "shards": 10}\''
-        )
-    if shards is None or by is None:
-        return Unsharded()
-    return calculated_suffix(by, shards)
 
 
 def _cursors(text: str) -> int | Literal["auto"]:

@@ -28,11 +28,11 @@ from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
-from shardkit.strategies import CalculatedSuffix, Strategy
+from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
 
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
-SOURCE, OUTPUT, _AWS = "Source", "Output", "AWS"  # how --help groups the options
+SPREAD, SOURCE, OUTPUT, _AWS = "Spread", "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
 _WIDE = 200
 _MOST_BYTES = 1_000_000  # of a TOML file
@@ -96,6 +96,31 @@ reading = several(
     option("--empty-strings", group=SOURCE, is_flag=True, help="Keep empty cells as empty strings."),
 )
 """The options of a source that is read: those of :func:`text_source`."""
+spreading = several(
+    option(
+        "--shards",
+        type=COUNT,
+        group=SPREAD,
+        help="Shards of a partition key, with --by. Without a strategy, keys get no suffix.",
+    ),
+    option("--by", group=SPREAD, help="Attributes (A or A,B) to calculate the shard from."),
+    option("--strategy", group=SPREAD, help='A strategy\'s text form: {"type": "RandomSuffix", "shards": 10}.'),
+    option(
+        "--index",
+        "indexes",
+        nargs=2,
+        multiple=True,
+        group=SPREAD,
+        metavar="NAME STRATEGY",
+        help="A sharded global index and its strategy, as text; may be repeated.",
+    ),
+)
+"""The options of :func:`spread_strategy` and :func:`index_strategies`."""
+exported = option(
+    "--stored-by",
+    group=SOURCE,
+    help="The strategy of the sharded table whose export the files are, as text: its suffixes are removed.",
+)
 as_json = option("--json", "as_json", group=OUTPUT, is_flag=True, help="Print the report as JSON.")
 progress = option("--progress/--no-progress", group=OUTPUT, default=True, help="Show the progress on standard error.")
 connection = several(
@@ -124,6 +149,28 @@ def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:
         if not message.startswith("form:"):
             raise
         raise ConfigurationError(f"{option}{message.removeprefix('form')}") from error
+
+
+def spread_strategy(shards: int | None, by: str | None, form: str | None) -> Strategy:
+    """Return the strategy of :data:`spreading`; without options, keys get no suffix."""
+    if form is not None:
+        if shards is not None or by is not None:
+            raise ConfigurationError(
+                "--strategy: is not supported together with --shards and --by; give one or the other"
+            )
+        return parsed_strategy(form)
+    if (shards is None) != (by is None):
+        raise ConfigurationError(
+            "--shards, --by: give both or neither; for a random suffix, give "
+            '--strategy \'{"type": "RandomSuffix", "shards": 10}\''
+        )
+    if shards is None or by is None:
+        return Unsharded()
+    return calculated_suffix(by, shards)
+
+
+def index_strategies(indexes: Iterable[tuple[str, str]]) -> dict[str, Strategy]:
+    return {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
 
 
 def rate_of(text: str | None) -> float | str | None:
@@ -190,6 +237,10 @@ def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, 
         return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
     except ValueError as error:
         raise ConfigurationError(f"--endpoint-url: {endpoint_url!r} or the region is invalid: {error}") from error
+
+
+def s3_client(profile: str | None, region: str | None) -> Any:
+    return Session(profile_name=profile, region_name=region).client("s3")
 
 
 def out() -> Console:
