@@ -113,8 +113,9 @@ class Writes:
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
     def _refuse_unsent(self, body: bytes, wire: WireItem, key: WireItem) -> None:
-        for name in self._index_keys & wire.keys():
-            self._sharding.checked(name, wire[name], "item")
+        if self._index_keys:
+            for name in self._index_keys & wire.keys():
+                self._sharding.checked(name, wire[name], "item")
         # A key is never longer than the JSON, and a value never deeper than it has brackets.
         if len(body) > _SORT_KEY_BYTES:
             for (name, value), most in zip(key.items(), (_PARTITION_KEY_BYTES, _SORT_KEY_BYTES), strict=False):
