@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 import click
 from click.exceptions import BadParameter, Exit
@@ -16,7 +18,8 @@ from benchmarks import history, report, simulate
 from benchmarks.bulk import bulk
 from benchmarks.cache import cache
 from benchmarks.direct import direct
-from benchmarks.growth import Point, draw, growth
+from benchmarks.growth import draw as draw_growth
+from benchmarks.growth import growth
 from benchmarks.heat_maps import draw_runs
 from benchmarks.hedge import hedge
 from benchmarks.imports import imports
@@ -27,6 +30,10 @@ from benchmarks.pictures import DOCS
 from benchmarks.reads import latency, reads
 from benchmarks.service import service
 from benchmarks.single import single
+from benchmarks.spark import draw as draw_tasks
+from benchmarks.spark import spark
+from benchmarks.staging import draw as draw_orders
+from benchmarks.staging import staging
 from benchmarks.units import Case, figures, units
 from benchmarks.window import window
 from tests.support import engines
@@ -54,6 +61,8 @@ class Bench(StrEnum):
     units = "units"
     growth = "growth"
     simulate = "simulate"
+    staging = "staging"
+    spark = "spark"
     imports = "imports"
 
 
@@ -72,6 +81,8 @@ _TITLES = {
     Bench.units: "Read units",
     Bench.growth: "Growth",
     Bench.simulate: "Simulated loads",
+    Bench.staging: "Staged imports",
+    Bench.spark: "Spark",
     Bench.imports: "Importing: CPU",
 }
 MEASURES = {
@@ -88,13 +99,19 @@ MEASURES = {
     Bench.window: window,
     Bench.imports: imports,
 }
+DRAWN: dict[Bench, tuple[Callable[..., Iterable[Figure]], Callable[[Sequence[Any]], None]]] = {
+    Bench.growth: (growth, draw_growth),
+    Bench.staging: (staging, draw_orders),
+    Bench.spark: (spark, draw_tasks),
+}
+"""Benches whose points are drawn."""
 
 
 @dataclass
 class _Measured:
     figures: list[Figure] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
+    points: dict[Bench, list[Any]] = field(default_factory=dict)
     runs: list[simulate.Run] = field(default_factory=list)
     texts: dict[str, str] = field(default_factory=dict)
 
@@ -109,8 +126,10 @@ class _Measured:
             measured = list(simulate.figures(self.runs, short=short))
             section = simulate.section(_TITLES[bench], self.runs)
         else:
-            measure = MEASURES.get(bench)
-            measured = list(growth(short=short, points=self.points) if measure is None else measure(short=short))
+            if bench in DRAWN:
+                measured = list(DRAWN[bench][0](short=short, points=self.points.setdefault(bench, [])))
+            else:
+                measured = list(MEASURES[bench](short=short))
             section = report.section_of(_TITLES[bench], measured)
         self.figures += measured
         if bench is Bench.service:  # in an environment of its own
@@ -122,8 +141,8 @@ class _Measured:
     def write_docs(self) -> None:
         """Put tables and plots into their pages."""
         report.write_docs(PAGE, self.texts)
-        if self.points:
-            draw(self.points)
+        for bench, points in self.points.items():
+            DRAWN[bench][1](points)
         if self.runs:
             table = simulate.section(_TITLES[Bench.simulate], self.runs).markdown()
             report.write_docs(SIMULATED, {"simulate": f"{table}\n\n{report.machine()}"})
@@ -160,7 +179,7 @@ def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_do
     for slide in history.slides(judged, history.HISTORY):
         console.print(f"[bold]worse than before:[/] {slide}")
     if json is not None:
-        report.write_json(json, measured.figures, measured.cases, measured.points)
+        report.write_json(json, measured.figures, measured.cases, measured.points.get(Bench.growth, []))
     if write_docs:
         measured.write_docs()
         history.keep(judged, report.machine(), history.HISTORY)
