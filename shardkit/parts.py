@@ -29,9 +29,8 @@ from shardkit.bulk.pacing import write_rate, write_throughput
 from shardkit.bulk.part_files import PartFiles
 from shardkit.bulk.part_report import KEPT_FAILURES, PartReport, PartsReport, merge
 from shardkit.core.checks import check_count, check_side_by_side
-from shardkit.core.machine import Send
 from shardkit.errors import ConfigurationError, ShardkitError, brief
-from shardkit.runtime.processes import Connect, alike, check_reaches, client_of
+from shardkit.runtime.processes import Connect, alike, check_reaches, made_client
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.transports import Transport, default_transport, direct_options
 from shardkit.sharding.layout import Moving, Sharding
@@ -92,7 +91,7 @@ class PartConfig:
     window: int = WINDOW
     checkpoint: str | os.PathLike[str] | None = None
     dead_letters: str | os.PathLike[str] | None = None
-    # Set by prepared():
+    # Set by described():
     description: Mapping[str, Any] | None = None
     alike: Connect | None = None
 
@@ -153,26 +152,40 @@ class PartConfig:
             The same with its ``load_id``, the table's key schema, and the rate in write units.
 
         Raises:
-            ConfigurationError: The table, the strategy, the rate or the checkpoint do not fit the write.
-            ClientError: The service refused the DescribeTable.
+            ConfigurationError: The table was not found, or an argument does not fit it or the checkpoint.
 
         Cost: one DescribeTable; with ``checkpoint``, one read and one write there.
         IAM: ``dynamodb:DescribeTable``; with S3, ``s3:GetObject``, ``s3:ListBucket`` and ``s3:PutObject``.
         """
-        client = Session().client("dynamodb") if self.connect is None else client_of(self.connect())
+        config = self if self.description is not None else self.described()
+        return replace(config, load_id=config._begun())  # noqa: SLF001 - its own
+
+    def described(self) -> PartConfig:
+        """Check the write against its table; ``prepared`` does it too, and begins the checkpoint.
+
+        Example:
+            names = config.described().sharding.keys.names
+
+        Returns:
+            The same with the table's key schema, and the rate in write units.
+
+        Raises:
+            ConfigurationError: The table was not found, or an argument does not fit it.
+
+        Cost: one DescribeTable.
+        IAM: ``dynamodb:DescribeTable``.
+        """
+        client = Session().client("dynamodb") if self.connect is None else made_client(self.connect())
         try:
-            runner = Runner(client, Programs(self.table, self.strategy, None, draw_from(None)), 1)
-            answer = runner.send(Send("DescribeTable", {"TableName": self.table}))
-            if isinstance(answer, Exception):
-                raise answer
+            programs = Programs(self.table, self.strategy, None, draw_from(None))
+            table = Runner(client, programs, 1).run(programs.description())
             made = None if self.connect is not None else alike(client, connections=self.workers or 1)
         finally:
             if self.connect is None:
                 client.close()
-        table = answer["Table"]
         config = replace(self, description=_described(table), alike=made, write_units=self._rate(table))
         _ = config.sharding
-        return replace(config, load_id=config._begun())  # noqa: SLF001 - its own
+        return config
 
     def _rate(self, table: Mapping[str, Any]) -> float | None:
         rate = write_rate(self.write_units)
@@ -343,7 +356,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
 def _runner(config: PartConfig) -> tuple[Runner, Any]:
     connect = config.connect or config.alike
     assert connect is not None, "prepared() sets it"
-    client = client_of(connect())
+    client = made_client(connect())
     transport = config.transport or (default_transport() if config.connect is None else "client")
     programs = Programs(config.table, config.strategy, config.description, draw_from(None), indexes=config.indexes)
     return Runner(client, programs, config.workers, transport), client

@@ -127,9 +127,10 @@ def write(
         dead_letters=dead_letters,
     )
     _check_pickles(config)
-    config = config.prepared()
+    config = config.described()
     sharding = config.sharding
     _check_columns(df, sharding)
+    config = config.prepared()
     rows = _mixed(df, sharding.keys.names, order, tasks) if mix else df
 
     def written(batches: Iterator[Any]) -> Iterator[Any]:

@@ -340,14 +340,14 @@ def _serve(lines: list[Connection], connect: bytes, transport: Transport, table:
 
 
 def _connected(connect: bytes, transport: Transport, table: str, identity: dict[str, Any], failed: _Failed) -> _Carry:
-    client = client_of(pickle.loads(connect)())  # noqa: S301 - ours
+    client = made_client(pickle.loads(connect)())  # noqa: S301 - ours
     observe(client, failed)
     send = ClientRunner(client, {}, None, transport).send
     check_reaches(table, identity, send)
     return send
 
 
-def client_of(made: Any) -> Any:
+def made_client(made: Any) -> Any:
     """Return the client of what ``connect=`` made: a client, a resource or a Table."""
     client = getattr(getattr(made, "meta", None), "client", made)
     if getattr(getattr(client, "meta", None), "events", None) is None:

@@ -100,10 +100,10 @@ class Programs:
         """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
         sharding = self._sharding
         if sharding is None or (isinstance(index, str) and index not in sharding.indexes and self.given is None):
-            return self.describe((yield from self._description()))
+            return self.describe((yield from self.description()))
         return sharding
 
-    def _description(self) -> Program[Mapping[str, Any]]:
+    def description(self) -> Program[Mapping[str, Any]]:
         try:
             answer = yield Send("DescribeTable", {"TableName": self.table})
         except Exception as error:
@@ -127,7 +127,7 @@ class Programs:
                 f"table: must have a Resharding as its strategy, or a ShardMap with a move under way, got "
                 f'{strategy!r:.200}; give ShardedTable(table, Resharding(old, new, stage="move"))'
             )
-        description = yield from self._description()
+        description = yield from self.description()
         if not strategy.moves:
             raise ConfigurationError(
                 f"table: from {strategy.old!r:.200} to {strategy.new!r:.200} no items have to move: go through the "

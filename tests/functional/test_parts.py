@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pyarrow as pa
 import pytest
-from botocore.exceptions import ClientError
 
 from shardkit import (
     BulkLoadError,
@@ -314,7 +313,7 @@ def test_a_percentage_is_of_the_throughput_of_the_table_and_its_indexes(
     ("options", "problem"),
     [
         ({"table": object()}, "table: must be the table's name"),
-        ({"table": "Missing"}, "ResourceNotFound|cannot be described"),
+        ({"table": "Missing"}, "ResourceNotFound"),
         ({"table": "Numbered"}, "partition key 'Id'.*is a number"),
         ({"strategy": 5}, "strategy: must be RandomSuffix"),
         ({"strategy": ShardMap()}, "strategy: a ShardMap is not supported"),
@@ -341,7 +340,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
     config: Made, resource: DynamoDBServiceResource, options: dict[str, Any], problem: str
 ) -> None:
     make_table(resource, ("Id", "N"), name="Numbered")
-    with pytest.raises((ShardkitError, ClientError), match=problem):
+    with pytest.raises(ShardkitError, match=problem):
         config(**options)
 
 
