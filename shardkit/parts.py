@@ -40,6 +40,7 @@ from shardkit.strategies import Strategy
 
 __all__ = ["PartConfig", "PartReport", "PartsReport", "merge", "write_part"]
 
+MOST_PARTS = 100_000
 _HEADER = "write.json"
 _VERSION = 1
 
@@ -110,7 +111,7 @@ class PartConfig:
                 '"orders-2024-07-09"'
             )
         if self.parts is not None:
-            check_count("parts", self.parts, "parts", most=100_000, why="each is a task")
+            check_count("parts", self.parts, "parts", most=MOST_PARTS)
         if self.workers is not None:
             check_side_by_side("workers", self.workers)
         if self.connect is not None and not callable(self.connect):

@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any, Literal
 
 from shardkit.bulk.load_machine import WINDOW, check_choice
+from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError, brief
-from shardkit.parts import PartConfig, PartReport, PartsReport, merge, write_part
+from shardkit.parts import MOST_PARTS, PartConfig, PartReport, PartsReport, merge, write_part
 from shardkit.read_parts import ReadConfig, read_part
 from shardkit.runtime.processes import Connect
 from shardkit.runtime.transports import Transport
@@ -107,6 +108,8 @@ def write(
     Source: the guide, "Distribute Write Activity During Data Upload"; Spark, "Apache Arrow in PySpark".
     """
     check_choice("on_error", on_error, ("raise", "collect"))
+    if tasks is not None:
+        check_count("tasks", tasks, "tasks", most=MOST_PARTS)
     order = _ordered(df, last_by)
     _check_mix(mix, order=order, tasks=tasks, write_units=write_units, checkpoint=checkpoint)
     _check_speculation(df.sparkSession, write_units=write_units, last_by=order)
@@ -132,13 +135,17 @@ def write(
     _check_columns(df, sharding)
     config = config.prepared()
     rows = _mixed(df, sharding.keys.names, order, tasks) if mix else df
+    # mapInArrow does not quote the names of columns.
+    names = df.columns
+    rows = rows.toDF(*[f"c{number}" for number in range(len(names))])
 
     def written(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415 - in a task
         from pyspark import TaskContext  # noqa: PLC0415 - in a task
 
         context = TaskContext.get()
-        report = write_part(batches, config, part=context.partitionId(), attempt=context.attemptNumber())
+        named = (pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
+        report = write_part(named, config, part=context.partitionId(), attempt=context.attemptNumber())
         yield pa.RecordBatch.from_pydict({"report": [report.to_json().decode()]})
 
     merged = merge(PartReport.from_json(row.report) for row in rows.mapInArrow(written, "report string").collect())
