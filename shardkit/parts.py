@@ -28,6 +28,7 @@ from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
 from shardkit.bulk.part_files import PartFiles
 from shardkit.bulk.part_report import KEPT_FAILURES, PartReport, PartsReport, merge
+from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError, brief
 from shardkit.runtime.processes import Connect, alike, check_reaches, made_client
@@ -63,7 +64,8 @@ class PartConfig:
         load_id: Identifies the write. Random suffixes are drawn from it and the logical primary key, so every attempt
             of a task, and every later write with this ``load_id``, puts an item into the same shard. Drawn by default.
         write_units: Write units per second of the whole write, for the table and for each index; each part gets
-            an equal share. Or a percentage of the table's throughput, such as ``"80%"``. By default no limit.
+            an equal share. Or a percentage of the table's throughput, such as ``"80%"``; or a ``SharedBudget``, which
+            every part that runs joins through its own client. By default no limit.
         connect: Creates the client (or resource, or Table) of the driver and of each task. By default each has the
             region and the endpoint of the driver's, and the credentials that boto3 finds on its machine.
         transport: As for ``ShardedTable``. Defaults to ``"direct"`` where shardkit creates the client and the extra is
@@ -85,7 +87,7 @@ class PartConfig:
     parts: int | None = None
     indexes: Mapping[str, Strategy] | None = None
     load_id: str | None = None
-    write_units: float | str | None = None
+    write_units: float | str | SharedBudget | None = None
     connect: Connect | None = None
     transport: Transport | None = None
     workers: int | None = None
@@ -121,7 +123,7 @@ class PartConfig:
         if self.transport is not None:
             direct_options(self.transport)
         check_load(window=self.window, write_units=self.write_units)
-        if self.write_units is not None and self.parts is None:
+        if isinstance(self.write_units, float | int | str) and self.parts is None:
             raise ConfigurationError(
                 f"parts: must be given with write_units={self.write_units!r}, of which each part gets an equal share"
             )
@@ -188,10 +190,11 @@ class PartConfig:
         _ = config.sharding
         return config
 
-    def _rate(self, table: Mapping[str, Any]) -> float | None:
+    def _rate(self, table: Mapping[str, Any]) -> float | SharedBudget | None:
+        if not isinstance(self.write_units, str):
+            return self.write_units
         rate = write_rate(self.write_units)
-        if rate is None or not isinstance(self.write_units, str):
-            return rate
+        assert rate is not None
         units, worth = write_throughput(table)
         if units is None:
             raise ConfigurationError(
@@ -290,7 +293,7 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
     name = f"part-{part:05}"
     if done is not None and (kept := done.read(f"{name}.json")) is not None:
         return replace(PartReport.from_json(kept), resumed=True)
-    units = write_rate(config.write_units)
+    units = config.write_units
     begun = PartReport(
         load_id=config.load_id,
         part=part,
@@ -299,7 +302,7 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
         started=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        limit=None if units is None else units / (config.parts or 1),
+        limit=float(units) / (config.parts or 1) if isinstance(units, float | int) else None,
     )
     report = replace(_written(batches, config, begun), ended=time.time())
     # A failed item that no file has must be written again.
@@ -326,6 +329,8 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
             return replace(begun, error=error)
         letters = Path(files.enter_context(TemporaryDirectory(prefix="shardkit-")), "letters.jsonl")
         options: LoadOptions = {"window": config.window, "on_error": "collect", "write_units": begun.limit}
+        if isinstance(config.write_units, SharedBudget):
+            options["write_units"] = files.enter_context(config.write_units.over(client))
         if config.dead_letters is not None:
             options["dead_letters"] = letters
         loading = Loading(

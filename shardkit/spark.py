@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from shardkit.bulk.load_machine import WINDOW, check_choice
+from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError, brief
 from shardkit.parts import MOST_PARTS, PartConfig, PartReport, PartsReport, merge, write_part
@@ -45,7 +46,7 @@ def write(
     table: str,
     strategy: Strategy,
     tasks: int | None = None,
-    write_units: float | str | None = None,
+    write_units: float | str | SharedBudget | None = None,
     load_id: str | None = None,
     last_by: str | Sequence[Any] | None = None,
     mix: bool = True,
@@ -75,7 +76,8 @@ def write(
         tasks: The number of tasks. Defaults to ``sparkContext.defaultParallelism``, the cores of the cluster. Required
             where there is no sparkContext: with Spark Connect and on serverless platforms.
         write_units: Write units per second for the table and for each index; each task gets an equal share. Or a
-            percentage of the table's throughput, such as ``"80%"``. By default no limit.
+            percentage of the table's throughput, such as ``"80%"``; or a ``SharedBudget``, whose rate the tasks that
+            run share with all others that use it. By default no limit.
         load_id: Identifies the write: repeated with the same one, it puts items with random suffixes in the same
             shards. In ``foreachBatch``: ``f"{query}-{batch_id}"``. Drawn by default.
         last_by: A column, or several, by which the writes of one key are ordered: the largest wins, and null is the
@@ -112,7 +114,9 @@ def write(
         check_count("tasks", tasks, "tasks", most=MOST_PARTS)
     order = _ordered(df, last_by)
     _check_mix(mix, order=order, tasks=tasks, write_units=write_units, checkpoint=checkpoint)
-    _check_speculation(df.sparkSession, write_units=write_units, last_by=order)
+    _check_speculation(
+        df.sparkSession, write_units=None if isinstance(write_units, SharedBudget) else write_units, last_by=order
+    )
     if tasks is None and mix:
         tasks = _slots(df.sparkSession, "tasks")
     config = PartConfig(
@@ -260,7 +264,7 @@ def _check_mix(mix: object, *, order: Sequence[Any], tasks: Any, write_units: An
         raise ConfigurationError("last_by: needs mix=True, which brings all rows of a key into one task")
     if checkpoint is not None:
         raise ConfigurationError("checkpoint: needs mix=True, which gives a task the same rows in every run")
-    if write_units is not None and tasks is None:
+    if isinstance(write_units, float | int | str) and tasks is None:
         raise ConfigurationError(
             "tasks: must be given with mix=False and write_units, of which each task gets an equal share; give the "
             "number of the frame's partitions"

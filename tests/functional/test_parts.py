@@ -26,6 +26,7 @@ from shardkit import (
     ShardMap,
     Unsharded,
 )
+from shardkit.capacity import SharedBudget
 from shardkit.parts import PartConfig, PartReport, merge, write_part
 from shardkit.runtime.runner import on_clock
 from shardkit.testing.clock import VirtualClock
@@ -277,6 +278,41 @@ def test_each_part_has_its_share_of_the_rate(config: Made, client: Any) -> None:
         unlimited = write_part(rows(*range(200)), config(), part=0)
     assert (report.limit, unlimited.limit) == (1, None)
     assert report.report.seconds > 5 > unlimited.report.seconds
+
+
+class Joined(SharedBudget):
+    """A budget that knows who joins and leaves, and gives all that is asked for."""
+
+    whole, rate, error, may_change_in = 100.0, 100.0, None, 3.0
+
+    def over(self, client: Any) -> SharedBudget:
+        self.events = [client]
+        return self
+
+    def close(self) -> None:
+        self.events.append("left")
+
+    def shared_rate(self, side: str, option: str) -> Any:
+        return self
+
+    def ready(self, now: float) -> float:
+        return now
+
+    def take(self, units: float, now: float) -> None:
+        self.events.append("took")
+
+    def check(self) -> None:
+        pass
+
+
+def test_a_part_joins_a_shared_budget_through_its_own_client(config: Made, resource: Any, client: Any) -> None:
+    budgets = make_table(resource, ("Name", "S"), name="Budgets")
+    budget = Joined(budgets, "Orders", write_units=100)
+    report = write_part(rows(*range(100)), config(write_units=budget), part=5)
+    assert (report.report.written, report.limit) == (100, None)
+    assert (budget.events[0], budget.events[-1], "took" in budget.events) == (client, "left", True)
+    with pytest.raises(ConfigurationError, match="has no write_units"):
+        config(write_units=SharedBudget(budgets, "Orders", read_units=100))
 
 
 def test_a_percentage_of_what_is_unknown(config: Made, client: Any) -> None:

@@ -14,7 +14,15 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from shardkit import BulkLoadError, CalculatedSuffix, ConfigurationError, RandomSuffix, ShardedTable, Strategy
+from shardkit import (
+    BulkLoadError,
+    CalculatedSuffix,
+    ConfigurationError,
+    RandomSuffix,
+    ShardedTable,
+    SharedBudget,
+    Strategy,
+)
 from shardkit.spark import write
 from tests.support.tables import make_table
 
@@ -253,3 +261,13 @@ def test_speculation(spark: Any, written: Callable[..., Any], options: dict[str,
 
     with pytest.raises(ConfigurationError, match=f"{next(iter(options))}: is not kept with spark.speculation"):
         written(Frame(), tasks=2, **options)
+
+
+def test_tasks_share_a_budget(
+    spark: Any, table: Table, written: Callable[..., Any], resource: DynamoDBServiceResource
+) -> None:
+    """It travels to them without its client; more tasks than run at once cost nothing."""
+    budget = SharedBudget(make_table(resource, ("Name", "S")), "Orders", write_units=5000)
+    report = written(orders(spark, (0, 300, 1)), tasks=3, write_units=budget)
+    assert (report.written, report.advice) == (300, ())
+    assert {part.limit for part in report.parts} == {None}
