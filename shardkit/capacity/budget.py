@@ -23,8 +23,10 @@ from shardkit.capacity.attach import (
     target_of,
 )
 from shardkit.capacity.charge import KeyValue, charge_of
+from shardkit.capacity.membership import BORN
 from shardkit.capacity.rate_queue import Pace, Turn
 from shardkit.core.checks import check_key, check_number
+from shardkit.core.shares import SharedRates
 from shardkit.dynamodb.requests import OPERATIONS, writes
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import ConfigurationError
@@ -49,9 +51,10 @@ class CapacityBudget:
     large, and in any ``t`` seconds at most ``rate × (t + burst)`` units are charged, plus one call's.
 
     Args:
-        write_units: write units a second, of tables and their indexes together; None: no limit on writes.
-        read_units: read units a second; None: no limit on reads.
-        burst: seconds whose unused units are kept, 0 or more (DynamoDB itself keeps 300).
+        write_units: write units a second, of tables and their indexes together; None: no limit on writes. Or a
+            :class:`SharedBudget`, whose rate several processes share.
+        read_units: read units a second, or a SharedBudget; None: no limit on reads.
+        burst: seconds whose unused units are kept, 0 or more (DynamoDB itself keeps 300). A SharedBudget has its own.
         mode: ``"wait"`` makes a call wait for its turn; ``"raise"`` refuses it.
         timeout: the most seconds that a call waits; if its turn is later, it is refused as soon as that is known.
         clock: returns the time in seconds; for tests.
@@ -75,8 +78,8 @@ class CapacityBudget:
     def __init__(
         self,
         *,
-        write_units: float | None = None,
-        read_units: float | None = None,
+        write_units: float | SharedRates | None = None,
+        read_units: float | SharedRates | None = None,
         burst: float = 1.0,
         mode: _Mode = "wait",
         timeout: float = 60.0,
@@ -86,18 +89,15 @@ class CapacityBudget:
     ) -> None:
         if mode not in get_args(_Mode):
             raise ConfigurationError(f'mode: must be "wait" or "raise", got {mode!r:.100}')
-        rates: dict[Kind, float] = {}
-        if read_units is not None:
-            rates["read"] = check_number("read_units", read_units, "read units a second", above=True)
-        if write_units is not None:
-            rates["write"] = check_number("write_units", write_units, "write units a second", above=True)
-        if not rates:
-            raise ConfigurationError("read_units, write_units: both are missing; give one of them, or both")
+        given: dict[Kind, Any] = {"read": read_units, "write": write_units}
         burst = check_number("burst", burst, "seconds")
         timeout = check_number("timeout", timeout, "seconds")
         now = clock()
+        found = {side: _pace(side, units, burst, now) for side, units in given.items() if units is not None}
+        if not found:
+            raise ConfigurationError("read_units, write_units: both are missing; give one of them, or both")
         paces = Paces(
-            paces={side: Pace(side, rate, burst=rate * burst, now=now) for side, rate in rates.items()},
+            paces=found,
             timeout=timeout if mode == "wait" else 0.0,
             clock=clock,
             sleep=sleep,
@@ -142,6 +142,14 @@ class CapacityBudget:
         if not hasattr(target, "runner"):
             _check_known(key, table, keys)
         return self._observers.attach(client, table, keys, key, is_part=parts_of(target))
+
+
+def _pace(side: Kind, units: Any, burst: float, now: float) -> Pace:
+    option = f"{side}_units"
+    if isinstance(units, SharedRates):
+        return Pace(side, units.shared_rate(side, option), burst=0.0, now=now)
+    rate = check_number(option, units, f"{side} units a second", above=True)
+    return Pace(side, rate, burst=rate * burst, now=now)
 
 
 def _check_known(key: KeyValue, table: str | None, keys: Mapping[str, str]) -> None:
@@ -257,7 +265,8 @@ class _BudgetObserver(ClientObserver, Holder):
         self._held = _Held(frozenset(), (), frozenset(), {})
 
     def before(self, call: Call) -> None:
-        if call.operation not in OPERATIONS:
+        # What renews a shared budget must not wait for it.
+        if call.operation not in OPERATIONS or BORN in call.params.get("ExpressionAttributeNames", {}).values():
             return
         try:
             held = self._held
@@ -285,6 +294,11 @@ class _BudgetObserver(ClientObserver, Holder):
         turn = self._paces.turn(call.operation, side, note.units[side])
         note.entered, note.turn = True, turn
         return turn
+
+    def check(self, call: Call) -> None:
+        note = call.notes.get(self)
+        if note is not None and note.turn is not None:
+            note.turn.check()
 
     def release(self, call: Call) -> None:
         note = call.notes.pop(self, None)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from math import inf
 
+from shardkit.core.shares import SharedRate
 from shardkit.core.token_bucket import Correction, TokenBucket
 from shardkit.dynamodb.service_errors import Kind
 from shardkit.errors import CapacityBudgetError
 
 
 class Pace:
-    """The calls that share one rate, of read or of write units.
+    """The calls that share one rate, of read or of write units; or this process's share of a rate.
 
     :class:`shardkit.CapacityBudget` describes how a call is charged.
 
@@ -19,25 +20,39 @@ class Pace:
     oversleeps is overtaken.
     """
 
-    def __init__(self, side: Kind, rate: float, *, burst: float, now: float) -> None:
+    def __init__(self, side: Kind, rate: float | SharedRate, *, burst: float, now: float) -> None:
         self.side: Kind = side
-        self.rate = rate
+        self.shared = None if isinstance(rate, int | float) else rate
         self.waiting = 0
-        self._bucket = TokenBucket(rate, burst=burst, now=now)
+        self._bucket = TokenBucket(rate, burst=burst, now=now) if isinstance(rate, int | float) else rate
         # Units of all calls that came to wait, and of those that have left; the difference is waiting now.
         self._joined = self._left = 0.0
         self._corrections: defaultdict[str, Correction] = defaultdict(Correction)
+
+    @property
+    def rate(self) -> float:
+        return self._bucket.rate
 
     def take(self, units: float, now: float) -> None:
         """Charge units; negative units are given back."""
         self._bucket.take(units, now)
 
     def debt(self, now: float) -> float:
-        return (self._bucket.ready(now) - now) * self.rate
+        late = self._bucket.ready(now) - now
+        return late and late * (self.rate or 1.0)
 
     def due(self, place: float, now: float) -> float:
         """Return when the waiting call at this place may be sent, as far as is known now."""
-        return self._bucket.ready(now) + max(0.0, place - self._left) / self.rate
+        ahead = max(0.0, place - self._left)
+        return self._bucket.ready(now) + (ahead and ahead / self.rate if self.rate else 0.0)
+
+    def asked_again(self, now: float) -> float:
+        """Return when a waiting call asks again, however late its turn is: a share may become larger."""
+        if self.shared is None:
+            return inf
+        if self.shared.error is not None:
+            raise self.shared.error
+        return now + self.shared.may_change_in
 
     def expected(self, operation: str, units: float) -> float:
         return units * self._corrections[operation].factor
@@ -94,10 +109,20 @@ class Turn:
             self._charged = self._expected
             pace.take(self._expected, now)
             return None
-        if self._due > self._deadline:
+        try:
+            again = min(self._due, pace.asked_again(now))
+        except Exception:
+            self._leave()
+            raise
+        if again > self._deadline:
             self._leave()
             raise self._error(now)
-        return self._due
+        return again
+
+    def check(self) -> None:
+        """Raise if the call may not go any more, because it stood still after its turn had come."""
+        if self._pace.shared is not None:
+            self._pace.shared.check()
 
     def settle(self, took: float, now: float) -> None:
         """Charge the rest of what the call took, or give it back; a call that was not sent took 0."""

@@ -225,14 +225,15 @@ class Member:
         """Renew the shares until the budget is not used any more."""
         while woken is self.woken:
             with self._sending:
-                seconds = self._beaten()
+                seconds = self.renew()
             if seconds is None:
                 return
             time.sleep(min(seconds, _APART_SECONDS))
             woken.wait(max(0.0, seconds - _APART_SECONDS))
             woken.clear()
 
-    def _beaten(self) -> float | None:
+    def renew(self) -> float | None:
+        """Send what is due; return the seconds until the next time, or None if the share was given back."""
         program = self.beat()
         try:
             send = next(program)
@@ -251,13 +252,6 @@ class Member:
 
     def beat(self) -> Generator[Send, Answer, float | None]:
         """Renew the shares; return the seconds until the next time, or None if they were given back."""
-        if self.terms.key is None:
-            answer = yield Send("DescribeTable", {"TableName": self.terms.table})
-            try:
-                self.terms = replace(self.terms, key=_key(self.terms, answer))
-            except Exception as error:  # noqa: BLE001 - whatever the client raises
-                self._failed(error)
-                return _AGAIN_SECONDS
         for place in range(_ROUNDS):
             with self._lock:
                 if not self._running:
@@ -269,6 +263,13 @@ class Member:
                     params = self._shares.leave(sent)
                 else:
                     params = self._shares.update(sent, regular=regular)
+            if self.terms.key is None:
+                answer = yield Send("DescribeTable", {"TableName": self.terms.table})
+                try:
+                    self.terms = replace(self.terms, key=_key(self.terms, answer))
+                except Exception as error:  # noqa: BLE001 - whatever the client raises
+                    self._failed(error)
+                    break
             answer = yield self._request(params)
             with self._lock:
                 if not self._running:
@@ -276,6 +277,8 @@ class Member:
                 if not self._learn(answer, sent):
                     break
         with self._lock:
+            if not self._running:
+                return None
             return _AGAIN_SECONDS if self._failing else self._shares.next(self._clock())
 
     def _request(self, params: Mapping[str, Any]) -> Send:

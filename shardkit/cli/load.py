@@ -30,6 +30,7 @@ from shardkit.bulk.load import bulk_load
 from shardkit.bulk.load_machine import WINDOW, InterruptedLoadError
 from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
+from shardkit.capacity import SharedBudget
 from shardkit.cli import options
 from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.options import (
@@ -66,6 +67,13 @@ PACE, SAFETY = "Pace", "Failures and resuming"
 @options.exported
 @option("--cursors", group=SOURCE, default="auto", help="At how many positions the source is read in turn.")
 @option("--write-units", group=PACE, help="Write units per second, or a share: 500, 80%.")
+@option(
+    "--shared-budget",
+    nargs=2,
+    group=PACE,
+    metavar="TABLE NAME",
+    help="Share --write-units with all loads that name the same budget: a table for it, and its name there.",
+)
 @option("--workers", type=COUNT, group=PACE, help="Batches in flight at once; default: 10 (per process).")
 @option("--processes", type=COUNT, group=PACE, help="Processes that send requests, to use all cores.")
 @option(
@@ -104,6 +112,7 @@ def load(
     stored_by: str | None,
     cursors: str,
     write_units: str | None,
+    shared_budget: tuple[str, str] | None,
     workers: int | None,
     processes: int | None,
     transport: Literal["client", "direct"] | None,
@@ -145,7 +154,7 @@ def load(
                 stack.callback(s3.close)
             opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), s3=s3, **reading)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
-            units = rate_of(write_units)
+            units = _rate(write_units, shared_budget, resource, stack)
             show_plan(stderr, source, opened, target)
             how = {
                 "workers": workers,
@@ -225,6 +234,21 @@ def _interrupted(stderr: Console | None) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _rate(
+    write_units: str | None, budget: tuple[str, str] | None, resource: Any, stack: ExitStack
+) -> float | str | SharedBudget | None:
+    rate = rate_of(write_units)
+    if budget is None:
+        return rate
+    if rate is None or isinstance(rate, str):
+        raise ConfigurationError(
+            "--shared-budget: needs the rate of all loads together, as a number of write units per second; give "
+            "--write-units 500"
+        )
+    table, name = budget
+    return stack.enter_context(SharedBudget(resource.Table(table), name, rate))
 
 
 def _cursors(text: str) -> int | Literal["auto"]:

@@ -15,6 +15,7 @@ from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
 from shardkit.capacity import CapacityEstimator, TableUnits
+from shardkit.core.shares import SharedRates
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
@@ -90,7 +91,7 @@ class Estimate:
         }
 
 
-def estimate(source: Source, table: ShardedTable, write_units: float | str | None) -> Estimate:
+def estimate(source: Source, table: ShardedTable, write_units: float | str | SharedRates | None) -> Estimate:
     """Read a source to its end and count; random suffixes differ from those of the load."""
     sharding = table.runner.run(table.runner.programs.known())
     description = table.table.meta.client.describe_table(TableName=table.table.name)["Table"]

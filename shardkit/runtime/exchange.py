@@ -38,7 +38,7 @@ from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.dynamodb.signing import Credentials, Signer
 from shardkit.runtime.connections import UntrustedServerError, host_header
 from shardkit.runtime.hooks import Answered, begun, call_in
-from shardkit.runtime.observers import lost, show_failed
+from shardkit.runtime.observers import check, lost, show_failed
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
     ITEM_OPERATIONS,
@@ -390,6 +390,7 @@ class _DirectCall:
         content = template.request(body, known.timestamp())
         if self._check is not None:
             self._check()  # after the signature: the age that the service allows for it bounds what comes later
+        check(self.own)
         http = first_non_none_response((yield self._emit("before-send", request=_Prepared(url, body, content))))
         if http is None:
             raw = yield content

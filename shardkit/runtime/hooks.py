@@ -19,8 +19,9 @@ that shardkit makes calls on itself (:func:`prepare`):
    out of the response before a resource's handler deserializes them.
 6. ``after-call-error.*.*`` (first): shows calls that ended without an answer to observers.
 
-A budget or a cache adds one more: ``before-call`` (last). A call then waits when all but its signature is ready, and a
-call that another handler answers does not wait.
+A budget or a cache adds ``before-call`` (last). A call then waits when all but its signature is ready, and a call that
+another handler answers does not wait. And it adds ``request-created`` (last; once per attempt): a budget that is shared
+with other processes refuses a request whose turn was too long ago, because the process stood still in between.
 
 ``install()`` adds ``before-call`` (last), ``after-call`` of three operations, and ``provide-client-params`` of write
 transactions: it is the last event before botocore adds a ``ClientRequestToken`` of its own. On its clients, a call of
@@ -70,6 +71,7 @@ from shardkit.runtime.observers import (
     Call,
     Holder,
     Observer,
+    check,
     hold,
     holders_of,
     lost,
@@ -213,6 +215,11 @@ class _Handlers:
             with holders_of(call) as holders:
                 for holder in holders:
                     await holder.hold_async(call)
+
+    def last(self, request: Any, **_: Any) -> None:
+        call = request.context.get(_CONTEXT)
+        if call is not None:
+            check(call)
 
     def write(self, params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
         call = context.get(_CONTEXT)
@@ -408,6 +415,7 @@ def observe(client: Any, observer: Observer) -> None:
             # An async client is an async context manager; its handlers may be coroutines.
             go = handlers.go_async if is_async(client) else handlers.go
             events.register_last("before-call", go, unique_id="shardkit-go")
+            events.register_last("request-created", handlers.last, unique_id="shardkit-last")
             handlers.holding = True
 
 

@@ -55,6 +55,10 @@ class Holder(ABC):
     async def hold_async(self, call: Call) -> None:
         """Do the same for a call of an async client."""
 
+    def check(self, call: Call) -> None:
+        """Raise if a request of the call may not go any more, just before it goes; also for botocore's retries."""
+        return
+
     @abstractmethod
     def release(self, call: Call) -> None:
         """See that a call was not sent, because it was refused or cancelled while it waited."""
@@ -86,6 +90,13 @@ def hold(call: Call) -> None:
     with holders_of(call) as holders:
         for holder in holders:
             holder.hold(call)
+
+
+def check(call: Call) -> None:
+    """Ask a call's holders whether a request of it may still go."""
+    for observer in call.observers:
+        if isinstance(observer, Holder):
+            observer.check(call)
 
 
 def watch(call: Call, observers: tuple[Observer, ...]) -> None:
