@@ -50,7 +50,7 @@ from shardkit.cli.options import (
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
-from shardkit.errors import ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.transports import default_transport, direct_options
 from shardkit.strategies import Unsharded
 from shardkit.table import ShardedTable
