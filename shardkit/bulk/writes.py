@@ -14,6 +14,7 @@ from shardkit.core.hashing import key_draw
 from shardkit.core.machine import Send
 from shardkit.dynamodb.body import binary, encode
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.limits import check_limits
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
@@ -21,8 +22,6 @@ from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownErro
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import plain
 from shardkit.strategies import Unsharded
-
-_PARTITION_KEY_BYTES, _SORT_KEY_BYTES, _LEVELS = 2048, 1024, 32
 
 Identity = tuple[Hashable, ...]
 
@@ -87,6 +86,7 @@ class Writes:
     ) -> None:
         self._sharding = sharding
         self._strict = strict
+        self._keys = (sharding.keys, *sharding.indexes.values())
         self._index_keys = sharding.types.keys() - set(sharding.keys.names)
         self._spread = spread
         self._replace_by = replace_by
@@ -108,21 +108,15 @@ class Writes:
             for name, value in wire.items():
                 _refuse_empty_sets(name, value)
         if self._strict:
-            self._refuse_unsent(body, wire, key)
+            self._refuse_unsent(body, wire)
         identity = _compared(key.values())
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
-    def _refuse_unsent(self, body: bytes, wire: WireItem, key: WireItem) -> None:
+    def _refuse_unsent(self, body: bytes, wire: WireItem) -> None:
         if self._index_keys:
             for name in self._index_keys & wire.keys():
                 self._sharding.checked(name, wire[name], "item")
-        # A key is never longer than the JSON, and a value never deeper than it has brackets.
-        if len(body) > _SORT_KEY_BYTES:
-            for (name, value), most in zip(key.items(), (_PARTITION_KEY_BYTES, _SORT_KEY_BYTES), strict=False):
-                if (size := item_size({name: value}) - len(name.encode())) > most:
-                    raise InvalidKeyError(f"{name}: has {size:,} bytes as stored, DynamoDB allows {most:,}; shorten it")
-        if body.count(b"{") > _LEVELS and (deep := next((name for name in wire if _depth(wire[name]) > _LEVELS), None)):
-            raise InvalidValueError(f"attribute {deep!r} has more than {_LEVELS} levels, DynamoDB allows {_LEVELS}")
+        check_limits(wire, body, self._keys)
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
         wire = to_wire_item(key)
@@ -263,14 +257,6 @@ def _comparable(value: WireValue | None) -> Hashable:
     if letter == "N":
         return Decimal(content)  # 1 and 1.0 are one key
     return binary(content) if letter == "B" else comparable(value)
-
-
-def _depth(value: WireValue) -> int:
-    """Return how many lists and maps are inside each other."""
-    ((letter, content),) = value.items()
-    if letter not in {"L", "M"}:
-        return 0
-    return 1 + max(map(_depth, content.values() if letter == "M" else content), default=0)
 
 
 def _refuse_empty_sets(name: str, value: WireValue) -> None:
