@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Any, Self
 
 import click
-from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 from click.exceptions import Exit
 from rich.console import Console
@@ -74,7 +73,7 @@ def import_table(
         try:
             client = dynamodb(profile, region, endpoint_url).meta.client
             stack.callback(client.close)
-            s3 = Session(profile_name=profile, region_name=region).client("s3")
+            s3 = options.s3_client(profile, region)
             stack.callback(s3.close)
             report = import_items(where, client=client, s3=s3, progress=shown.update, **how)
         except KeyboardInterrupt:
@@ -92,6 +91,8 @@ def import_table(
         print(json.dumps({"exit_code": code, **asdict(report)}))
     else:
         say(Console(highlight=False), str(report))
+    if problem is None and not report.ended:
+        problem = "the import goes on in AWS: the same command without --no-wait waits for it"
     if problem is not None:
         say(stderr, problem)
     raise Exit(code)

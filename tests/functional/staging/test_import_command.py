@@ -95,6 +95,14 @@ def test_ctrl_c_while_it_waits(operation: str, cancel: str, monkeypatch: pytest.
     assert result.stderr == f"{operation} was started before: {PUT_ARN}\n{goes_on}\n{cancel.format(PUT_ARN)}"
 
 
+def test_no_wait(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_stage(s3, ITEMS)
+    monkeypatch.setattr("moto.dynamodb.models.table_import.TableImport.start", lambda _: None)
+    result = invoke("--table", "Orders", "--no-wait")
+    assert (result.exit_code, result.stdout) == (0, "in progress: 0 of 5 items imported into Orders\n")
+    assert result.stderr.endswith("the import goes on in AWS: the same command without --no-wait waits for it\n")
+
+
 def test_ctrl_c_before(monkeypatch: pytest.MonkeyPatch) -> None:
     def import_items(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
