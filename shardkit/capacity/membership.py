@@ -138,8 +138,10 @@ class Membership:
 
     def next(self, now: Now) -> float:
         """Return the seconds until the next regular update."""
-        begins = min(self._measured + BEAT_SECONDS, inf if self._settled else self._seen_since + SILENT_SECONDS)
-        return max(0.0, begins - now[0])
+        silent = [since for name, (_, _, since) in self._others.items() if name not in self._gone]
+        if not self._settled:
+            silent.append(self._seen_since)
+        return max(0.0, min(self._measured + BEAT_SECONDS, min(silent, default=inf) + SILENT_SECONDS) - now[0])
 
     def idle(self, now: Now) -> bool:
         """Return whether nothing has used the budget since the last regular update."""
