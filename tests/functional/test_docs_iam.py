@@ -29,6 +29,7 @@ from shardkit import (
     RangeSuffix,
     ShardedCounter,
     ShardedTable,
+    SharedBudget,
     Strategy,
     Unsharded,
     backfill_index,
@@ -40,6 +41,7 @@ from shardkit import (
 from shardkit.dynamodb.encode import to_wire_item
 from tests.functional.test_docs import DOCS, FENCE
 from tests.support import staged
+from tests.support.beats import Beats
 from tests.support.fakes import timeless
 from tests.support.mapped import Moment
 from tests.support.recorder import answering, recording
@@ -222,6 +224,23 @@ def test_a_policy_allows_what_is_sent_and_no_other_action(role: str, resource: D
     asked = sent(resource, role)
     assert [access for access in asked if not allows(POLICIES[role], access)] == []
     [statement] = POLICIES[role]["Statement"]
+    assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
+
+
+def test_a_shared_budget(resource: DynamoDBServiceResource) -> None:
+    budgets = make_table(resource, name="Budgets")
+    beats = Beats()
+    with recording(budgets.meta.client) as recorder:
+        shared = SharedBudget(budgets, "Orders", 100.0, clock=beats.read, start=beats.start)
+        rate = shared.shared_rate("write", "write_units")
+        while rate.ready(beats.now) > beats.now:
+            beats.sleep(1.0)
+        shared.close()
+    where = f"{TABLE.removesuffix('Orders')}Budgets"
+    asked = [Access(operation, where) for operation, body in recorder.requests if body["TableName"] == "Budgets"]
+    assert len(asked) == len(recorder.requests)
+    assert all(allows(POLICIES["SharedBudget"], access) for access in asked)
+    [statement] = POLICIES["SharedBudget"]["Statement"]
     assert {f"dynamodb:{access.action}" for access in asked} == set(_listed(statement["Action"]))
 
 
