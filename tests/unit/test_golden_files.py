@@ -27,12 +27,47 @@ from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.files import LocalFile, S3File, StandardInput
 from shardkit.bulk.sources.opening import open_source
+from shardkit.bulk.staging.manifest import Manifest, S3Folder, StagedObject
 from shardkit.bulk.writes import DeadLetter
 from shardkit.core.machine import Done, Send, Wait
 from tests.support.disks import places_in
 from tests.support.fakes import Clock, Service, client_error, sharding, some
 from tests.support.strategies import VECTORS, vectors
 
+FOLDER = S3Folder("bucket", "orders")
+MANIFEST = Manifest(
+    load_id="4f0c",
+    table="Orders",
+    definition={
+        "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+        "AttributeDefinitions": [
+            {"AttributeName": "Date", "AttributeType": "S"},
+            {"AttributeName": "OrderId", "AttributeType": "N"},
+            {"AttributeName": "ByStatus", "AttributeType": "S"},
+        ],
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": "by-status",
+                "KeySchema": [{"AttributeName": "ByStatus", "KeyType": "HASH"}],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+        "BillingMode": "PAY_PER_REQUEST",
+    },
+    strategy=RandomSuffix(200).to_dict(),
+    indexes={"by-status": RandomSuffix(10, source="Status").to_dict()},
+    compression="GZIP",
+    data=FOLDER.data,
+    objects=(
+        StagedObject(key="orders/data/4f0c-00000.json.gz", items=3, bytes=200, raw_bytes=900, etag='"9b2c"'),
+        StagedObject(key="orders/data/4f0c-00001.json.gz", items=2, bytes=150, raw_bytes=600, etag='"7d41"'),
+    ),
+    items=5,
+    raw_bytes=1500,
+    write_units=5,
+    superseded=1,
+    failed=2,
+)
 HEADER = {
     "table": "Orders",
     "keys": {"Date": "S", "OrderId": "N"},
@@ -210,3 +245,24 @@ def test_sources_are_known_again_as_ever(tmp_path: Path) -> None:
         "size": 9,
         "etag": '"5a87"',
     }
+
+
+class OneObject:
+    """An S3 with one object."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    def put_object(self, *, Body: bytes, **_: str) -> None:
+        self.body = Body
+
+    def get_object(self, **_: str) -> dict[str, Any]:
+        return {"Body": io.BytesIO(self.body)}
+
+
+def test_manifests_are_written_and_read_as_ever() -> None:
+    golden = (VECTORS / "manifest.json").read_bytes()
+    assert Manifest.read(OneObject(golden), FOLDER) == MANIFEST
+    s3 = OneObject(b"")
+    MANIFEST.write(s3, FOLDER)
+    assert s3.body == golden
