@@ -76,25 +76,41 @@ class Write:
 
 
 class Writes:
-    """Makes writes of items and keys; ``spread`` and ``replace_by`` are as of ``Load``.
+    """Makes writes of items and keys; ``spread`` and ``replace_by`` are as of ``Load``."""
 
-    ``strict``: also refuse what DynamoDB refuses only in a request, because the items are not sent in one.
-    """
-
-    def __init__(
-        self, sharding: Sharding, spread: Drawn, replace_by: tuple[str, ...] | None = None, *, strict: bool = False
-    ) -> None:
+    def __init__(self, sharding: Sharding, spread: Drawn, replace_by: tuple[str, ...] | None = None) -> None:
         self._sharding = sharding
-        self._strict = strict
         self._keys = (sharding.keys, *sharding.indexes.values())
-        self._index_keys = sharding.types.keys() - set(sharding.keys.names)
         self._spread = spread
         self._replace_by = replace_by
         self._names = sharding.keys.names
+        self._index_keys = sharding.types.keys() - set(self._names)
         self._partition_key = sharding.partition_key
         self._unsharded = isinstance(sharding.strategy, Unsharded)
 
     def put(self, item: Mapping[str, Any], place: Any) -> Write:
+        wire, key, shard, same = self._stored(item, place)
+        body = _packed(encode({"PutRequest": {"Item": wire}}))
+        _check_sets(body, wire)
+        identity = _compared(key.values())
+        return Write(body, place, shard, identity, same or identity, _units(body, wire))
+
+    def line(self, item: Mapping[str, Any]) -> tuple[WireItem, bytes, int]:
+        """Return an item's stored primary key, its line of DynamoDB JSON, and its write units.
+
+        No request is sent, so what DynamoDB would refuse in one is refused here.
+        """
+        wire, key, _, _ = self._stored(item, None)
+        line = encode({"Item": wire}) + b"\n"
+        _check_sets(line, wire)
+        if self._index_keys:
+            for name in self._index_keys & wire.keys():
+                self._sharding.checked(name, wire[name], "item")
+        check_limits(wire, line, self._keys)
+        return key, line, _units(line, wire)
+
+    def _stored(self, item: Mapping[str, Any], place: Any) -> tuple[WireItem, WireItem, int | None, Identity | None]:
+        """Return an item and its primary key as stored, its shard, and what identifies its duplicates."""
         wire = to_wire_item(item)
         key = self._sharding.key_of(wire)
         shard = self._shard(key, item, wire, place)
@@ -102,21 +118,7 @@ class Writes:
             wire = self._sharding.sharded.stored(wire, item, partial(self._spread, place, key))
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
         wire[self._partition_key] = key[self._partition_key] = self._sharding.physical(key[self._partition_key], shard)
-        body = _packed(encode({"PutRequest": {"Item": wire}}))
-        # A single byte is far faster to find, and rare.
-        if b"[" in body and b"[]" in body:
-            for name, value in wire.items():
-                _refuse_empty_sets(name, value)
-        if self._strict:
-            self._refuse_unsent(body, wire)
-        identity = _compared(key.values())
-        return Write(body, place, shard, identity, same or identity, _units(body, wire))
-
-    def _refuse_unsent(self, body: bytes, wire: WireItem) -> None:
-        if self._index_keys:
-            for name in self._index_keys & wire.keys():
-                self._sharding.checked(name, wire[name], "item")
-        check_limits(wire, body, self._keys)
+        return wire, key, shard, same
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
         wire = to_wire_item(key)
@@ -257,6 +259,13 @@ def _comparable(value: WireValue | None) -> Hashable:
     if letter == "N":
         return Decimal(content)  # 1 and 1.0 are one key
     return binary(content) if letter == "B" else comparable(value)
+
+
+def _check_sets(body: bytes, wire: WireItem) -> None:
+    # A single byte is far faster to find, and rare.
+    if b"[" in body and b"[]" in body:
+        for name, value in wire.items():
+            _refuse_empty_sets(name, value)
 
 
 def _refuse_empty_sets(name: str, value: WireValue) -> None:

@@ -26,9 +26,11 @@ from typing import IO, Any, Self
 
 from shardkit.bulk.locked_file import sync_folder
 from shardkit.bulk.sources.base import BadRecord, Record
-from shardkit.bulk.writes import Identity, Writes
+from shardkit.bulk.writes import Writes
 from shardkit.core.hashing import number_text
+from shardkit.dynamodb.body import binary
 from shardkit.dynamodb.service_errors import code_of
+from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import StagingError
 
 SLOTS = 4096
@@ -37,7 +39,6 @@ RUN_BYTES = 64 * 1024 * 1024
 MOST_FAILURES = 100
 
 _ENTRY = Struct(">16sIH")
-_BODY = len(b'{"PutRequest":')
 _STEP = 4096
 
 
@@ -115,34 +116,27 @@ def _keep(
         try:
             if isinstance(record, BadRecord):
                 raise record.error  # noqa: TRY301 - reported in one place
-            write = writes.put(record, place)
+            key, line, units = writes.line(record)
         except Exception as error:  # noqa: BLE001 - one bad item must not hide the others
             spilled.failed += 1
             if len(spilled.failures) < MOST_FAILURES:
                 spilled.failures.append((where(place), code_of(error), str(error)))
             continue
-        line = write.body[_BODY:-1] + b"\n"
         size += len(line)
-        kept[digest(write.identity)] = line, write.units
+        kept[digest(key)] = line, units
     spilled.items += len(batch)
     return size
 
 
-def digest(identity: Identity) -> bytes:
+def digest(key: WireItem) -> bytes:
     """Return a hash of a stored primary key: equal for equal keys (1 and 1.0) alone."""
-    try:
-        text = "".join(identity)  # type: ignore[arg-type] # nearly all keys are text
-        first = identity[0]
-    except TypeError:
-        parts = [_text(part) for part in identity]
-        text, first = "".join(parts), parts[0]
-    return sha256(f"{len(first)}:{text}".encode()).digest()[:16]  # type: ignore[arg-type]
+    parts = [value["S"] if "S" in value else _text(value) for value in key.values()]
+    return sha256(f"{len(parts[0])}:{''.join(parts)}".encode()).digest()[:16]
 
 
-def _text(part: Any) -> str:
-    if isinstance(part, Decimal):
-        return number_text(part)
-    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+def _text(value: WireValue) -> str:
+    ((letter, content),) = value.items()
+    return number_text(Decimal(content)) if letter == "N" else binary(content).decode("latin-1")
 
 
 class SpillFile:
@@ -175,8 +169,7 @@ class SpillFile:
 
     def add(self, kept: Kept, spilled: Spilled) -> None:
         order = sorted(kept)
-        lines = [kept[one][0] for one in order]
-        units = [kept[one][1] for one in order]
+        lines, units = zip(*map(kept.__getitem__, order), strict=True)
         lengths = list(map(len, lines))
         spilled.raw_bytes += sum(lengths)
         spilled.write_units += sum(units)

@@ -389,7 +389,7 @@ def _read_section(
     path: Path | None,
     tell: Tell,
 ) -> Spilled:
-    writes = Writes(sharding, drawn_by_key(load_id), strict=True)
+    writes = Writes(sharding, drawn_by_key(load_id))
 
     def told(count: int) -> None:
         tell((number, count, section.bytes_read))
@@ -402,7 +402,7 @@ def _read_section(
 def _read_source(
     source: Source, sharding: Sharding, load_id: str, run_bytes: int, path: Path | None, tell: Tell
 ) -> Spilled:
-    writes = Writes(sharding, drawn_by_key(load_id), strict=True)
+    writes = Writes(sharding, drawn_by_key(load_id))
 
     def told(count: int) -> None:
         tell((0, count, source.bytes_read))
