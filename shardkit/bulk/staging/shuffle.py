@@ -26,10 +26,11 @@ _LINES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An object in S3, and the write units of its items."""
+    """An object in S3, and the write units of its items; ``read``: the items before later ones replaced them."""
 
     object: StagedObject
     write_units: int
+    read: int
 
 
 Spills = Sequence[tuple[Path, list[Run]]]
@@ -66,8 +67,7 @@ def upload(
 ) -> Written:
     """Write the items of some slots as an object: the last of each primary key, in the order of their hashes."""
     kept: Kept = {}
-    for path, runs in spills:
-        read_slots(path, runs, low, high, kept)
+    read = sum([read_slots(path, runs, low, high, kept) for path, runs in spills])
     packed: list[bytes] = []
     raw_bytes = 0
     compressor = _compressor(compression)
@@ -84,9 +84,9 @@ def upload(
         answer = s3.put_object(Bucket=folder.bucket, Key=key, Body=body)
     except (BotoCoreError, ClientError) as error:
         raise refused(folder, "written", error) from error
-    tell(items)
+    tell(read)
     made = StagedObject(key=key, items=items, bytes=len(body), raw_bytes=raw_bytes, etag=str(answer["ETag"]))
-    return Written(made, units)
+    return Written(made, units, read)
 
 
 class _Compressor(Protocol):

@@ -216,8 +216,9 @@ def slot_bytes(path: Path, runs: Iterable[Run]) -> Iterator[list[int]]:
             yield [end - start for start, end in pairwise(slots[1::2])]
 
 
-def read_slots(path: Path, runs: Iterable[Run], low: int, high: int, kept: Kept) -> None:
-    """Add the items of some slots, where they replace those of earlier runs."""
+def read_slots(path: Path, runs: Iterable[Run], low: int, high: int, kept: Kept) -> int:
+    """Add the items of some slots, where they replace those of earlier runs; return how many there were."""
+    count = 0
     with path.open("rb") as file:
         number = file.fileno()
         for run in runs:
@@ -231,3 +232,5 @@ def read_slots(path: Path, runs: Iterable[Run], low: int, high: int, kept: Kept)
             digests, lengths, units = zip(*_ENTRY.iter_unpack(entries), strict=True)
             edges = pairwise([0, *accumulate(lengths)])
             kept.update(zip(digests, zip([lines[a:b] for a, b in edges], units, strict=True), strict=True))
+            count += last - first
+    return count

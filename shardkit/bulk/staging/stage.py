@@ -287,7 +287,7 @@ def _write(
         for number, one in work.objects.items()
         if found.get(one.object.key) == (one.object.bytes, one.object.etag)
     }
-    resumed = items = sum(one.object.items for one in done.values())
+    resumed = items = sum(one.read for one in done.values())
     began = time.monotonic()
 
     def told(count: int) -> None:

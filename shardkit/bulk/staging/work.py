@@ -120,7 +120,9 @@ class WorkFolder:
             spilled = Spilled(runs=runs, failures=failures, **section)
             self.sections[spilled.section] = spilled
         elif "object" in record:
-            self.objects[record["number"]] = Written(StagedObject(**record["object"]), record["write_units"])
+            self.objects[record["number"]] = Written(
+                StagedObject(**record["object"]), record["write_units"], record["read"]
+            )
 
 
 def _line(record: dict[str, Any]) -> bytes:
