@@ -21,7 +21,8 @@ from shardkit.runtime.own_call import OwnCall
 LEAST_WRITE_UNITS = 1024
 """The least ``MaxWriteRequestUnits`` of StartBulkPutItems."""
 POLL_SECONDS = 20.0
-"""How often the state of an import is read: as often as botocore's waiters do."""
+"""How often the state of an import is read, after the first half minute: as often as botocore's waiters do."""
+_FIRST_POLL_SECONDS = 1.0
 _MOST_UNANSWERED = 30
 _MOST_OBJECTS, _MOST_BYTES = 50_000, 5_000_000_000
 _log = logging.getLogger("shardkit")
@@ -67,7 +68,7 @@ def import_items(
         on_demand: Make the new table on-demand, whatever the manifest says.
         again: Start another import, even if there was one of this stage.
         wait: Whether to wait for its end.
-        progress: Called with the report so far: after the start, then every 20 seconds.
+        progress: Called with the report so far: after the start, then at least every 20 seconds.
         sleep: Waits for so many seconds; for tests.
 
     Returns:
@@ -101,9 +102,10 @@ def import_items(
     _log.info("%s: %s %s is %s", table, report.operation, report.arn, "found" if report.found else "started")
     if progress is not None:
         progress(report)
-    unanswered = 0
+    seconds, unanswered = _FIRST_POLL_SECONDS, 0
     while wait and not report.ended:
-        sleep(POLL_SECONDS)
+        sleep(seconds)
+        seconds = min(2 * seconds, POLL_SECONDS)
         try:
             report = operation.report(operation.describe(report.arn), found=report.found)
         except (BotoCoreError, ClientError) as error:

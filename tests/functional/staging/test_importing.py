@@ -193,7 +193,7 @@ def test_waits_for_its_end(client: Any, stub: Stubber, s3: Any) -> None:
     slept: list[float] = []
     shown: list[ImportReport] = []
     report = imported(client, s3, sleep=slept.append, progress=shown.append)
-    assert slept == [POLL_SECONDS] * 4
+    assert slept == [1, 2, 4, 8]
     assert [one.imported for one in shown] == [0, 3, 10]
     assert str(report) == "completed in 90 s: 10 of 10 items imported into Orders"
     assert report.complete
@@ -237,6 +237,7 @@ def test_an_incomplete_import_is_an_error(
 @pytest.mark.parametrize("asked", [1, 30])
 def test_a_state_that_cannot_be_read(asked: int, client: Any, stub: Stubber, s3: Any) -> None:
     """Refused access is no reason to try again, and a lost connection is for ten minutes."""
+    slept: list[float] = []
     put_stage(s3, STORED)
     stub.add_client_error("describe_table", "ResourceNotFoundException")
     stub.add_response("import_table", described_import())
@@ -244,7 +245,9 @@ def test_a_state_that_cannot_be_read(asked: int, client: Any, stub: Stubber, s3:
         code, status = ("AccessDeniedException", 400) if asked == 1 else ("InternalServerError", 500)
         stub.add_client_error("describe_import", code, http_status_code=status)
     with pytest.raises(StagingError, match=f"^{IMPORT_ARN}: its state cannot be read: .*; the import goes on in AWS"):
-        imported(client, s3, sleep=lambda _: None)
+        imported(client, s3, sleep=slept.append)
+    assert len(slept) == asked
+    assert max(slept) == (1 if asked == 1 else POLL_SECONDS)
 
 
 def expect_listings(stub: Stubber, imports: Any = (), puts: Any = ()) -> None:
