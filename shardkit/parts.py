@@ -327,11 +327,12 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
             check_reaches(config.table, identity, runner.send)
         except (BotoCoreError, ClientError, ShardkitError) as error:
             return replace(begun, error=error)
-        letters = Path(files.enter_context(TemporaryDirectory(prefix="shardkit-")), "letters.jsonl")
         options: LoadOptions = {"window": config.window, "on_error": "collect", "write_units": begun.limit}
         if isinstance(config.write_units, SharedBudget):
             options["write_units"] = files.enter_context(config.write_units.over(client))
+        letters = None
         if config.dead_letters is not None:
+            letters = Path(files.enter_context(TemporaryDirectory(prefix="shardkit-")), "letters.jsonl")
             options["dead_letters"] = letters
         loading = Loading(
             config.sharding,
@@ -349,7 +350,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
             if load.fatal is None:  # the batches' own error: the engine repeats the part
                 raise load.broken or error from None
         report = replace(begun, report=load.report, error=load.fatal)
-        if config.dead_letters is not None and letters.exists() and letters.stat().st_size:
+        if config.dead_letters is not None and letters is not None and letters.stat().st_size:
             name = f"part-{begun.part:05}-attempt-{begun.attempt}.jsonl"
             try:
                 kept = PartFiles(config.dead_letters, "dead_letters").write(name, letters)

@@ -6,9 +6,10 @@ pyarrow must be installed where the tasks run, too.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Strategy
 
 __all__ = ["SparkReport", "read", "write"]
+
+_log = logging.getLogger("shardkit")
 
 _KEY_COLUMNS = {
     "S": {"string", "char", "varchar", "date", "timestamp", "timestamp_ntz", "time"},
@@ -154,6 +157,14 @@ def write(
 
     merged = merge(PartReport.from_json(row.report) for row in rows.mapInArrow(written, "report string").collect())
     report = SparkReport(**{one.name: getattr(merged, one.name) for one in fields(merged)}, tasks=tasks)
+    if report.duplicates and not order:
+        unordered = (
+            f"{report.duplicates:,} rows had the primary key of another row, and which of them was kept is not "
+            "defined: give last_by"
+        )
+        report = replace(report, advice=(*report.advice, unordered))
+    for advice in report.advice:
+        _log.warning("the write into table %s: %s", table, advice)
     report.raise_failures(collect=on_error == "collect")
     return report
 

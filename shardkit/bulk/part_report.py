@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any, Self
 
 import orjson
@@ -18,7 +20,11 @@ from shardkit.errors import ConfigurationError, ShardkitError
 
 KEPT_FAILURES = 100
 """Of a part's failed items, so many are in its report."""
+_KEPT_BYTES = 1_000_000  # of their JSON: engines hold the reports of all tasks in one process
+_KEPT_KEYS = 100
 _ADVICES = 10
+# Keys and numbers, which differ in the advice of several parts.
+_VARIES = re.compile(r"""(?:(?:b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|\d+(?:[.,]\d+)*)(?:, )?)+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +68,10 @@ class PartReport:
             PartReport.from_json(report.to_json()).part == report.part
 
         Returns:
-            JSON text in UTF-8; errors are kept as their code and their message.
+            JSON text in UTF-8, about 1 MB at most: with 100 hot keys, and failed items of 1 MB. Errors are kept as
+            their code and their message.
 
-        Cost: at most 100 failed items; no request.
+        Cost: no request.
         """
         report, error = self.report, self.error
         return orjson.dumps(
@@ -73,15 +80,24 @@ class PartReport:
                 "error": None if error is None else {"code": code_of(error), "reason": str(error)},
                 "report": {
                     **{one.name: getattr(report, one.name) for one in fields(report) if one.name not in _WRITTEN},
-                    "hot_keys": [[to_wire_item({"key": key})["key"], count] for key, count in report.hot_keys.items()],
-                    "per_shard": [[shard, one.items, one.write_units] for shard, one in report.per_shard.items()],
-                    "failures": [
-                        orjson.Fragment(letter(result, place=str(result.place), load=self.load_id))
-                        for result in report.failures[:KEPT_FAILURES]
+                    "hot_keys": [
+                        [to_wire_item({"key": key})["key"], count]
+                        for key, count in islice(report.hot_keys.items(), _KEPT_KEYS)
                     ],
+                    "per_shard": [[shard, one.items, one.write_units] for shard, one in report.per_shard.items()],
+                    "failures": [*map(orjson.Fragment, self._letters())],
                 },
             }
         )
+
+    def _letters(self) -> Iterator[bytes]:
+        held = 0
+        for result in self.report.failures[:KEPT_FAILURES]:
+            text = letter(result, place=str(result.place), load=self.load_id)
+            held += len(text)
+            if held > _KEPT_BYTES:
+                return
+            yield text
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Self:
@@ -99,7 +115,7 @@ class PartReport:
         Raises:
             ConfigurationError: The text is not of a report.
 
-        Cost: at most 100 failed items; no request.
+        Cost: no request.
         """
         try:
             given = orjson.loads(text)
@@ -274,5 +290,8 @@ def _advice(parts: Sequence[PartReport], at_once: int) -> Iterator[str]:
             f"most {at_once / planned:.0%} of the rate was used at a time; write in as many parts as run at once "
             "(tasks=), or give a SharedBudget as write_units"
         )
-    said = Counter(text for one in parts for text in one.report.advice)
-    yield from (text for text, _ in said.most_common(_ADVICES))
+    said: dict[str, list[str]] = {}
+    for text in (text for one in parts for text in one.report.advice):
+        said.setdefault(_VARIES.sub("", text), []).append(text)
+    for texts in sorted(said.values(), key=len, reverse=True)[:_ADVICES]:
+        yield texts[0] if len(texts) == 1 else f"{texts[0]} (and so in {len(texts):,} of {len(parts):,} parts)"

@@ -18,6 +18,7 @@ import pytest
 from shardkit import (
     BulkLoadError,
     BulkReport,
+    BulkResult,
     CalculatedSuffix,
     ConfigurationError,
     RandomSuffix,
@@ -412,9 +413,32 @@ def test_parts_that_wait_for_one_another_waste_the_rate(starts: tuple[int, ...],
     assert merge([replace(one, limit=None) for one in parts]).advice == ()
 
 
+def test_what_parts_advise_alike_is_said_once() -> None:
+    """Whatever keys and counts each of them names."""
+    said = ["keys were throttled, 'a\\'b', 5 most: spread them", "keys were throttled, 'c', b'd' most: spread them"]
+    said += ["keys were throttled, 7, 8 most: spread them", "raise the units"]
+    parts = [
+        PartReport(load_id="x", part=number, report=BulkReport(advice=(text,))) for number, text in enumerate(said)
+    ]
+    assert merge(parts).advice == (f"{said[0]} (and so in 3 of 4 parts)", "raise the units")
+
+
+def test_reports_of_many_large_failures_stay_small(config: Made) -> None:
+    failures = tuple(
+        BulkResult({"Date": "D", "Note": "x" * 300_000}, number, None, ok=False, error=ShardkitError("too large"))
+        for number in range(50)
+    )
+    hot = {f"U{number}": 1 for number in range(1000)}
+    report = PartReport(load_id="x", part=0, report=BulkReport(failed=50, failures=failures, hot_keys=hot))
+    text = report.to_json()
+    assert len(text) < 1_100_000
+    again = PartReport.from_json(text).report
+    assert ([one.place for one in again.failures], again.failed, len(again.hot_keys)) == (["0", "1", "2"], 50, 100)
+
+
 def test_what_single_parts_advise_is_said_once() -> None:
     report = BulkReport(throttles=3, hot_keys={"U1": 2, b"\x00": 1, Decimal(5): 4}, advice=("raise the units",))
     parts = [PartReport(load_id="x", part=number, report=report) for number in range(3)]
     merged = merge(PartReport.from_json(one.to_json()) for one in parts)
-    assert (merged.advice, merged.throttles) == (("raise the units",), 9)
+    assert (merged.advice, merged.throttles) == (("raise the units (and so in 3 of 3 parts)",), 9)
     assert merged.hot_keys == {Decimal(5): 12, "U1": 6, b"\x00": 3}

@@ -92,6 +92,9 @@ def test_which_write_of_a_key_is_the_last(spark: Any, table: Table, written: Cal
         report = written(frame, last_by=last_by, tasks=2)
         assert (report.written, report.duplicates) == (1, 4)
         assert stored(table) == [("D1", 1, version)]
+    assert written(frame, tasks=2).advice == (
+        "4 rows had the primary key of another row, and which of them was kept is not defined: give last_by",
+    )
 
 
 @pytest.mark.parametrize(("count", "tasks"), [(30, 1), (2, 5), (0, 3)])
@@ -107,6 +110,7 @@ def test_as_many_tasks_as_asked_for(
 def test_a_frame_that_is_mixed_already(spark: Any, table: Table, written: Callable[..., Any]) -> None:
     """Its partitions are written as they are."""
     report = written(orders(spark, (0, 90, 1)), mix=False)
+    assert report.advice == ()
     assert [part.report.items for part in report.parts] == [30, 30, 30]
     assert report.tasks is None
     assert written(orders(spark, (0, 90, 2)), mix=False, tasks=3, write_units=3000).parts[0].limit == 1000
