@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,15 @@ from boto3.session import Session
 
 from shardkit.bulk.table_pass import reading
 from shardkit.capacity.budget import CapacityBudget
-from shardkit.core.checks import check_count, check_number
-from shardkit.core.machine import Send
+from shardkit.capacity.shared_budget import SharedBudget
+from shardkit.core.checks import check_count
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.iterators import QueryItems
-from shardkit.runtime.processes import Connect, alike
+from shardkit.runtime.processes import Connect, alike, made_client
 from shardkit.runtime.runner import Runner, draw_from, programs_of
-from shardkit.runtime.targets import client_of
+from shardkit.runtime.transports import default_transport
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.query.stream import QueryRows
@@ -59,7 +59,8 @@ class ReadConfig:
         schema: The columns, as a ``pyarrow.Schema``. Attributes of other names are not requested. By default those of a
             sample: the primary key first, then the other attributes by name.
         indexes: The strategies of sharded indexes, as for ``ShardedTable``; their key attributes are hidden.
-        read_units: Read units per second of the whole read; each part gets an equal share. By default no limit.
+        read_units: Read units per second of the whole read; each part gets an equal share. Or a ``SharedBudget``, which
+            every part that runs joins through its own client. By default no limit.
         consistent_read: Whether reads are strongly consistent, for twice the read units.
         connect: Creates the client (or resource, or Table) of the driver and of each task. By default each has the
             region and the endpoint of the driver's, and the credentials that boto3 finds on its machine.
@@ -76,11 +77,12 @@ class ReadConfig:
     keys: Sequence[Any] | None = None
     schema: pa.Schema | None = None
     indexes: Mapping[str, Strategy] | None = None
-    read_units: float | None = None
+    read_units: float | SharedBudget | None = None
     consistent_read: bool = False
     connect: Connect | None = None
     # Set by prepared():
     description: Mapping[str, Any] | None = None
+    alike: Connect | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.table, str) or not self.table:
@@ -94,7 +96,7 @@ class ReadConfig:
             )
         check_count("parts", self.parts, "parts", most=_MOST_SEGMENTS, why="the limit of Scan")
         if self.read_units is not None:
-            check_number("read_units", self.read_units, "read units a second", above=True)
+            CapacityBudget(read_units=self.read_units)
         if self.keys is not None and (isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence)):
             raise ConfigurationError(
                 f"keys: must be a list of partition keys, got {brief(self.keys)}; omit it to read the whole table"
@@ -125,8 +127,8 @@ class ReadConfig:
         from shardkit.bulk.columns import Columns, schema_of  # noqa: PLC0415 - needs pyarrow
 
         with _client(self) as client:
-            made = self.connect or alike(client, connections=1)
-            config = replace(self, connect=made, description=_description(self, client))
+            made = None if self.connect is not None else alike(client, connections=1)
+            config = replace(self, alike=made, description=_description(self, client))
             reader = _Reader(config, client)
             key_names = reader.sharding.keys.names
             if self.schema is None:
@@ -163,8 +165,7 @@ def read_part(config: ReadConfig, *, part: int) -> Iterator[pa.RecordBatch]:
         raise ConfigurationError("config: is not prepared; give ReadConfig(…).prepared()")
     if not 0 <= part < config.parts:
         raise ConfigurationError(f"part: must be from 0 to {config.parts - 1}, got {part}; {config.parts} were planned")
-    units = None if config.read_units is None else config.read_units / config.parts
-    with _client(config) as client, nullcontext() if units is None else CapacityBudget(read_units=units).attach(client):
+    with _client(config) as client, _paced(config, client):
         reader = _Reader(config, client)
         names = reader.sharding.keys.names
         columns = Columns(config.schema, names)
@@ -181,7 +182,7 @@ class _Reader:
         programs = programs_of(
             config.table, config.strategy, config.description, draw_from(None), WIRE_VALUES, indexes=config.indexes
         )
-        self._runner = Runner(client, programs, None)
+        self._runner = Runner(client, programs, None, default_transport() if config.connect is None else "client")
         self.sharding: Sharding = self._runner.run(programs.known())
         if isinstance(self.sharding, Moving):
             self.sharding.refuse("a read in parts", "use scan_items() of ShardedTable, or read in stage 'old' or 'new'")
@@ -234,19 +235,29 @@ class _Reader:
 @contextmanager
 def _client(config: ReadConfig) -> Iterator[Any]:
     if config.connect is not None:
-        yield client_of(config.connect())
+        yield made_client(config.connect())
         return
-    with closing(Session().client("dynamodb")) as client:
+    with closing(Session().client("dynamodb") if config.alike is None else config.alike()) as client:
         yield client
+
+
+@contextmanager
+def _paced(config: ReadConfig, client: Any) -> Iterator[None]:
+    units = config.read_units
+    with ExitStack() as held:
+        if isinstance(units, SharedBudget):
+            units = held.enter_context(units.over(client))
+        elif units is not None:
+            units /= config.parts
+        if units is not None:
+            held.enter_context(CapacityBudget(read_units=units).attach(client))
+        yield
 
 
 def _description(config: ReadConfig, client: Any) -> dict[str, Any]:
     """Return what parts need of DescribeTable."""
-    runner = Runner(client, programs_of(config.table, config.strategy, None, draw_from(None)), 1)
-    answer = runner.send(Send("DescribeTable", {"TableName": config.table}))
-    if isinstance(answer, Exception):
-        raise answer
-    table = answer["Table"]
+    programs = programs_of(config.table, config.strategy, None, draw_from(None))
+    table = Runner(client, programs, 1).run(programs.description())
     names = ("KeySchema", "AttributeDefinitions", "GlobalSecondaryIndexes", "LocalSecondaryIndexes")
     return {name: table[name] for name in names if name in table}
 

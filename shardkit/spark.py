@@ -178,7 +178,7 @@ def read(
     segments: int | None = None,
     schema: Any = None,
     indexes: Mapping[str, Strategy] | None = None,
-    read_units: float | None = None,
+    read_units: float | SharedBudget | None = None,
     consistent_read: bool = False,
     connect: Connect | None = None,
 ) -> Any:
@@ -205,8 +205,9 @@ def read(
             exactly, except that ``double`` and ``float`` take the nearest. ``string`` takes text, or a number as it is
             stored; ``array`` takes lists and sets (sorted); ``date`` and ``timestamp`` take ISO 8601 text.
         indexes: The sharded indexes of the table, as for ``ShardedTable``; their key attributes are hidden.
-        read_units: The most read units a second. Each task has an equal share, so tasks that wait for a slot leave
-            theirs unused.
+        read_units: Read units per second of an action; each task gets an equal share, and leaves it unused while it
+            waits for a slot. Or a ``SharedBudget``, whose rate the tasks that run share with all others that use it.
+            By default no limit.
         consistent_read: Whether reads are strongly consistent, for twice the read units.
         connect: Makes a task's client, also on the driver; a function of a module that the tasks can import, or a
             ``partial`` of one. None: ``boto3.client("dynamodb")``, with the credentials that boto3 finds there.
@@ -223,7 +224,7 @@ def read(
     not make it cheaper. This call takes one DescribeTable, and without a schema up to 1,000 items. Memory: about ten
     pages of 1 MB per task. IAM: ``dynamodb:DescribeTable`` and ``dynamodb:Scan``, or with ``keys`` ``dynamodb:Query``.
     """
-    _check_speculation(session, read_units=read_units)
+    _check_speculation(session, read_units=None if isinstance(read_units, SharedBudget) else read_units)
     given = None if schema is None else _struct(session, schema)
     config = ReadConfig(
         table=table,

@@ -152,4 +152,4 @@ def test_each_part_has_its_share_of_the_rate(
 
     monkeypatch.setattr("shardkit.read_parts.CapacityBudget", budget)
     assert rows(config(read_units=4000).prepared()) == ITEMS
-    assert rates == [1000] * 4
+    assert rates.count(1000) == 4

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shardkit import CalculatedSuffix, RandomSuffix, Resharding, ShardedTable, bulk_load
+from shardkit import CalculatedSuffix, RandomSuffix, Resharding, ShardedTable, SharedBudget, bulk_load
 from tests.support.tables import GlobalIndex, make_table
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ STRATEGY = CalculatedSuffix("OrderId", shards=4)
 @pytest.fixture
 def orders(resource: DynamoDBServiceResource) -> ShardedTable:
     return ShardedTable(make_table(resource, ("Date", "S"), ("OrderId", "S")), STRATEGY)
+
+
+@pytest.fixture(autouse=True)
+def zone(spark: Any) -> Iterator[None]:
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def days(count: int) -> list[dict[str, Any]]:
@@ -60,6 +66,19 @@ def test_keys(spark: Any, connect: Connect, orders: ShardedTable) -> None:
     assert rows == [item for item in items if item["Date"] in wanted]
 
 
+def test_tasks_share_a_budget(
+    spark: Any, connect: Connect, orders: ShardedTable, resource: DynamoDBServiceResource
+) -> None:
+    from shardkit.spark import read
+
+    bulk_load(orders, days(50))
+    budgets = make_table(resource, ("Name", "S"))
+    budget = SharedBudget(budgets, "Orders", read_units=5000)
+    frame = read(spark, table=orders.name, strategy=STRATEGY, schema="Date string", read_units=budget, connect=connect)
+    assert frame.count() == 50
+    assert [item["Name"] for item in budgets.scan()["Items"]] == ["Orders"]
+
+
 EVERYTHING: dict[str, Any] = {
     "Date": "2014-07-09",
     "OrderId": "A1",
@@ -93,7 +112,8 @@ def test_types_of_a_schema(spark: Any, connect: Connect, orders: ShardedTable) -
         "Nothing date, Missing float, Day date, At timestamp, Local timestamp_ntz"
     )
     given = spark.createDataFrame([], schema).schema  # the same as a StructType
-    for one in (schema, given):
+    for one, zone in ((schema, "UTC"), (given, "America/New_York")):
+        spark.conf.set("spark.sql.session.timeZone", zone)
         frame = read(spark, table=orders.name, strategy=STRATEGY, schema=one, segments=1, connect=connect)
         (row,) = frame.collect()
         shown = row.asDict(recursive=True)
