@@ -80,8 +80,8 @@ def import_items(
         ConfigurationError: An argument is invalid, or does not fit the table or the stage; nothing was started.
 
     Cost: AWS bills ImportTable by uncompressed bytes, and StartBulkPutItems by the bytes that it puts. Requests:
-        GetObject, HeadObject, one ListObjectsV2 per 1,000 objects, DescribeTable, a listing of earlier imports; then
-        one every 20 seconds.
+        GetObject, HeadObject, one ListObjectsV2 per 1,000 objects, DescribeTable, a listing of earlier imports, the
+        start; then one every 20 seconds.
     IAM: the policy ``Importer`` in docs/iam.md; the import reads S3 and writes its log with the caller's permissions.
     Source: API reference, ImportTable and StartBulkPutItems.
     """
@@ -91,9 +91,13 @@ def import_items(
         raise ConfigurationError(f"table: must be a table's name, got {brief(table)}")
     if max_write_units is not None:
         check_count("max_write_units", max_write_units, "write units a second", least=LEAST_WRITE_UNITS)
-    if tier not in {None, "standard", "accelerated"}:
+    if tier not in (None, "standard", "accelerated"):
         raise ConfigurationError(f"tier: must be 'standard' or 'accelerated', got {brief(tier)}")
     errors = None if errors_to is None else S3Folder.of(errors_to, "errors_to")
+    if errors is not None and errors.bucket == folder.bucket and f"{errors.prefix}/".startswith(folder.data):
+        raise ConfigurationError(
+            f"errors_to: {errors} is among the staged objects, in {folder.data}; give another prefix"
+        )
     given = {"max_write_units": max_write_units, "tier": tier, "errors_to": errors}
     options = {name: value for name, value in given.items() if value is not None}
     client = client or boto3.client("dynamodb")

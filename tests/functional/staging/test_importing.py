@@ -174,7 +174,8 @@ def test_a_new_tables_billing(
     assert (report.status, report.arn, report.ended) == ("IN_PROGRESS", IMPORT_ARN, False)
 
 
-def test_waits_for_its_end(client: Any, stub: Stubber, s3: Any) -> None:
+def test_waits_for_its_end(client: Any, stub: Stubber, s3: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "shardkit")
     put_stage(s3, STORED)
     stub.add_client_error("describe_table", "ResourceNotFoundException")
     stub.add_response("import_table", described_import())
@@ -196,6 +197,7 @@ def test_waits_for_its_end(client: Any, stub: Stubber, s3: Any) -> None:
     assert slept == [1, 2, 4, 8]
     assert [one.imported for one in shown] == [0, 3, 10]
     assert str(report) == "completed in 90 s: 10 of 10 items imported into Orders"
+    assert [one.message for one in caplog.records] == [f"Orders: ImportTable {IMPORT_ARN} is started"]
     assert report.complete
 
 
@@ -248,6 +250,19 @@ def test_a_state_that_cannot_be_read(asked: int, client: Any, stub: Stubber, s3:
         imported(client, s3, sleep=slept.append)
     assert len(slept) == asked
     assert max(slept) == (1 if asked == 1 else POLL_SECONDS)
+
+
+def test_lost_connections_that_come_back(client: Any, stub: Stubber, s3: Any) -> None:
+    """It counts those in a row."""
+    put_stage(s3, STORED)
+    stub.add_client_error("describe_table", "ResourceNotFoundException")
+    stub.add_response("import_table", described_import())
+    for _ in range(2):
+        for _ in range(29):
+            stub.add_client_error("describe_import", "InternalServerError", http_status_code=500)
+        stub.add_response("describe_import", described_import())
+    stub.add_response("describe_import", described_import("COMPLETED", ImportedItemCount=10))
+    assert imported(client, s3, sleep=lambda _: None).complete
 
 
 def expect_listings(stub: Stubber, imports: Any = (), puts: Any = ()) -> None:
@@ -498,8 +513,14 @@ def test_a_botocore_that_has_no_bulk_put(client: Any, stub: Stubber, s3: Any, mo
     [
         ({"max_write_units": 1023}, r"max_write_units: must be an integer >= 1,024 \(write units a second\), got 1023"),
         ({"max_write_units": 2000.0}, r"max_write_units: must be an integer"),
+        ({"tier": ["fast"]}, r"tier: must be 'standard' or 'accelerated', got \['fast'\]"),
         ({"tier": "fast"}, r"tier: must be 'standard' or 'accelerated', got 'fast'"),
         ({"errors_to": "errors"}, r"errors_to: must be s3://bucket/prefix, got 'errors'"),
+        (
+            {"errors_to": f"{WHERE}/data/errors"},
+            r"errors_to: s3://bucket/orders/data/errors is among the staged objects",
+        ),
+        ({"errors_to": f"{WHERE}/data"}, r"errors_to: s3://bucket/orders/data is among the staged objects"),
         ({"table": ""}, r"table: must be a table's name, got ''"),
         ({"table": None}, r"table: must be a table's name, got None"),
         ({"progress": 1}, r"progress: must be a function"),
