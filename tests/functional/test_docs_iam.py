@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore import xform_name
@@ -39,6 +40,7 @@ from shardkit import (
     stage_items,
 )
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.parts import PartConfig, write_part
 from tests.functional.test_docs import DOCS, FENCE
 from tests.support import staged
 from tests.support.beats import Beats
@@ -187,6 +189,8 @@ def load(orders: ShardedTable) -> None:
 
     with answering(orders.meta.client, "BatchWriteItem", unprocessed):
         bulk_load(orders, [ORDER, {**ORDER, "OrderId": "A2"}])
+    config = PartConfig(table=orders.name, strategy=orders.strategy, connect=lambda: orders.meta.client).prepared()
+    assert write_part([pa.RecordBatch.from_pylist([ORDER])], config, part=0).report.written == 1
 
 
 def count(orders: ShardedTable) -> None:
