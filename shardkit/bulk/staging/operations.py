@@ -22,11 +22,8 @@ Description = Mapping[str, Any]
 Ask = Callable[..., Any]
 """Sends a request: an operation's API name, and its parameters as keywords."""
 
-# What ImportTable makes a table with; CreateTable's other arguments (streams, tags, table class) can be set later.
-_TABLE_PARAMETERS = (
-    *("AttributeDefinitions", "KeySchema", "ProvisionedThroughput", "OnDemandThroughput"),
-    *("SSESpecification", "GlobalSecondaryIndexes"),
-)
+# Of a manifest's definition, what ImportTable makes a table with, beside its billing.
+_TABLE_PARAMETERS = ("AttributeDefinitions", "KeySchema", "ProvisionedThroughput", "GlobalSecondaryIndexes")
 _OTHER_PARAMETERS = frozenset(
     {"IdempotentParameterMismatchException", "IdempotentParameterMismatch", "ImportConflictException"}
 )
@@ -174,11 +171,10 @@ class NewTable:
         known["BillingMode"] = "PAY_PER_REQUEST" if self.on_demand else given.get("BillingMode", default)
         if known["BillingMode"] == "PAY_PER_REQUEST":
             known.pop("ProvisionedThroughput", None)
-            known |= {
-                kind: [{name: index[name] for name in index if name != "ProvisionedThroughput"} for index in indexes]
-                for kind, indexes in known.items()
-                if kind == "GlobalSecondaryIndexes"
-            }
+            if indexes := known.get("GlobalSecondaryIndexes"):
+                known["GlobalSecondaryIndexes"] = [
+                    {name: index[name] for name in index if name != "ProvisionedThroughput"} for index in indexes
+                ]
         return known
 
     def describe(self, arn: str) -> Description:
@@ -305,20 +301,23 @@ def _misfits(manifest: Manifest, described: Description) -> Iterator[str]:
     if ours[None] != theirs[None]:
         yield f"its primary key is {theirs[None]}, but that of the staged items is {ours[None]}; stage for this table"
     for name in manifest.indexes:
-        if ours[name] != theirs.get(name):
+        if ours.get(name) != theirs.get(name):
             has = f"the key {theirs[name]} there" if name in theirs else "no such index"
             yield (
-                f"the staged items are sharded for its index {name}, with the key {ours[name]}; it has {has}: stage "
-                "for this table, or make the index first"
+                f"the staged items are sharded for its index {name}, with the key {ours.get(name)}; it has {has}: "
+                "stage for this table, or make the index first"
             )
 
 
 def _keys(described: Description) -> dict[str | None, str]:
-    """Return the key of the table (None) and of each index: ``Date S, OrderId S``."""
+    """Return the key of the table (None) and of each index: ``Date S + OrderId S``."""
     types = {one["AttributeName"]: one["AttributeType"] for one in described["AttributeDefinitions"]}
     indexes = (*(described.get("GlobalSecondaryIndexes") or ()), *(described.get("LocalSecondaryIndexes") or ()))
     schemas = {None: described, **{index["IndexName"]: index for index in indexes}}
-    return {
-        name: ", ".join(f"{key} {types.get(key)}" for key in KeySchema.of(one["KeySchema"], f"{name}").names)
-        for name, one in schemas.items()
-    }
+
+    def told(elements: Any) -> str:
+        keys = KeySchema.of(elements, "the table")
+        parts = [", ".join(f"{name} {types.get(name)}" for name in part) for part in (keys.partition, keys.sort)]
+        return " + ".join(filter(None, parts))
+
+    return {name: told(one["KeySchema"]) for name, one in schemas.items()}

@@ -465,7 +465,7 @@ def with_type(letter: str) -> dict[str, Any]:
         (
             with_type("N"),
             {},
-            r"its primary key is Date S, OrderId N, but that of the staged items is Date S, OrderId S",
+            r"its primary key is Date S \+ OrderId N, but that of the staged items is Date S \+ OrderId S",
         ),
         (described_table(KeySchema=KEY), {}, r"its primary key is Date S, but"),
         (described_table(Replicas=[{"RegionName": "eu-west-1"}]), {}, r"it is a global table"),
