@@ -2,7 +2,7 @@
 
 Every task is a bulk load's own machine with a window over its own rows; together they write to one table. Windows,
 keys and Spark's partitions of the source are all a fiftieth of what a job has, so that a run takes seconds: the window
-is 1,000 rows for the default 50,000, a day has 5,000 orders for 250,000, and a partition of the source is 10,000
+is 1,000 rows for the default 50,000, a day has 10,000 orders for 500,000, and a partition of the source is 10,000
 rows for 500,000 (128 MB of 256 bytes).
 
 Rows reach the tasks in three ways:
@@ -35,9 +35,9 @@ from shardkit.partitions import SimulatedTable, Simulator
 
 __all__ = ["WAYS", "Tasks", "draw", "effective_keys", "rows_of", "simulated", "spark"]
 
-DAYS = SortedOrders(50, 5_000, 10)
-CUSTOMERS = SortedOrders(500, 500, 10)
-SHORT = SortedOrders(10, 5_000, 10)
+DAYS = SortedOrders(50, 10_000, 10)
+CUSTOMERS = SortedOrders(500, 1_000, 10)
+SHORT = SortedOrders(5, 10_000, 10)
 KEPT_SECONDS = 1
 """What partitions begin with, of the units that they serve in a second."""
 ROWS, SHORT_ROWS = 1_000_000, 50_000
@@ -155,7 +155,7 @@ def _cpu(rows: int) -> Iterator[Figure]:
     # In a process of its own: it starts a JVM.
     command = [sys.executable, "-m", "benchmarks.spark_job", str(rows)]
     ended = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ourselves
-    for job in json.loads(ended.stdout.splitlines()[-1]):
+    for job in map(json.loads, ended.stdout.splitlines()):
         yield Figure(
             bench="spark",
             name=name.format(", direct" * (job["transport"] == "direct")),

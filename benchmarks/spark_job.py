@@ -144,4 +144,5 @@ def measured(items: int, transports: Sequence[Literal["client", "direct"]]) -> I
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(job) for job in measured(int(sys.argv[1]), ("client", "direct"))]))
+    for job in measured(int(sys.argv[1]), ("client", "direct")):
+        print(json.dumps(asdict(job)), flush=True)

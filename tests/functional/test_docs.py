@@ -26,7 +26,8 @@ import boto3
 import pytest
 
 import shardkit
-from shardkit import BulkReport, BulkResult, ShardTally
+from shardkit import BulkReport, BulkResult, ShardTally, import_items
+from tests.support.staged import moto_imports_end
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def prelude(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(import_items.__kwdefaults__, "sleep", moto_imports_end)
     make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Orders")
     return resource
 
