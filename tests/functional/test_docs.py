@@ -76,6 +76,7 @@ def prelude(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.chdir(tmp_path)
+    assert import_items.__kwdefaults__ is not None
     monkeypatch.setitem(import_items.__kwdefaults__, "sleep", moto_imports_end)
     make_table(resource, ("Date", "S"), ("OrderId", "S"), name="Orders")
     return resource
