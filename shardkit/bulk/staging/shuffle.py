@@ -43,12 +43,12 @@ def planned(spills: Spills, object_bytes: int) -> list[tuple[int, int]]:
     for path, runs in spills:
         for sizes in slot_bytes(path, runs):
             totals = list(map(int.__add__, totals, sizes))
-    count = -(-sum(totals) // object_bytes)
     ends = list(accumulate(totals))
+    count = -(-ends[-1] // object_bytes)
     cuts = {0, SLOTS}
     slot = 0
     for number in range(1, count):
-        while ends[slot] * count < sum(totals) * number:
+        while ends[slot] * count < ends[-1] * number:
             slot += 1
         cuts.add(slot + 1)
     edges = sorted(cuts)

@@ -215,8 +215,8 @@ def _foreign(plan: Plan, load_id: str) -> dict[str, tuple[int, str]]:
         found = plan.folder.listed(plan.s3)
     except (BotoCoreError, ClientError) as error:
         raise refused(plan.folder, "listed", error) from error
-    ours = _key(plan, load_id, 0).partition("-00000")[0]
-    if others := [key for key in found if not (key.startswith(ours) and key.endswith(SUFFIXES[plan.compression]))]:
+    ours, suffix = _named(plan, load_id), SUFFIXES[plan.compression]
+    if others := [key for key in found if not (key.startswith(ours) and key.endswith(suffix))]:
         raise StagingError(
             f"to: s3://{plan.folder.bucket}/{plan.folder.data} holds {len(others):,} objects that are not of this "
             f"stage ({', '.join(others[:_SHOWN])}); give another prefix, or delete them"
@@ -224,8 +224,13 @@ def _foreign(plan: Plan, load_id: str) -> dict[str, tuple[int, str]]:
     return found
 
 
+def _named(plan: Plan, load_id: str) -> str:
+    """Return what the keys of a stage's objects begin with."""
+    return f"{plan.folder.data}{load_id[:12]}-"
+
+
 def _key(plan: Plan, load_id: str, number: int) -> str:
-    return f"{plan.folder.data}{load_id[:12]}-{number:05}{SUFFIXES[plan.compression]}"
+    return f"{_named(plan, load_id)}{number:05}{SUFFIXES[plan.compression]}"
 
 
 def _read(plan: Plan, work: WorkFolder, load_id: str, tasks: Tasks | None) -> None:

@@ -115,9 +115,9 @@ class WorkFolder:
     def _take(self, record: dict[str, Any]) -> None:
         if "section" in record:
             section = record["section"]
-            runs = [Run(**run) for run in section.pop("runs")]
-            failures = [tuple(one) for one in section.pop("failures")]
-            spilled = Spilled(runs=runs, failures=failures, **section)
+            runs = [Run(**run) for run in section["runs"]]
+            failures = [tuple(one) for one in section["failures"]]
+            spilled = Spilled(**{**section, "runs": runs, "failures": failures})
             self.sections[spilled.section] = spilled
         elif "object" in record:
             self.objects[record["number"]] = Written(

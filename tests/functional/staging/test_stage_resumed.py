@@ -92,6 +92,34 @@ def test_killed_at_any_step(
     assert all(one.resumed for one in seen if one.phase == "read") == (calls > 1)
 
 
+def test_killed_again_and_again(
+    orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each try adds one line to the journal."""
+    tries, added = 1, 0
+
+    def killed(*_: Any) -> None:
+        nonlocal added
+        added += 1
+        if added > tries:
+            raise Killed
+        add(*_)
+
+    add = WorkFolder._add  # noqa: SLF001 - the moment to die at
+    with monkeypatch.context() as patched:
+        patched.setattr(WorkFolder, "_add", killed)
+        while True:
+            try:
+                run(orders, s3, tmp_path)
+                break
+            except Killed:
+                tries += 1
+                assert added == tries
+                added = tries - 1
+    assert tries == 5 + 4
+    check(s3, temporary)
+
+
 @pytest.mark.parametrize("torn", ["spill cut", "spill missing", "journal cut", "journal garbage", "unfinished"])
 def test_torn_files(
     orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, torn: str
@@ -230,6 +258,12 @@ def test_objects_of_others_are_refused(orders: ShardedTable, s3: Any, tmp_path: 
     s3.delete_object(Bucket="bucket", Key=f"{FOLDER.data}other.json")
     run(orders, s3, tmp_path)
     check(s3, temporary)
+
+
+def test_objects_of_others_below_a_prefix_like_an_object(orders: ShardedTable, s3: Any) -> None:
+    s3.put_object(Bucket="bucket", Key="run-00000/data/other.json.gz", Body=b"x")
+    with pytest.raises(StagingError, match=r"holds 1 objects .*other.json"):
+        stage_items(ITEMS, "s3://bucket/run-00000", table=orders, s3=s3)
 
 
 def test_objects_that_change_meanwhile_are_found(orders: ShardedTable, s3: Any, tmp_path: Path) -> None:
