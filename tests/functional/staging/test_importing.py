@@ -55,7 +55,7 @@ STORED = [
     for item in ITEMS
 ]
 INPUT = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/data/"}
-BULK_INPUT = {**INPUT, "InputFormat": "DYNAMODB_JSON", "InputCompressionType": "NONE"}
+BULK_INPUT = {**INPUT, "InputFormat": "DYNAMODB_JSON", "InputCompressionType": "GZIP"}
 ERRORS = {"S3Bucket": "bucket", "S3KeyPrefix": "orders/errors/", "OutputType": ["ERROR"]}
 
 
@@ -160,13 +160,13 @@ INDEX = {"IndexName": "by-date", "KeySchema": KEY, "Projection": PROJECTION}
 def test_a_new_tables_billing(
     definition: dict[str, Any], on_demand: bool, asked: dict[str, Any], client: Any, stub: Stubber, s3: Any
 ) -> None:
-    put_stage(s3, STORED, definition={**ORDERS, **definition})
+    put_stage(s3, STORED, compression="ZSTD", definition={**ORDERS, **definition})
     stub.add_client_error("describe_table", "ResourceNotFoundException")
     request = {
         "ClientToken": ANY,
         "S3BucketSource": INPUT,
         "InputFormat": "DYNAMODB_JSON",
-        "InputCompressionType": "NONE",
+        "InputCompressionType": "ZSTD",
         "TableCreationParameters": {"TableName": "Orders", **ORDERS, **asked},
     }
     stub.add_response("import_table", described_import(), request)
@@ -363,7 +363,7 @@ def test_a_table_that_was_deleted_after_its_import(client: Any, stub: Stubber, s
     ],
 )
 def test_an_existing_table(options: dict[str, Any], asked: dict[str, Any], client: Any, stub: Stubber, s3: Any) -> None:
-    put_stage(s3, STORED)
+    put_stage(s3, STORED, compression="GZIP")
     stub.add_response("describe_table", described_table())
     expect_listings(stub)
     request = {"ClientToken": ANY, "TableName": "Orders", "InputS3Configuration": BULK_INPUT, **asked}
