@@ -99,7 +99,11 @@ def stage_items(
     IAM: ``s3:PutObject``, ``s3:GetObject``, ``s3:ListBucket``; ``dynamodb:DescribeTable``.
     Source: "DynamoDB data import from Amazon S3", Developer Guide.
     """
-    check_items(source)
+    check_items(source, "source")
+    if hasattr(source, "__aiter__") and not hasattr(source, "__iter__"):
+        raise ConfigurationError(
+            f"source: {type(source).__name__} is an async iterable, which is not supported; give a list, or a file"
+        )
     folder = S3Folder.of(to, "to")
     if processes is not None:
         check_count("processes", processes, "processes", most=_MOST_PROCESSES, why="each is a Python of its own")

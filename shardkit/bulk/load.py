@@ -267,13 +267,13 @@ def _check_files(options: LoadOptions) -> None:
         )
 
 
-def check_items(items: Any) -> None:
+def check_items(items: Any, option: str = "items") -> None:
     if isinstance(items, Source) or hasattr(items, "__arrow_c_stream__"):
         return
     if isinstance(items, Mapping | str | bytes) or not (hasattr(items, "__iter__") or hasattr(items, "__aiter__")):
         file = "; for a file, give open_source('…', table=…)" if isinstance(items, str | os.PathLike) else ""
         raise ConfigurationError(
-            f"items: must be an iterable of items, got {type(items).__name__}; give a list or a generator{file}"
+            f"{option}: must be an iterable of items, got {type(items).__name__}; give a list or a generator{file}"
         )
 
 

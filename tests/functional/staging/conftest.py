@@ -13,13 +13,20 @@ from moto import mock_aws
 from tests.support.stage_objects import FOLDER
 
 
+@pytest.fixture(scope="session")
+def s3_client() -> Iterator[Any]:
+    """Making one takes longer than most stages here."""
+    client = boto3.client("s3")
+    yield client
+    client.close()
+
+
 @pytest.fixture
-def s3() -> Iterator[Any]:
+def s3(s3_client: Any) -> Iterator[Any]:
     """A client of an S3 with an empty bucket."""
     with mock_aws():
-        client = boto3.client("s3")
-        client.create_bucket(Bucket=FOLDER.bucket)
-        yield client
+        s3_client.create_bucket(Bucket=FOLDER.bucket)
+        yield s3_client
 
 
 @pytest.fixture(autouse=True)

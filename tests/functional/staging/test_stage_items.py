@@ -7,7 +7,7 @@ import importlib
 import io
 import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from decimal import Decimal
 from functools import partial
 from itertools import pairwise
@@ -36,6 +36,7 @@ from shardkit.bulk.staging.manifest import S3Folder
 from shardkit.bulk.staging.spill import digest
 from shardkit.runtime.tasks import Tasks, Tell
 from shardkit.staging import StageProgress, stage_items
+from tests.support.series import a_series
 from tests.support.stage_objects import DEFINITION, TO, manifest_of, orders_table, staged_items
 
 STRATEGIES: list[Strategy] = [
@@ -101,8 +102,8 @@ def test_one_item(s3: Any, resource: Any, temporary: Path) -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sections of 10 KB, runs of 8 KB and objects of 12 KB."""
-    sizes = partial(stage.Plan, section_bytes=10_000, run_bytes=8000, object_bytes=12_000)
+    """Sections of 4 KB, runs of 8 KB and objects of 12 KB."""
+    sizes = partial(stage.Plan, section_bytes=4000, run_bytes=8000, object_bytes=12_000)
     monkeypatch.setattr("shardkit.staging.Plan", sizes)
 
 
@@ -135,8 +136,11 @@ def test_the_last_of_the_whole_source_wins(
 class Backwards(Tasks):
     """Runs tasks in this process, those at the end first; all that they need is sent as to another one."""
 
+    ran = 0
+
     def run(self, tasks: Iterable[bytes], tell: Tell) -> Iterator[Any]:
         for task in reversed(list(tasks)):
+            Backwards.ran += 1
             function, arguments = Here(io.BytesIO(task)).load()
             yield function(*arguments, tell)
 
@@ -270,9 +274,12 @@ def test_sources(s3: Any, resource: Any, tmp_path: Path, monkeypatch: pytest.Mon
         if kind == "s3":
             s3.put_object(Bucket="bucket", Key="source/a.csv", Body=csv(items).encode())
         source = open_source("s3://bucket/source/" if kind == "s3" else str(folder), table=orders, s3=s3)
+    Backwards.ran = 0
     report = stage_items(source, TO, table=orders, s3=s3, processes=2)
     assert logical(orders, s3) == sorted(items, key=key)
     assert report.objects > 2
+    # Files are read by the processes, in several sections unless they are compressed.
+    assert (Backwards.ran - report.objects > 1) == (kind in {"csv", "s3", "folder", "parquet"})
 
 
 def test_a_repeated_stage_is_the_same(s3: Any, resource: Any, tmp_path: Path) -> None:
@@ -301,6 +308,12 @@ def test_tables_that_cannot_be_staged_for(
 ) -> None:
     with pytest.raises(error, match=said):
         stage_items(some(), TO, table=orders_table(resource, strategy), s3=s3)
+
+
+def test_a_time_series_is_refused(s3: Any, resource: Any) -> None:
+    series = a_series(resource)
+    with pytest.raises(ConfigurationError, match="is a TimeSeries"):
+        stage_items(some(), TO, table=series, s3=s3)
 
 
 def test_a_stage_of_a_resharding_that_has_one_strategy(s3: Any, resource: Any) -> None:
@@ -350,6 +363,10 @@ def test_progress(s3: Any, resource: Any, tmp_path: Path, small: None) -> None:
     assert [one.done for one in read] == sorted(one.done for one in read)
 
 
+async def numbers() -> AsyncIterator[int]:
+    yield 1
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -358,7 +375,8 @@ def test_progress(s3: Any, resource: Any, tmp_path: Path, small: None) -> None:
         ({"on_error": "ignore"}, "^on_error: "),
         ({"progress": 7}, "^progress: "),
         ({"to": "bucket"}, r"^to: must be s3://bucket/prefix"),
-        ({"source": "orders.csv"}, "^items: "),
+        ({"source": "orders.csv"}, r"^source: must be an iterable .*open_source"),
+        ({"source": numbers()}, r"^source: async_generator is an async iterable"),
         ({"work_dir": "/dev/null/x"}, "^work_dir: .* cannot be made"),
     ],
 )
