@@ -373,8 +373,13 @@ def _mixed(df: Any, keys: Sequence[str], order: Sequence[Any], tasks: int | None
 
 
 def _struct(session: Any, schema: Any) -> Any:
-    # createDataFrame parses DDL in every version, also over Spark Connect.
-    return session.createDataFrame([], schema).schema if isinstance(schema, str) else schema
+    if isinstance(schema, str):
+        return session.createDataFrame([], schema).schema  # parses DDL in every version, also over Spark Connect
+    if not hasattr(schema, "fields"):
+        raise ConfigurationError(
+            f"schema: must be DDL text or a StructType, got {brief(schema)}; for example 'Date string, Total bigint'"
+        )
+    return schema
 
 
 def _arrow_schema(struct: Any) -> Any:

@@ -193,6 +193,7 @@ def test_keys_of_sharded_indexes_are_hidden(spark: Any, connect: Connect, resour
     ("options", "says"),
     [
         ({"schema": "Total interval day"}, "schema: column 'Total' is of type interval day"),
+        ({"schema": ["Date", "Total"]}, "schema: must be DDL text or a StructType"),
         ({"schema": "Total map<int, string>"}, "schema: column 'Total' is of type map"),
         ({}, "schema: there are no items to infer it from"),
         ({"segments": 0}, "parts: must be"),
