@@ -22,6 +22,7 @@ MODULES = (
     "shardkit.capacity.exporters.prometheus",
     "shardkit.partitions",
     "shardkit.parts",
+    "shardkit.read_parts",
     "shardkit.table_types",
     "shardkit.cache",
     "shardkit.migrate",
