@@ -126,7 +126,9 @@ def test_the_last_of_the_whole_source_wins(
     orders = orders_table(resource, strategy)
     if processes:
         monkeypatch.setattr("shardkit.staging.Tasks", Backwards)
-    report = stage_items(open_source(str(path), table=orders), TO, table=orders, s3=s3, processes=processes)
+    report = stage_items(
+        open_source(str(path), table=orders, format="jsonl"), TO, table=orders, s3=s3, processes=processes
+    )
     assert logical(orders, s3) == LAST
     assert (report.items, report.superseded) == (len(LAST), len(REPEATED) - len(LAST))
     assert report.objects > 2
@@ -288,7 +290,7 @@ def test_a_repeated_stage_is_the_same(s3: Any, resource: Any, tmp_path: Path) ->
     path.write_text(lines(some()), "utf-8")
     orders = orders_table(resource, RandomSuffix(10))
     for to in (TO, "s3://bucket/again"):
-        stage_items(open_source(str(path), table=orders), to, table=orders, s3=s3)
+        stage_items(open_source(str(path), table=orders, format="jsonl"), to, table=orders, s3=s3)
     again = S3Folder("bucket", "again")
     assert staged_items(s3) == staged_items(s3, again)
     assert manifest_of(s3).load_id == manifest_of(s3, again).load_id
@@ -356,7 +358,7 @@ def test_progress(s3: Any, resource: Any, tmp_path: Path, small: None) -> None:
     path.write_text(lines(some()), "utf-8")
     orders = orders_table(resource, Unsharded())
     seen: list[StageProgress] = []
-    stage_items(open_source(str(path), table=orders), TO, table=orders, s3=s3, progress=seen.append)
+    stage_items(open_source(str(path), table=orders, format="jsonl"), TO, table=orders, s3=s3, progress=seen.append)
     read, upload = ([one for one in seen if one.phase == phase] for phase in ("read", "upload"))
     assert (read[-1].done, read[-1].total, read[-1].items) == (path.stat().st_size, path.stat().st_size, 300)
     assert (upload[-1].done, upload[-1].total, upload[-1].items) == (300, 300, 300)

@@ -43,7 +43,7 @@ def orders(resource: Any, tmp_path: Path) -> ShardedTable:
 
 def run(orders: ShardedTable, s3: Any, tmp_path: Path, **options: Any) -> list[StageProgress]:
     seen: list[StageProgress] = []
-    source = open_source(str(tmp_path / "orders.jsonl"), table=orders)
+    source = open_source(str(tmp_path / "orders.jsonl"), table=orders, format="jsonl")
     stage_items(source, TO, table=orders, s3=s3, **{"progress": seen.append, **options})
     return seen
 
@@ -271,7 +271,7 @@ def test_objects_that_change_meanwhile_are_found(orders: ShardedTable, s3: Any, 
         if progress.phase == "upload" and progress.done == progress.total:
             s3.delete_object(Bucket="bucket", Key=uploads(s3)[0])
 
-    source = open_source(str(tmp_path / "orders.jsonl"), table=orders)
+    source = open_source(str(tmp_path / "orders.jsonl"), table=orders, format="jsonl")
     with pytest.raises(StagingError, match=r"is missing"):
         stage_items(source, TO, table=orders, s3=s3, progress=change, on_error="collect")
     assert FOLDER.manifest not in uploads(s3)
