@@ -28,6 +28,7 @@ DAY = Key("Date").eq("2014-07-09")
 COMMANDS = {
     "demo": "demo",
     "load": "load",
+    "stage": "cli",
     "import": "cli",
     "backfill": "cli",
     "reshard": "cli",

@@ -43,8 +43,8 @@ class Pace:
 
     def due(self, place: float, now: float) -> float:
         """Return when the waiting call at this place may be sent, as far as is known now."""
-        ahead = max(0.0, place - self._left)
-        return self._bucket.ready(now) + (ahead and ahead / self.rate if self.rate else 0.0)
+        ahead, rate = max(0.0, place - self._left), self.rate  # a share may end between two looks at it
+        return self._bucket.ready(now) + (ahead / rate if rate else 0.0)
 
     def asked_again(self, now: float) -> float:
         """Return when a waiting call asks again, however late its turn is: a share may become larger."""
@@ -143,11 +143,17 @@ class Turn:
         waits, more = f"it waits {self._timeout:g} at most", "a longer timeout="
         if not self._timeout:
             waits, more = "it does not wait", 'mode="wait" and a timeout='
+        rate = pace.rate
+        state = (
+            f"the budget of {rate:g} {pace.side} units a second owes {debt:.1f} units and has {pace.waiting} other "
+            f"calls waiting; the call's turn is in {seconds:.2f} seconds, but {waits}"
+            if rate
+            else f"this process has no share of the {pace.side} units of its SharedBudget now, and {waits}"
+        )
         return CapacityBudgetError(
-            f"{self._operation} was not sent: the budget of {pace.rate:g} {pace.side} units a second owes {debt:.1f} "
-            f"units and has {pace.waiting} other calls waiting; the call's turn is in {seconds:.2f} seconds, but "
-            f"{waits}; retry later, or give the budget more {pace.side}_units= or {more}",
-            rate=pace.rate,
+            f"{self._operation} was not sent: {state}; retry later, or give the budget more {pace.side}_units= or "
+            f"{more}",
+            rate=rate,
             debt=debt,
             seconds=seconds,
         )

@@ -89,8 +89,8 @@ class SharedBudget:
         botocore.exceptions.ClientError: When the budget is used: the table does not exist, or access is denied.
 
     Cost: while it is used, one UpdateItem per process every 3 seconds, and up to three more when a process joins or
-        leaves. Each costs 1 write unit per KB of the item: 40 bytes per process, so up to 25 processes 1 unit, for 200
-        processes 8. One DescribeTable per process. One thread.
+        leaves. Each costs 1 write unit per KB of the item, to which a process adds about 35 bytes: 1 unit for up to 25
+        processes, 7 for 200. One DescribeTable per process. One thread.
     IAM: ``dynamodb:UpdateItem`` and ``dynamodb:DescribeTable`` on ``table``.
     Source: "Max-min fair" shares, Bertsekas and Gallager, "Data Networks", 6.5.2; leases, Gray and Cheriton (1989).
     """
@@ -113,10 +113,12 @@ class SharedBudget:
             )
         if not isinstance(name, str) or not 0 < len(name.encode("utf-8", "replace")) <= _MOST_NAME_BYTES:
             raise ConfigurationError(f"name: must be a str of 1 to {_MOST_NAME_BYTES:,} bytes, got {brief(name)}")
-        rates: dict[Kind, float] = {}
-        for kind, option, given in (("write", "write_units", write_units), ("read", "read_units", read_units)):
-            if given is not None:
-                rates[kind] = float(check_number(option, given, "units a second", above=True))  # type: ignore[index]
+        given: dict[Kind, float | None] = {"write": write_units, "read": read_units}
+        rates = {
+            kind: float(check_number(f"{kind}_units", units, "units a second", above=True))
+            for kind, units in given.items()
+            if units is not None
+        }
         if not rates:
             raise ConfigurationError("read_units, write_units: both are missing; give one of them, or both")
         burst = check_number("burst", burst, "seconds")
