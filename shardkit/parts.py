@@ -26,7 +26,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from shardkit.bulk.load import Loading, LoadOptions, load_results
 from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
-from shardkit.bulk.part_files import PartFiles
+from shardkit.bulk.part_files import PartFiles, PartFilesError
 from shardkit.bulk.part_report import KEPT_FAILURES, PartReport, PartsReport, merge
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
@@ -282,17 +282,13 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
     IAM: ``dynamodb:BatchWriteItem``, ``dynamodb:PutItem`` and ``dynamodb:DescribeTable``; with S3, ``s3:GetObject``,
         ``s3:ListBucket`` and ``s3:PutObject``.
     """
-    if config.load_id is None:
+    if config.load_id is None or config.description is None:
         raise ConfigurationError("config: is not prepared; give PartConfig(…).prepared()")
     if config.parts is not None and not 0 <= part < config.parts:
         raise ConfigurationError(
             f"part: must be from 0 to {config.parts - 1}, because {config.parts} parts were planned, got {part}; each "
             "has its share of write_units"
         )
-    done = None if config.checkpoint is None else PartFiles(config.checkpoint, "checkpoint")
-    name = f"part-{part:05}"
-    if done is not None and (kept := done.read(f"{name}.json")) is not None:
-        return replace(PartReport.from_json(kept), resumed=True)
     units = config.write_units
     begun = PartReport(
         load_id=config.load_id,
@@ -304,10 +300,18 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
         pid=os.getpid(),
         limit=float(units) / (config.parts or 1) if isinstance(units, float | int) else None,
     )
-    report = replace(_written(batches, config, begun), ended=time.time())
-    # A failed item that no file has must be written again.
-    if done is not None and report.error is None and (report.report.failed == 0 or report.dead_letters is not None):
-        done.write(f"{name}.json", report.to_json())
+    report = begun
+    try:
+        done = None if config.checkpoint is None else PartFiles(config.checkpoint, "checkpoint")
+        name = f"part-{part:05}.json"
+        if done is not None and (kept := done.read(name)) is not None:
+            return replace(PartReport.from_json(kept), resumed=True)
+        report = replace(_written(batches, config, begun), ended=time.time())
+        # A failed item that no file has must be written again.
+        if done is not None and report.error is None and (report.report.failed == 0 or report.dead_letters is not None):
+            done.write(name, report.to_json())
+    except PartFilesError as error:
+        report = replace(report, error=error)
     return report
 
 
@@ -354,7 +358,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
             name = f"part-{begun.part:05}-attempt-{begun.attempt}.jsonl"
             try:
                 kept = PartFiles(config.dead_letters, "dead_letters").write(name, letters)
-            except ConfigurationError as error:
+            except PartFilesError as error:
                 return replace(report, error=report.error or error)
             report = replace(report, dead_letters=kept)
         return report

@@ -20,13 +20,18 @@ from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError
 
 
+class PartFilesError(ConfigurationError):
+    """A file of a part cannot be read or written."""
+
+
 class PartFiles:
     """Reads and writes whole files by name; ``option`` is the caller's argument, for messages.
 
     S3 is reached with the credentials that boto3 finds.
 
     Raises:
-        ConfigurationError: The place is not one, or cannot be read or written.
+        ConfigurationError: The place is not one.
+        PartFilesError: It cannot be read or written.
     """
 
     def __init__(self, where: str | os.PathLike[str], option: str) -> None:
@@ -83,7 +88,7 @@ class PartFiles:
         try:
             yield
         except (BotoCoreError, ClientError, OSError) as error:
-            raise ConfigurationError(
+            raise PartFilesError(
                 f"{self._option}: {self._named(name)} cannot be {done}: {error}; give a folder that every task can "
                 "write to, or s3://bucket/prefix"
             ) from error

@@ -183,6 +183,25 @@ def test_dead_letters_and_checkpoints_in_s3(config: Made, resource: DynamoDBServ
             config(checkpoint=where)
 
 
+def test_a_checkpoint_that_is_lost_stops_the_part(config: Made, client: Any, resource: DynamoDBServiceResource) -> None:
+    """Before it wrote anything, or, as its items are written, at its end."""
+    s3 = boto3.client("s3", region_name="us-east-1")
+
+    def lose() -> Any:
+        s3.delete_object(Bucket="orders", Key="done/write.json")
+        s3.delete_bucket(Bucket="orders")
+        return client
+
+    for connect, written in [(lose, 20), (None, 0)]:
+        s3.create_bucket(Bucket="orders")
+        ready = config(checkpoint="s3://orders/done")
+        if connect is None:
+            lose()
+        report = write_part(rows(*range(20)), replace(ready, connect=connect or ready.connect), part=0)
+        assert str(report.error).startswith("checkpoint: s3://orders/done/part-00000.json cannot be ")
+        assert report.report.written == written
+
+
 def test_letters_that_cannot_be_kept_stop_the_part(config: Made, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     report = write_part(bad(1), config(dead_letters=tmp_path / "file", checkpoint=tmp_path / "done"), part=0)
@@ -383,7 +402,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(
 
 def test_a_part_is_one_of_those_that_were_planned(config: Made, client: Any) -> None:
     with pytest.raises(ConfigurationError, match="config: is not prepared"):
-        write_part(rows(1), PartConfig(table="Orders", strategy=BY_ID), part=0)
+        write_part(rows(1), PartConfig(table="Orders", strategy=BY_ID, load_id="monday"), part=0)
     for number in (-1, 2):
         with pytest.raises(ConfigurationError, match=f"part: must be from 0 to 1, .* got {number}"):
             write_part(rows(1), config(parts=2), part=number)
