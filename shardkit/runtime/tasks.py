@@ -50,16 +50,21 @@ class Tasks:
         self._connect = None if connect is None else pickled(connect)
         self._lines: dict[Connection, BaseProcess] = {}
 
-    def packed(self, task: Task) -> bytes | None:
-        """Return a task as it is sent; None if it cannot be, because of a lambda or an open file."""
-        packed = io.BytesIO()
+    def can_send(self, task: Task) -> bool:
+        """Return whether a task can be sent; a lambda or an open file cannot be."""
         try:
-            _Pickler(packed, self._connect).dump(task)
+            self.packed(task)
         except (AttributeError, TypeError, pickle.PicklingError):
-            return None
+            return False
+        return True
+
+    def packed(self, task: Task) -> bytes:
+        """Return a task as it is sent."""
+        packed = io.BytesIO()
+        _Pickler(packed, self._connect).dump(task)
         return packed.getvalue()
 
-    def run(self, tasks: Iterable[bytes], tell: Tell) -> Iterator[Any]:
+    def run(self, tasks: Iterable[Task], tell: Tell) -> Iterator[Any]:
         """Run tasks, and yield what they return, as they end; the first error is raised."""
         waiting = iter(tasks)
         idle = list(self._lines)
@@ -70,7 +75,7 @@ class Tasks:
                 if task is None:
                     break
                 line = line or self._start()
-                self._send(line, task)
+                self._send(line, self.packed(task))
                 running.add(line)
             if not running:
                 return

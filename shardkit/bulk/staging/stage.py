@@ -272,11 +272,11 @@ def _spilled(
 
 def _run(work: list[Task], tasks: Tasks | None, tell: Tell) -> Iterator[Any]:
     # Rows in memory, an open pipe and lambdas cannot be sent to other processes: they are read in this one.
-    if tasks is None or len(work) == 1 or tasks.packed(work[0]) is None:
+    if tasks is None or len(work) <= 1 or not tasks.can_send(work[0]):
         for function, arguments in work:
             yield function(*arguments, tell)
         return
-    yield from tasks.run((packed for task in work if (packed := tasks.packed(task)) is not None), tell)
+    yield from tasks.run(work, tell)
 
 
 def _write(

@@ -34,7 +34,7 @@ from shardkit import (
 from shardkit.bulk.staging import stage
 from shardkit.bulk.staging.manifest import S3Folder
 from shardkit.bulk.staging.spill import digest
-from shardkit.runtime.tasks import Tasks, Tell
+from shardkit.runtime.tasks import Task, Tasks, Tell
 from shardkit.staging import StageProgress, stage_items
 from tests.support.series import a_series
 from tests.support.stage_objects import DEFINITION, TO, manifest_of, orders_table, staged_items
@@ -140,10 +140,10 @@ class Backwards(Tasks):
 
     ran = 0
 
-    def run(self, tasks: Iterable[bytes], tell: Tell) -> Iterator[Any]:
+    def run(self, tasks: Iterable[Task], tell: Tell) -> Iterator[Any]:
         for task in reversed(list(tasks)):
             Backwards.ran += 1
-            function, arguments = Here(io.BytesIO(task)).load()
+            function, arguments = Here(io.BytesIO(self.packed(task))).load()
             yield function(*arguments, tell)
 
 

@@ -195,6 +195,16 @@ def test_s3_refuses(
         assert sum(one.phase == "upload" for one in seen) == 4 - after
 
 
+def test_only_the_manifest_is_left_to_write(orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path) -> None:
+    refuse = refusing("AccessDenied", 4)
+    s3.meta.events.register("before-call.s3.PutObject", refuse)
+    with pytest.raises(StagingError, match="AccessDenied"):
+        run(orders, s3, tmp_path)
+    s3.meta.events.unregister("before-call.s3.PutObject", refuse)
+    assert run(orders, s3, tmp_path, processes=2) == []  # no process has anything to do
+    check(s3, temporary)
+
+
 @pytest.mark.parametrize("room", [0, 3000, 60_000])
 def test_a_full_disk(orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path, room: int) -> None:
     with (
