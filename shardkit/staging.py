@@ -63,8 +63,9 @@ def stage_items(
     ``bulk_load`` checks it, and for what DynamoDB would refuse.
 
     The objects are below ``data/``, and ``manifest.json`` is written last: without it, the stage is not complete, and
-    cannot be imported. If the call is stopped by whatever reason, the same call goes on where it stopped, if the source
-    is files. If the stage is complete already, the same call only checks the objects.
+    cannot be imported. If the call is stopped for whatever reason, the same call goes on where it stopped, if the
+    source is files. Of an iterable, a frame or standard input it starts anew, and refuses what was uploaded before. If
+    the stage is complete already, the same call only checks the objects.
 
     Args:
         source: The items: what ``bulk_load`` takes, an iterable, a frame, or a source (``open_source``).
@@ -73,7 +74,8 @@ def stage_items(
             yet, give the ``ShardedTable`` the arguments of CreateTable as ``key_schema=``.
         processes: Processes that read, sort, compress and upload, at most 256. Call it under
             ``if __name__ == "__main__":``. Defaults to this process alone. Items that are not in files, and those of a
-            single compressed file, are read in this process.
+            single compressed file, are read in this process; so are all if the strategy has a function that cannot be
+            pickled.
         compression: Of the objects.
         on_error: ``"raise"`` stages nothing if there are items that cannot be staged; all items are read first.
             ``"collect"`` leaves them out, and only reports them.

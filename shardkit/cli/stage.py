@@ -132,7 +132,8 @@ def stage(
                 progress=shown.update,
             )
         except KeyboardInterrupt:
-            say(stderr, "stopped before its end: the same command goes on where it stopped")
+            again = "starts anew; delete what it uploaded, or give another prefix" if source == "-" else "goes on"
+            say(stderr, f"stopped before its end: the same command {again}")
             raise Exit(STOPPED) from None
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
             if not isinstance(error, StagingError) or error.report is None:

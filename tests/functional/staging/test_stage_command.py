@@ -31,7 +31,7 @@ def invoke(s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     write(ITEMS)
     Path("definition.json").write_text(json.dumps(DEFINITION), "utf-8")
     runner = click_testing.CliRunner()
-    return lambda *given: runner.invoke(build_app(), ["stage", *given], env={"COLUMNS": "80"})
+    return lambda *given, stdin=None: runner.invoke(build_app(), ["stage", *given], stdin, env={"COLUMNS": "80"})
 
 
 def write(items: list[dict[str, Any]], name: str = "orders.jsonl") -> None:
@@ -124,4 +124,26 @@ def test_a_full_disk(invoke: Invoke, s3: Any) -> None:
     assert "make room on its disk" in said
     assert "Contents" not in s3.list_objects_v2(Bucket="bucket")
     assert invoke("orders.jsonl", "--to", TO, *DEFINED).exit_code == 0
+    assert len(staged_items(s3)) == COUNT
+
+
+@pytest.mark.parametrize("source", ["orders.jsonl", "-"])
+def test_ctrl_c(invoke: Invoke, s3: Any, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shardkit.bulk.staging.shuffle.read_slots", interrupted)
+        given = Path("orders.jsonl").read_text(encoding="utf-8")
+        result = invoke(source, "--format", "jsonl", "--to", TO, *DEFINED, stdin=given)
+    assert result.exit_code == 3, result.output
+    again = "the same command goes on" if source != "-" else "the same command starts anew; delete what it uploaded"
+    assert f"stopped before its end: {again}" in result.stderr.replace("\n", " ")
+    assert "Contents" not in s3.list_objects_v2(Bucket="bucket")
+
+
+def test_standard_input(invoke: Invoke, s3: Any) -> None:
+    given = Path("orders.jsonl").read_text(encoding="utf-8")
+    result = invoke("-", "--format", "jsonl", "--to", TO, *DEFINED, stdin=given)
+    assert result.exit_code == 0, result.output
     assert len(staged_items(s3)) == COUNT
