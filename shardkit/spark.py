@@ -195,22 +195,24 @@ def read(
     Args:
         session: The Spark session.
         table: The table's name.
-        strategy: How suffixes are chosen. Items that move (``Resharding``) cannot be read.
-        keys: Read only the items of these logical partition keys, each by a fan-out query. None: scan the whole table.
+        strategy: How the items are spread, as for ``ShardedTable``; no ``ShardMap``, and no ``Resharding`` between its
+            stages.
+        keys: Read only the items of these logical partition keys, each by a fan-out query. By default the whole table
+            is scanned.
         segments: The number of tasks: segments of the scan, or groups of ``keys``. By default as many as the session
             runs at once (``defaultParallelism``); required with Spark Connect. More segments lose less when a task is
             retried.
         schema: The columns, as DDL text or a ``StructType``. Attributes of other names are not requested, and a missing
-            attribute is null. None: inferred from up to 1,000 items. Types are checked: a number must fit its column
-            exactly, except that ``double`` and ``float`` take the nearest. ``string`` takes text, or a number as it is
-            stored; ``array`` takes lists and sets (sorted); ``date`` and ``timestamp`` take ISO 8601 text.
+            attribute is null. By default inferred from up to 1,000 items. Types are checked: a number must fit its
+            column exactly, except that ``double`` and ``float`` take the nearest. ``string`` takes text, or a number as
+            it is stored; ``array`` takes lists and sets (sorted); ``date`` and ``timestamp`` take ISO 8601 text.
         indexes: The sharded indexes of the table, as for ``ShardedTable``; their key attributes are hidden.
         read_units: Read units per second of an action; each task gets an equal share, and leaves it unused while it
             waits for a slot. Or a ``SharedBudget``, whose rate the tasks that run share with all others that use it.
             By default no limit.
         consistent_read: Whether reads are strongly consistent, for twice the read units.
-        connect: Makes a task's client, also on the driver; a function of a module that the tasks can import, or a
-            ``partial`` of one. None: ``boto3.client("dynamodb")``, with the credentials that boto3 finds there.
+        connect: Creates the client of the driver and of each task: a function without arguments. By default
+            each client has the region and the endpoint of the driver's, and the credentials that boto3 finds.
 
     Returns:
         A data frame. If a value does not fit its column, the action fails with an InvalidValueError in the task, which
