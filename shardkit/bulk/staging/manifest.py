@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from hashlib import sha256
 from typing import Any, Literal, Self, get_args
 
 import orjson
@@ -109,11 +108,6 @@ class Manifest:
     def bytes(self) -> int:
         """The stored bytes of all objects."""
         return sum(one.bytes for one in self.objects)
-
-    @property
-    def digest(self) -> str:
-        """A hash of everything that it says: another one for other items, the same for the same ones staged again."""
-        return sha256(orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         return {"version": _VERSION, "format": _FORMAT, **asdict(self)}

@@ -97,7 +97,8 @@ class Stage:
 
     def start(self, ask: Ask, operation: str, *, again: bool, **params: Any) -> Any:
         # A repeated request with the same token starts nothing, for eight hours. Without one, botocore makes a new one.
-        token = str(uuid5(NAMESPACE_URL, f"{self.folder}#{self.manifest.load_id}#{self.table}"))
+        # A stage that was made again is another one, as where imports are listed.
+        token = str(uuid5(NAMESPACE_URL, f"{self.folder}#{self.manifest.load_id}#{self.since}#{self.table}"))
         try:
             return ask(operation, **({} if again else {"ClientToken": token}), **params)
         except ClientError as error:
