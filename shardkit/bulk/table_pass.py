@@ -27,7 +27,7 @@ from shardkit.dynamodb.service_errors import (
 )
 from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.values import WireItem
-from shardkit.errors import ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError
 
 SHOWN_FAILURES = 10
 STALLED_SECONDS = 60.0
@@ -140,6 +140,11 @@ class TablePass(Generic[R]):
         if self.verify:
             self._scan["ConsistentRead"] = True
         self._pace = TablePace(options.get("write_units"), self.draw)
+        if self._pace.shared is not None:
+            raise ConfigurationError(
+                "write_units: a SharedBudget is supported by loads only; attach CapacityBudget(write_units=budget) to "
+                "the table's client instead"
+            )
         read_units, self._segments = options.get("read_units"), options["segments"]
         rate = inf if read_units is None else check_number("read_units", read_units, "read units a second", above=True)
         self._reads = TokenBucket(rate, burst=rate * _BURST_SECONDS)

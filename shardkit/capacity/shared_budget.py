@@ -89,8 +89,8 @@ class SharedBudget:
         botocore.exceptions.ClientError: When the budget is used: the table does not exist, or access is denied.
 
     Cost: while it is used, one UpdateItem per process every 3 seconds, and up to three more when a process joins or
-        leaves. Each costs 1 write unit per KB of the item, to which a process adds about 35 bytes: 1 unit for up to 25
-        processes, 7 for 200. One DescribeTable per process. One thread.
+        leaves. Each costs 1 write unit per KB of the item, to which a process adds 25 to 40 bytes: 1 unit for 25
+        processes, 5 for 200 (with one rate). One DescribeTable per process. One thread.
     IAM: ``dynamodb:UpdateItem`` and ``dynamodb:DescribeTable`` on ``table``.
     Source: "Max-min fair" shares, Bertsekas and Gallager, "Data Networks", 6.5.2; leases, Gray and Cheriton (1989).
     """

@@ -584,3 +584,22 @@ def test_a_share_of_what_is_not_known(
         in result.stderr.replace("\n", " ")
     )
     assert table.scan()["Count"] == 0
+
+
+def test_a_shared_budget(table: Table, folder: Path, resource: DynamoDBServiceResource) -> None:
+    orders_csv(folder, 50)
+    budgets = make_table(resource, name="Budgets")
+    # An item that was there before: nobody has to be waited for.
+    budgets.put_item(Item={"pk": "Orders", "shardkit:budget": "a", "shardkit:settled": "a"})
+    result = invoke("orders.csv", *SHARDED, "--write-units", "500", "--shared-budget", "Budgets", "Orders")
+    assert result.exit_code == 0, result.output
+    assert len(stored(table)) == 50
+    assert set(budgets.get_item(Key={"pk": "Orders"})["Item"]) == {"pk", "shardkit:budget", "shardkit:settled"}
+
+
+@pytest.mark.parametrize("units", [(), ("--write-units", "80%")])
+def test_a_shared_budget_needs_a_rate(table: Table, folder: Path, units: tuple[str, ...]) -> None:
+    orders_csv(folder, 5)
+    result = invoke("orders.csv", *SHARDED, *units, "--shared-budget", "Budgets", "Orders")
+    assert result.exit_code == 2
+    assert "--shared-budget: needs the rate of all loads together" in result.output

@@ -21,11 +21,12 @@ from shardkit import (
     ShardedTable,
     SharedBudget,
     Unsharded,
+    backfill_index,
     bulk_load,
 )
 from shardkit.capacity.membership import BEAT_SECONDS, LEASE_SECONDS, SILENT_SECONDS
 from tests.support.beats import Beats
-from tests.support.tables import AttributeType, make_table
+from tests.support.tables import AttributeType, GlobalIndex, make_table
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -312,3 +313,11 @@ def test_bad_uses(make: Make, orders: Table) -> None:
         make(table=ShardedTable(orders, CalculatedSuffix("x", shards=2)))
     with pytest.raises(ConfigurationError, match="target: must be a boto3 DynamoDB client"):
         make().over("x")
+
+
+def test_a_backfill_refuses_it(make: Make, resource: DynamoDBServiceResource) -> None:
+    orders = make_table(resource, global_indexes=[GlobalIndex("by-status", ("statusShard", "S"))])
+    strategy = CalculatedSuffix("pk", shards=2, source="status")
+    indexed = ShardedTable(orders, Unsharded(), indexes={"by-status": strategy})
+    with pytest.raises(ConfigurationError, match="a SharedBudget is supported by loads only"):
+        backfill_index(indexed, "by-status", write_units=make())  # type: ignore[arg-type]
