@@ -36,7 +36,6 @@ from shardkit.partitions import SimulatedTable, Simulator
 __all__ = ["WAYS", "Tasks", "draw", "effective_keys", "rows_of", "simulated", "spark"]
 
 DAYS = SortedOrders(50, 10_000, 10)
-CUSTOMERS = SortedOrders(500, 1_000, 10)
 SHORT = SortedOrders(5, 10_000, 10)
 KEPT_SECONDS = 1
 """What partitions begin with, of the units that they serve in a second."""
@@ -45,7 +44,6 @@ CPU = 1.2
 WINDOW = 1_000
 SOURCE_PARTITION = 10_000
 TASKS = (1, 2, 4, 8, 16, 32)
-FEW = (1, 8)
 COUNTED, COUNTED_TASKS = SortedOrders(100, 2_000, 1), 8
 """The source in which keys are counted."""
 
@@ -118,7 +116,7 @@ def simulated(way: str, rows: SortedOrders, tasks: int) -> Tasks:
 
 
 def spark(*, short: bool, points: list[Tasks] | None = None) -> Iterator[Figure]:
-    """The share of 20 partitions' throughput that Spark's tasks use; ``points`` takes the shares of days."""
+    """The share of 20 partitions' throughput that Spark's tasks use; ``points`` takes the shares."""
     figure = partial(Figure, bench="spark")
     for way in WAYS:
         yield figure(
@@ -127,23 +125,19 @@ def spark(*, short: bool, points: list[Tasks] | None = None) -> Iterator[Figure]
             unit="",
         )
     yield from _cpu(SHORT_ROWS if short else ROWS)
-    days, few = SHORT if short else DAYS, TASKS[:4:3]
-    for name, rows, numbers in (
-        ("days", days, few if short else TASKS),
-        ("customers", CUSTOMERS, () if short else few),
-    ):
-        most = ceiling(rows.partitions())
-        for way in WAYS:
-            for tasks in numbers:
-                point = simulated(way, rows, tasks)
-                if points is not None and name == "days":
-                    points.append(point)
-                yield figure(
-                    name=f"{name}, {way}, {tasks} task{'s' * (tasks > 1)}: throughput used",
-                    value=point.percent,
-                    unit="%",
-                    note=f"any order: at most {most:.1%}; {point.again:.1%} of the rows were sent again",
-                )
+    rows, numbers = (SHORT, TASKS[:4:3]) if short else (DAYS, TASKS)
+    most = ceiling(rows.partitions())
+    for way in WAYS:
+        for tasks in numbers:
+            point = simulated(way, rows, tasks)
+            if points is not None:
+                points.append(point)
+            yield figure(
+                name=f"{way}, {tasks} task{'s' * (tasks > 1)}: throughput used",
+                value=point.percent,
+                unit="%",
+                note=f"any order: at most {most:.1%}; {point.again:.1%} of the rows were sent again",
+            )
 
 
 def _cpu(rows: int) -> Iterator[Figure]:
@@ -182,10 +176,12 @@ def draw(points: Sequence[Tasks]) -> None:
         axes.set_xticklabels(map(str, TASKS))
         axes.minorticks_off()
         axes.grid(visible=True)
+        most = 100 * ceiling(DAYS.partitions())
+        axes.axhline(most, color=GREY, linestyle="--", linewidth=1)
+        axes.annotate(f"any order: at most {most:.0f}%", (1, most), (0, 5), textcoords="offset points")
         axes.legend(loc="lower right")
         least = min(point.percent for point in points if point.way == MIXED)
-        figure.suptitle(
-            f"Mixed rows use {least:.0f}% of 20 partitions or more, with any number of tasks", x=0.01, ha="left"
-        )
+        title = f"Mixed rows use {least:.0f}% or more of 20 partitions, with any number of tasks"
+        figure.suptitle(title, x=0.01, ha="left")
 
     draw_both("spark-tasks", 3.6, drawn)
