@@ -95,13 +95,16 @@ def spill(
     waiting = iter(records)
     with SpillFile(path) as file:
         kept: Kept = {}
-        size = 0
-        while batch := list(islice(waiting, _STEP)):
-            size += _keep(batch, kept, spilled, where, writes)
-            if size >= run_bytes:
+        room = run_bytes
+        while True:
+            count, size = _keep(islice(waiting, _STEP), kept, spilled, where, writes, room)
+            if not count:
+                break
+            room -= size
+            if room <= 0:
                 file.add(kept, spilled)
-                kept, size = {}, 0
-            tell(len(batch))
+                kept, room = {}, run_bytes
+            tell(count)
         if kept:
             file.add(kept, spilled)
     spilled.size = file.size
@@ -109,10 +112,17 @@ def spill(
 
 
 def _keep(
-    batch: list[tuple[Any, Record]], kept: Kept, spilled: Spilled, where: Callable[[Any], str | int], writes: Writes
-) -> int:
-    size = 0
-    for place, record in batch:
+    records: Iterable[tuple[Any, Record]],
+    kept: Kept,
+    spilled: Spilled,
+    where: Callable[[Any], str | int],
+    writes: Writes,
+    room: int,
+) -> tuple[int, int]:
+    """Keep records until ``room`` bytes are filled; return how many were read, and the bytes of their lines."""
+    count = size = 0
+    for place, record in records:
+        count += 1
         try:
             if isinstance(record, BadRecord):
                 raise record.error  # noqa: TRY301 - reported in one place
@@ -122,10 +132,12 @@ def _keep(
             if len(spilled.failures) < MOST_FAILURES:
                 spilled.failures.append((where(place), code_of(error), str(error)))
             continue
-        size += len(line)
         kept[digest(key)] = line, units
-    spilled.items += len(batch)
-    return size
+        size += len(line)
+        if size >= room:
+            break
+    spilled.items += count
+    return count, size
 
 
 def digest(key: WireItem) -> bytes:

@@ -33,7 +33,7 @@ from shardkit import (
 )
 from shardkit.bulk.staging import stage
 from shardkit.bulk.staging.manifest import S3Folder
-from shardkit.bulk.staging.spill import digest
+from shardkit.bulk.staging.spill import Kept, Spilled, SpillFile, digest
 from shardkit.runtime.tasks import Task, Tasks, Tell
 from shardkit.staging import StageProgress, stage_items
 from tests.support.series import a_series
@@ -92,6 +92,23 @@ def test_no_items(s3: Any, resource: Any, temporary: Path, source: Any) -> None:
         stage_items(source, TO, table=orders_table(resource, Unsharded()), s3=s3)
     assert "Contents" not in s3.list_objects_v2(Bucket="bucket")
     assert list(temporary.iterdir()) == []
+
+
+def test_large_items_fill_a_run_before_many_are_read(s3: Any, resource: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded by the bytes of a run, not by a number of items."""
+    added: list[int] = []
+    add = SpillFile.add
+
+    def counted(file: SpillFile, kept: Kept, spilled: Spilled) -> None:
+        added.append(len(kept))
+        add(file, kept, spilled)
+
+    monkeypatch.setattr(SpillFile, "add", counted)
+    monkeypatch.setattr("shardkit.staging.Plan", partial(stage.Plan, run_bytes=100_000))
+    items = [{**item, "text": "x" * 30_000} for item in some(20)]
+    stage_items(items, TO, table=orders_table(resource, Unsharded()), s3=s3)
+    assert added == [4] * 5
+    assert len(staged_items(s3)) == 20
 
 
 def test_one_item(s3: Any, resource: Any, temporary: Path) -> None:

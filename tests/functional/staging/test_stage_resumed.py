@@ -29,8 +29,8 @@ class Killed(BaseException):
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sections of 5 KB, of which there are 5; runs of 4 KB, and objects of 10 KB, of which there are 4."""
-    sizes = partial(stage.Plan, section_bytes=5000, run_bytes=4000, object_bytes=10_000)
+    """Sections of 5 KB, of which there are 5, each a run; objects of 10 KB, of which there are 4."""
+    sizes = partial(stage.Plan, section_bytes=5000, run_bytes=20_000, object_bytes=10_000)
     monkeypatch.setattr("shardkit.staging.Plan", sizes)
     monkeypatch.setattr("os.fsync", lambda _: None)
 
