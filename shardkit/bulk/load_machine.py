@@ -362,8 +362,11 @@ class Load:
         lost = is_transient(error) and not is_throttle(error)
         if not lost:
             self._answered = now
-        if isinstance(error, ShareEndedError) and self.fatal is None:
-            self._put_back(writes)
+        if isinstance(error, ShareEndedError):
+            if self.fatal is None:
+                self._put_back(writes)
+            else:
+                self._fail(writes, self.fatal)
         elif is_throttle(error):
             self._throttled(writes, error, now)
         elif batch.alone and is_fatal(error):
