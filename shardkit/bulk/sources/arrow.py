@@ -293,8 +293,10 @@ def _values(column: Any) -> list[Any]:
         lengths = pc.list_value_length(column).to_pylist()
         return [None if length is None else _whole(list(islice(members, length))) for length in lengths]
     if types.is_map(kind):
-        pairs = list(zip(_values(column.keys), _values(column.items), strict=True))
-        maps = [dict(pairs[start:end]) for start, end in pairwise(column.offsets.to_pylist())]
+        offsets = column.offsets.to_pylist()
+        first, last = offsets[0], offsets[-1]  # keys and items are those of the batch that this is a slice of
+        pairs = list(zip(_values(column.keys[first:last]), _values(column.items[first:last]), strict=True))
+        maps = [dict(pairs[start - first : end - first]) for start, end in pairwise(offsets)]
         valid = column.is_valid().to_pylist()
         return [_entries(entries) if known else None for entries, known in zip(maps, valid, strict=True)]
     if types.is_struct(kind):

@@ -168,7 +168,8 @@ class SpillFile:
     @property
     def _unfinished(self) -> Path:
         assert self._path is not None
-        return self._path.with_suffix(".unfinished")
+        # A process that outlives its stage for a moment must not rename the file of the next one.
+        return self._path.with_suffix(f".{os.getpid()}")
 
     def __exit__(self, kind: object, *_: object) -> None:
         if self._file is None or self._path is None:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 
 from shardkit import RandomSuffix, ShardedTable, ShardkitError, StagingError, open_source
 from shardkit.bulk.staging import shuffle, stage
+from shardkit.bulk.staging.spill import Spilled, SpillFile
 from shardkit.bulk.staging.work import WorkFolder
 from shardkit.staging import StageProgress, stage_items
 from tests.support.disks import full_disk
@@ -141,7 +142,7 @@ def test_torn_files(
         with journal.open("ab") as file:
             file.write(b"\0" * 4096)
     else:
-        (folder / "00002.unfinished").write_bytes(b"x")
+        (folder / "00002.4711").write_bytes(b"x")
     seen = run(orders, s3, tmp_path)
     check(s3, temporary)
     again = torn in {"spill cut", "spill missing", "journal cut"}
@@ -297,3 +298,16 @@ def test_a_generator_starts_anew(
             stage_items(iter(ITEMS[:100]), TO, table=orders, s3=s3)
     stage_items(iter(ITEMS), TO, table=orders, s3=s3)
     check(s3, temporary)
+
+
+def test_a_process_that_outlives_its_stage_does_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends a section after the next stage has begun it, and before that one has ended it."""
+    path = tmp_path / "00000.spill"
+    with SpillFile(path) as file:
+        with monkeypatch.context() as patched:
+            patched.setattr("os.getpid", lambda: 4711)
+            with SpillFile(path):
+                pass
+        file.add({b"x" * 16: (b"line\n", 1)}, Spilled(0))
+    assert path.stat().st_size == file.size
+    assert [*tmp_path.glob("00000.*")] == [path]
