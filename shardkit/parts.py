@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
-from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.load import Loading, LoadOptions, load_results
@@ -28,15 +27,15 @@ from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
 from shardkit.bulk.part_files import PartFiles, PartFilesError
 from shardkit.bulk.part_report import KEPT_FAILURES, PartReport, PartsReport, merge
+from shardkit.bulk.part_table import check_table, connected, describe, for_tasks
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError, brief
-from shardkit.runtime.processes import Connect, alike, check_reaches, made_client
+from shardkit.runtime.processes import Connect, alike, check_reaches
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.transports import Transport, default_transport, direct_options
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy
 
 __all__ = ["PartConfig", "PartReport", "PartsReport", "merge", "write_part"]
@@ -99,14 +98,7 @@ class PartConfig:
     alike: Connect | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, str) or not self.table:
-            raise ConfigurationError(
-                f"table: must be the table's name, got {brief(self.table)}; tasks create their own clients (connect=)"
-            )
-        if isinstance(self.strategy, ShardMap):
-            raise ConfigurationError(
-                "strategy: a ShardMap is not supported, because tasks cannot follow a change of it; use bulk_load"
-            )
+        check_table(self.table, self.strategy, self.connect, instead="use bulk_load")
         if self.load_id is not None and (not isinstance(self.load_id, str) or not self.load_id):
             raise ConfigurationError(
                 f"load_id: must be a text that identifies the write, got {brief(self.load_id)}; for example "
@@ -116,10 +108,6 @@ class PartConfig:
             check_count("parts", self.parts, "parts", most=MOST_PARTS)
         if self.workers is not None:
             check_side_by_side("workers", self.workers)
-        if self.connect is not None and not callable(self.connect):
-            raise ConfigurationError(
-                f"connect: must be a function without arguments that creates a client, got {brief(self.connect)}"
-            )
         if self.transport is not None:
             direct_options(self.transport)
         check_load(window=self.window, write_units=self.write_units)
@@ -178,15 +166,10 @@ class PartConfig:
         Cost: one DescribeTable.
         IAM: ``dynamodb:DescribeTable``.
         """
-        client = Session().client("dynamodb") if self.connect is None else made_client(self.connect())
-        try:
-            programs = Programs(self.table, self.strategy, None, draw_from(None))
-            table = Runner(client, programs, 1).run(programs.description())
+        with connected(self.connect, None) as client:
+            table = describe(client, self.table, self.strategy)
             made = None if self.connect is not None else alike(client, connections=self.workers or 1)
-        finally:
-            if self.connect is None:
-                client.close()
-        config = replace(self, description=_described(table), alike=made, write_units=self._rate(table))
+        config = replace(self, description=for_tasks(table), alike=made, write_units=self._rate(table))
         _ = config.sharding
         return config
 
@@ -241,17 +224,6 @@ class PartConfig:
                 "arguments, or give another place"
             )
         return begun
-
-
-def _described(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what parts need of a DescribeTable response."""
-    names = ("TableName", "TableArn", "TableId", "KeySchema", "AttributeDefinitions", "Replicas")
-    indexes = {
-        kind: [{name: index.get(name) for name in ("IndexName", "KeySchema", "Projection")} for index in table[kind]]
-        for kind in ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
-        if table.get(kind)
-    }
-    return {name: table[name] for name in names if name in table} | indexes
 
 
 def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt: int = 0) -> PartReport:
@@ -324,9 +296,9 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
 
     with ExitStack() as files:
         try:
-            runner, client = _runner(config)
-            if config.connect is None:
-                files.callback(client.close)
+            assert config.connect is not None or config.alike is not None, "prepared() sets it"
+            client = files.enter_context(connected(config.connect, config.alike))
+            runner = _runner(config, client)
             identity = {name: (config.description or {}).get(name) for name in ("TableArn", "TableId")}
             check_reaches(config.table, identity, runner.send)
         except (BotoCoreError, ClientError, ShardkitError) as error:
@@ -364,10 +336,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
         return report
 
 
-def _runner(config: PartConfig) -> tuple[Runner, Any]:
-    connect = config.connect or config.alike
-    assert connect is not None, "prepared() sets it"
-    client = made_client(connect())
+def _runner(config: PartConfig, client: Any) -> Runner:
     transport = config.transport or (default_transport() if config.connect is None else "client")
     programs = Programs(config.table, config.strategy, config.description, draw_from(None), indexes=config.indexes)
-    return Runner(client, programs, config.workers, transport), client
+    return Runner(client, programs, config.workers, transport)

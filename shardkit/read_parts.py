@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from boto3.session import Session
-
+from shardkit.bulk.part_table import check_table, connected, describe, for_tasks
 from shardkit.bulk.table_pass import reading
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.shared_budget import SharedBudget
@@ -21,13 +20,12 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.iterators import QueryItems
-from shardkit.runtime.processes import Connect, alike, made_client
+from shardkit.runtime.processes import Connect, alike
 from shardkit.runtime.runner import Runner, draw_from, programs_of
 from shardkit.runtime.transports import default_transport
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.query.stream import QueryRows
-from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -85,25 +83,13 @@ class ReadConfig:
     alike: Connect | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.table, str) or not self.table:
-            raise ConfigurationError(
-                f"table: must be the table's name, got {brief(self.table)}; tasks create their own clients (connect=)"
-            )
-        if isinstance(self.strategy, ShardMap):
-            raise ConfigurationError(
-                "strategy: a ShardMap is not supported, because tasks cannot follow a change of it; give the strategy "
-                "that it has now"
-            )
+        check_table(self.table, self.strategy, self.connect, instead="give the strategy that it has now")
         check_count("parts", self.parts, "parts", most=_MOST_SEGMENTS, why="the limit of Scan")
         if self.read_units is not None:
             CapacityBudget(read_units=self.read_units)
         if self.keys is not None and (isinstance(self.keys, str | bytes) or not isinstance(self.keys, Sequence)):
             raise ConfigurationError(
                 f"keys: must be a list of partition keys, got {brief(self.keys)}; omit it to read the whole table"
-            )
-        if self.connect is not None and not callable(self.connect):
-            raise ConfigurationError(
-                f"connect: must be a function without arguments that creates a client, got {brief(self.connect)}"
             )
 
     def prepared(self) -> ReadConfig:
@@ -126,9 +112,9 @@ class ReadConfig:
         """
         from shardkit.bulk.columns import Columns, schema_of  # noqa: PLC0415 - needs pyarrow
 
-        with _client(self) as client:
+        with connected(self.connect, None) as client:
             made = None if self.connect is not None else alike(client, connections=1)
-            config = replace(self, alike=made, description=_description(self, client))
+            config = replace(self, alike=made, description=for_tasks(describe(client, self.table, self.strategy)))
             reader = _Reader(config, client)
             key_names = reader.sharding.keys.names
             if self.schema is None:
@@ -165,7 +151,7 @@ def read_part(config: ReadConfig, *, part: int) -> Iterator[pa.RecordBatch]:
         raise ConfigurationError("config: is not prepared; give ReadConfig(…).prepared()")
     if not 0 <= part < config.parts:
         raise ConfigurationError(f"part: must be from 0 to {config.parts - 1}, got {part}; {config.parts} were planned")
-    with _client(config) as client, _paced(config, client):
+    with connected(config.connect, config.alike) as client, _paced(config, client):
         reader = _Reader(config, client)
         names = reader.sharding.keys.names
         columns = Columns(config.schema, names)
@@ -233,15 +219,6 @@ class _Reader:
 
 
 @contextmanager
-def _client(config: ReadConfig) -> Iterator[Any]:
-    if config.connect is not None:
-        yield made_client(config.connect())
-        return
-    with closing(Session().client("dynamodb") if config.alike is None else config.alike()) as client:
-        yield client
-
-
-@contextmanager
 def _paced(config: ReadConfig, client: Any) -> Iterator[None]:
     units = config.read_units
     with ExitStack() as held:
@@ -252,14 +229,6 @@ def _paced(config: ReadConfig, client: Any) -> Iterator[None]:
         if units is not None:
             held.enter_context(CapacityBudget(read_units=units).attach(client))
         yield
-
-
-def _description(config: ReadConfig, client: Any) -> dict[str, Any]:
-    """Return what parts need of DescribeTable."""
-    programs = programs_of(config.table, config.strategy, None, draw_from(None))
-    table = Runner(client, programs, 1).run(programs.description())
-    names = ("KeySchema", "AttributeDefinitions", "GlobalSecondaryIndexes", "LocalSecondaryIndexes")
-    return {name: table[name] for name in names if name in table}
 
 
 def _unique(keys: Iterable[Any]) -> list[Any]:
