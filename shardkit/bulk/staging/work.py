@@ -53,9 +53,9 @@ class WorkFolder:
             raise ConfigurationError(
                 f"work_dir: {str(self.path)!r} cannot be made ({error}); give a folder that you may write in"
             ) from error
+        self._check_owner()
         self._file = LockedFile(self.path / _JOURNAL, "work_dir")
         try:
-            self._check_owner()
             self._restore()
         except BaseException:
             self._file.close()
