@@ -391,13 +391,13 @@ def _arrow_schema(struct: Any) -> Any:
 
 
 def _arrow_field(name: str, kind: Any, nullable: bool) -> Any:  # noqa: FBT001 - as pyarrow's own
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - with Spark
 
     return pa.field(name, _arrow_type(name, kind), nullable)
 
 
 def _arrow_type(name: str, kind: Any) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - with Spark
 
     if kind.typeName() == "array":
         return pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
@@ -418,7 +418,7 @@ def _arrow_type(name: str, kind: Any) -> Any:
 
 
 def _arrow_scalars() -> Mapping[str, Any]:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - with Spark
 
     return {
         "string": pa.string(),
@@ -442,7 +442,7 @@ def _ddl(schema: Any) -> str:
 
 
 def _ddl_type(kind: Any) -> str:
-    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415 - with Spark
 
     if pa.types.is_list(kind):
         return f"array<{_ddl_type(kind.value_type)}>"

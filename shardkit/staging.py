@@ -97,7 +97,7 @@ def stage_items(
         StageError: The table is between the stages of a ``Resharding``.
 
     Cost: one PutObject per 100 MB of DynamoDB JSON and one for the manifest; two ListObjectsV2 per 1,000 objects; one
-        DescribeTable, unless ``key_schema=`` was given. 15 µs of CPU per item of 270 bytes. Memory: 300 MB per process.
+        DescribeTable, unless ``key_schema=`` was given. 20 µs of CPU per item of 270 bytes. Memory: 300 MB per process.
     IAM: ``s3:PutObject``, ``s3:GetObject``, ``s3:ListBucket``; ``dynamodb:DescribeTable``.
     Source: "DynamoDB data import from Amazon S3", Developer Guide.
     """
