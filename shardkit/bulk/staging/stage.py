@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What identifies the stage."""
+        """What identifies the stage; not the table's throughput, which may change before the stage goes on."""
         identity = {
             name: value for name, value in self.source.identity().items() if name not in {"cursors", "sections"}
         }
@@ -137,6 +137,8 @@ class Plan:
             "to": str(self.folder),
             "compression": self.compression,
             "section_bytes": self.section_bytes,
+            "keys": self.sharding.keys.names,
+            "types": dict(self.sharding.types),
             **self.target,
         }
 
@@ -144,7 +146,6 @@ class Plan:
     def target(self) -> dict[str, Any]:
         return {
             "table": self.sharding.table,
-            "definition": self.definition,
             "strategy": self.sharding.strategy.to_dict(),
             "indexes": self.sharding.sharded.to_dict(),
         }
@@ -315,6 +316,7 @@ def _write(
     items = sum(one.object.items for one in objects)
     return Manifest(
         load_id=load_id,
+        definition=plan.definition,
         **plan.target,
         compression=plan.compression,
         data=plan.folder.data,

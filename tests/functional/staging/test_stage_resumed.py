@@ -17,7 +17,7 @@ from shardkit.bulk.staging.spill import Spilled, SpillFile
 from shardkit.bulk.staging.work import WorkFolder
 from shardkit.staging import StageProgress, stage_items
 from tests.support.disks import full_disk
-from tests.support.stage_objects import FOLDER, TO, manifest_of, orders_table, staged_items
+from tests.support.stage_objects import DEFINITION, FOLDER, TO, manifest_of, orders_table, staged_items
 
 COUNT = 400
 ITEMS: list[dict[str, Any]] = [{"Date": f"2014-07-{n % 5}", "OrderId": f"A{n % 300:03}", "n": n} for n in range(COUNT)]
@@ -260,6 +260,26 @@ def test_a_source_that_changed_starts_anew(
         file.write('{"Date": "2014-07-9", "OrderId": "B1", "n": 1000}\n')
     run(orders, s3, tmp_path)
     assert sorted(int(item["n"]) for item in staged_items(s3)) == [*LAST, 1000]
+
+
+def test_a_table_whose_throughput_changed_goes_on(resource: Any, s3: Any, tmp_path: Path, temporary: Path) -> None:
+    """As auto scaling changes it."""
+
+    def with_units(units: int) -> ShardedTable:
+        throughput = {"ReadCapacityUnits": units, "WriteCapacityUnits": units}
+        definition = {**DEFINITION, "BillingMode": "PROVISIONED", "ProvisionedThroughput": throughput}
+        return orders_table(resource, RandomSuffix(3), definition)
+
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(item) + "\n" for item in ITEMS), "utf-8")
+    refuse = refusing("AccessDenied", 2)
+    s3.meta.events.register("before-call.s3.PutObject", refuse)
+    with pytest.raises(StagingError, match="AccessDenied"):
+        run(with_units(5), s3, tmp_path)
+    s3.meta.events.unregister("before-call.s3.PutObject", refuse)
+    seen = run(with_units(500), s3, tmp_path)
+    check(s3, temporary)
+    assert {one.phase for one in seen} == {"upload"}
+    assert manifest_of(s3).definition["ProvisionedThroughput"]["WriteCapacityUnits"] == 500
 
 
 def test_objects_of_others_are_refused(orders: ShardedTable, s3: Any, tmp_path: Path, temporary: Path) -> None:
