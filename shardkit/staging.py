@@ -19,7 +19,7 @@ from shardkit.bulk.staging.stage import (
     StageFailure,
     StageProgress,
     StageReport,
-    dry_run,
+    run_dry,
     run_stage,
 )
 from shardkit.core.checks import check_count, check_progress
@@ -129,10 +129,7 @@ def stage_items(
         progress=progress or (lambda _: None),
     )
     with Tasks(processes, "the stage", connect) if processes else nullcontext() as tasks:
-        return _dry_run(plan, tasks) if dry_run else run_stage(plan, tasks)
-
-
-_dry_run = dry_run
+        return run_dry(plan, tasks) if dry_run else run_stage(plan, tasks)
 
 
 def _target(table: Any) -> tuple[Sharding, Mapping[str, Any]]:

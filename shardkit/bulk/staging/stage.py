@@ -191,7 +191,7 @@ def run_stage(plan: Plan, tasks: Tasks | None) -> StageReport:
     return _report_of(plan, manifest, report)
 
 
-def dry_run(plan: Plan, tasks: Tasks | None) -> StageReport:
+def run_dry(plan: Plan, tasks: Tasks | None) -> StageReport:
     """Read and check a source, and say what a stage would take."""
     spills = list(_spilled(plan, "", lambda _: None, set(), tasks, {}))
     report = _report(plan, spills)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from shardkit import ShardkitError
 from shardkit.core.machine import Done, Send
+from shardkit.errors import ShareEndedError
 from tests.support.fakes import Service, a_load, client_error, some
 
 
@@ -52,15 +55,23 @@ def test_a_load_that_is_stopped_finishes_what_is_in_flight() -> None:
     assert str(load.report).startswith("50 items: 25 written, 0 failed, 25 not written because it stopped; ")
 
 
-def test_what_is_in_flight_and_refused_when_it_is_stopped() -> None:
+@pytest.mark.parametrize(
+    ("count", "error"),
+    [
+        (25, client_error("ProvisionedThroughputExceededException")),
+        (25, ShareEndedError("not sent")),
+        (1, ShareEndedError("not sent")),
+    ],
+)
+def test_what_is_in_flight_and_refused_when_it_is_stopped(count: int, error: Exception) -> None:
     """It is not sent again."""
-    load = a_load(window=25)
-    for place, item in enumerate(some(25)):
+    load = a_load(window=count)
+    for place, item in enumerate(some(count)):
         load.put(item, place)
     send = load.next(0.0)
     assert isinstance(send, Send)
     load.stop(ShardkitError("stopped"))
-    load.receive(send, client_error("ProvisionedThroughputExceededException"), 0.0)
+    load.receive(send, error, 0.0)
     assert isinstance(load.next(0.0), Done)
     assert load.settled() == ([], [])
-    assert (load.ended, load.report.failed) == (True, 25)
+    assert (load.ended, load.report.failed) == (True, count)
