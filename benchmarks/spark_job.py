@@ -1,7 +1,8 @@
 """The CPU of ``shardkit.spark.write`` on ``local[2]`` beside that of ``bulk_load``, from one Parquet file.
 
 ``python -m benchmarks.spark_job 1_000_000``; it needs pyspark and Java. The CPU of the driver and of Spark's Python
-workers is Python's; that of the JVM, which reads the file and shuffles its rows, is told apart.
+workers is Python's; that of the JVM, which reads the file and shuffles its rows, is told apart. That of the stub, which
+is below this process as well, is left out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,7 +26,7 @@ from benchmarks.orders import order_id, strategy_of, wire_order
 from benchmarks.stub import stub
 from shardkit import bulk_load, open_source
 
-__all__ = ["Job", "cpu_of_processes", "measured", "parquet"]
+__all__ = ["Job", "Process", "cpu_of_processes", "measured", "parquet", "processes"]
 
 CORES = 2
 SHARDS = 200
@@ -46,31 +47,46 @@ class Job:
     jvm: float
 
 
-def cpu_of_processes(root: int) -> dict[str, float]:
+@dataclass(frozen=True)
+class Process:
+    """A program that runs, the process above it, and the CPU seconds of it and of those it has waited for."""
+
+    name: str
+    parent: int
+    used: float
+    waited: float
+
+
+def cpu_of_processes(root: int, *, without: Collection[int] = ()) -> dict[str, float]:
     """Return the CPU seconds so far of a process and of all below it, by the name of the program.
 
-    A process that has ended counts with the one that waited for it.
+    A process that has ended counts with the one that waited for it. ``without`` are processes that do not count, nor
+    what is below them.
     """
-    above: dict[int, int] = {}
-    own: dict[int, tuple[str, float]] = {}
+    known = processes()
+    found: dict[str, float] = {}
+    for number, one in known.items():
+        ancestor = number
+        while ancestor not in {root, 0, *without}:
+            ancestor = known[ancestor].parent if ancestor in known else 0
+        if ancestor == root:
+            # What the root has waited for is no part of the write.
+            found[one.name] = found.get(one.name, 0.0) + one.used + (0.0 if number == root else one.waited)
+    return found
+
+
+def processes() -> dict[int, Process]:
+    """Return all processes of this machine, by their ids."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
             head, _, tail = entry.read_text(encoding="utf-8").rpartition(")")
         except OSError:  # it has ended since
             continue
         number, _, name = head.partition(" (")
-        fields, process = tail.split(), int(number)
+        fields = tail.split()
         used, waited = (sum(map(int, fields[at : at + 2])) / _TICK for at in (11, 13))
-        above[process] = int(fields[1])
-        # What the root has waited for is no part of the write.
-        own[process] = name, used + (0 if process == root else waited)
-    found: dict[str, float] = {}
-    for process, (name, seconds) in own.items():
-        ancestor = process
-        while ancestor not in {root, 0}:
-            ancestor = above.get(ancestor, 0)
-        if ancestor == root:
-            found[name] = found.get(name, 0.0) + seconds
+        found[int(number)] = Process(name, int(fields[1]), used, waited)
     return found
 
 
@@ -106,6 +122,8 @@ def measured(items: int, transports: Sequence[Literal["client", "direct"]]) -> I
     settings = {"spark.driver.memory": "1g", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     with ExitStack() as stack:
         endpoint = stack.enter_context(stub(forgets=True))
+        # The stub, which runs below this process too, is no part of a write.
+        others = [number for number, one in processes().items() if one.parent == os.getpid()]
         file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "orders.parquet"
         parquet(file, items)
         builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.driver.host", "127.0.0.1")
@@ -119,7 +137,7 @@ def measured(items: int, transports: Sequence[Literal["client", "direct"]]) -> I
                 began = time.process_time()
                 loaded = bulk_load(table, open_source(file))
                 load = time.process_time() - began
-            before = cpu_of_processes(os.getpid())
+            before = cpu_of_processes(os.getpid(), without=others)
             report = shardkit.spark.write(
                 session.read.parquet(str(file)),
                 table="Orders",
@@ -127,7 +145,7 @@ def measured(items: int, transports: Sequence[Literal["client", "direct"]]) -> I
                 connect=partial(ways.connected, endpoint, 10),
                 transport=transport,
             )
-            after = cpu_of_processes(os.getpid())
+            after = cpu_of_processes(os.getpid(), without=others)
             if not loaded.written == report.written == items:
                 raise RuntimeError(f"{loaded.written:,} and {report.written:,} orders were written of {items:,}")
             spent = {name: seconds - before.get(name, 0) for name, seconds in after.items()}

@@ -115,7 +115,9 @@ def test_the_cpu_of_processes_has_those_below_and_what_they_waited_for() -> None
         assert process.stdout is not None
         process.stdout.readline()
         after = cpu_of_processes(os.getpid())
+        apart = cpu_of_processes(os.getpid(), without=[process.pid])
         process.communicate("\n")
     spent = sum(after.values()) - sum(before.values())
     assert 0.05 < spent < 5
+    assert sum(apart.values()) < sum(after.values()) - 0.05
     assert sum(cpu_of_processes(os.getpid()).values()) < sum(after.values())
