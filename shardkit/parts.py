@@ -74,6 +74,8 @@ class PartConfig:
         checkpoint: A folder that all tasks reach, or ``s3://bucket/prefix``, which keeps the reports of parts that are
             done. A write with the same checkpoint skips them, and takes its ``load_id`` from there.
         dead_letters: A folder or ``s3://bucket/prefix`` for the items that fail: one file per part and attempt.
+        divided_by: What decides the part of a row, such as ``"hash of OrderId (bigint)"``. A checkpoint refuses
+            another text: rows would be missing if they moved into parts that are done.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -93,6 +95,7 @@ class PartConfig:
     window: int = WINDOW
     checkpoint: str | os.PathLike[str] | None = None
     dead_letters: str | os.PathLike[str] | None = None
+    divided_by: str | None = None
     # Set by described():
     description: Mapping[str, Any] | None = None
     alike: Connect | None = None
@@ -200,6 +203,7 @@ class PartConfig:
             "strategy": self.strategy.to_dict(),
             "indexes": sharding.sharded.to_dict() if sharding.sharded else None,
             "parts": self.parts,
+            "divided_by": self.divided_by,
         }
         kept = files.read(_HEADER)
         if kept is None:

@@ -140,7 +140,7 @@ def write(
     config = config.described()
     sharding = config.sharding
     _check_columns(df, sharding)
-    config = config.prepared()
+    config = replace(config, divided_by=_divided_by(df, sharding.keys.names)).prepared()
     rows = _mixed(df, sharding.keys.names, order, tasks) if mix else df
     # mapInArrow does not quote the names of columns.
     names = df.columns
@@ -369,6 +369,12 @@ def _mixed(df: Any, keys: Sequence[str], order: Sequence[Any], tasks: int | None
     columns = [_column(name) + 0.0 if kinds[name] in {"float", "double"} else _column(name) for name in keys]
     # Two hashes: rows of a task that are sorted by the one that chose it would come in the same order in every task.
     return df.repartition(tasks, functions.xxhash64(*columns)).sortWithinPartitions(functions.hash(*columns), *order)
+
+
+def _divided_by(df: Any, keys: Sequence[str]) -> str:
+    # The hash of a number depends on its type.
+    types = {field.name: field.dataType.simpleString() for field in df.schema.fields}
+    return f"xxhash64({', '.join(f'{name} {types[name]}' for name in keys)})"
 
 
 # Types of Spark and Arrow. In Spark's simple form, in which both a DDL text and a StructType have them.

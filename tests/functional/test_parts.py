@@ -232,6 +232,7 @@ def test_a_checkpoint_skips_parts_that_are_done(config: Made, client: Any, tmp_p
         ({"strategy": Unsharded()}, "strategy was .*CalculatedSuffix.*Unsharded"),
         ({"load_id": "tuesday"}, "load_id was 'monday', is 'tuesday'"),
         ({"table": "Other"}, "table was 'Orders', is 'Other'; keys was"),
+        ({"divided_by": "hash of Date"}, "divided_by was None, is 'hash of Date'"),
     ],
 )
 def test_a_checkpoint_of_another_write(
