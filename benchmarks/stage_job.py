@@ -129,11 +129,11 @@ def _measured(source: str, endpoint: str, shards: int) -> Staged:
     with closing(connect()) as s3, tempfile.TemporaryDirectory(dir=Path(source).parent) as work:
         table = ShardedTable(session.resource("dynamodb").Table("Orders"), strategy(shards), key_schema=DEFINITION)
         opened = open_source(source, table=table)
-        began = time.perf_counter()
+        began, before = time.perf_counter(), time.process_time()
         report = stage_items(opened, TO, table=table, processes=PROCESSES, s3=s3, connect=connect, work_dir=work)
         seconds = time.perf_counter() - began
     children = getrusage(RUSAGE_CHILDREN)  # they have ended, and begin with this process's memory at the most
-    cpu = time.process_time() + children.ru_utime + children.ru_stime
+    cpu = time.process_time() - before + children.ru_utime + children.ru_stime
     return Staged(
         items=report.items,
         cpu=cpu / report.items * 1e6,

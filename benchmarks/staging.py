@@ -20,7 +20,7 @@ from benchmarks.stage_job import PROCESSES, staged
 
 __all__ = ["OBJECTS_AT_ONCE", "Share", "draw", "simulated", "staging"]
 
-WHOLE, SHORT = SortedOrders(2_500, 2_000, 10), SortedOrders(1_250, 200, 10)
+WHOLE, SHORT = SortedOrders(2_500, 2_000, 10), SortedOrders(1_250, 400, 10)
 CPU_MICROSECONDS, MEGABYTES = 20, 600
 SOURCE_OBJECTS = 50
 OBJECTS_AT_ONCE = (1, 8, 32)
