@@ -169,9 +169,8 @@ def _definition(path: str) -> Mapping[str, Any]:
 
 def _show(console: Console, report: StageReport, *, dry_run: bool) -> None:
     if dry_run:
-        console.print(
-            f"{report.items:,} items would be staged in {report.objects:,} objects, {report.failed:,} would fail"
-        )
+        objects = f"{report.objects:,} object{'' if report.objects == 1 else 's'}"
+        console.print(f"{report.items:,} items would be staged in {objects}, {report.failed:,} would fail")
         say(
             console,
             f"{size(report.raw_bytes)} before compression, {report.write_units:,} write units of the table; "

@@ -113,7 +113,16 @@ def _no_number(constant: str) -> NoReturn:
     raise InvalidValueError(f"the line has {constant}, which DynamoDB cannot hold; write null, or omit it")
 
 
-_loads = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number).decode
+_parsed = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number).raw_decode
+
+
+def _loads(text: str) -> Any:
+    """Parse a line, faster than ``decode``."""
+    text = text.strip(" \t\r\n")
+    parsed, end = _parsed(text)
+    if end != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return parsed
 
 
 def _explained(error: Exception) -> Exception:

@@ -94,9 +94,8 @@ class StageReport:
 
     def __str__(self) -> str:
         others = [f"{self.failed:,} failed", f"{self.superseded:,} superseded"]
-        return (
-            f"{self.items:,} items in {self.objects:,} objects ({', '.join(others)}): {self.manifest or 'no manifest'}"
-        )
+        objects = f"{self.objects:,} object{'' if self.objects == 1 else 's'}"
+        return f"{self.items:,} items in {objects} ({', '.join(others)}): {self.manifest or 'no manifest'}"
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

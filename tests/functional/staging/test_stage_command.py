@@ -41,7 +41,7 @@ def write(items: list[dict[str, Any]], name: str = "orders.jsonl") -> None:
 def test_stages_files(invoke: Invoke, s3: Any) -> None:
     result = invoke("orders.jsonl", "--to", TO, *DEFINED)
     assert result.exit_code == 0, result.output
-    assert "600 items in 1 objects (0 failed, 0 superseded): s3://bucket/orders/manifest.json" in result.stdout
+    assert "600 items in 1 object (0 failed, 0 superseded): s3://bucket/orders/manifest.json" in result.stdout
     assert "600 write units" in result.stdout
     assert sorted(int(item["n"]) for item in staged_items(s3)) == list(range(COUNT))
     assert Strategy.from_dict(manifest_of(s3).strategy) == CalculatedSuffix("OrderId", shards=4)
@@ -62,7 +62,7 @@ def test_the_table_says_its_keys(invoke: Invoke, resource: Any, s3: Any) -> None
 def test_a_dry_run(invoke: Invoke, s3: Any, temporary: Path) -> None:
     result = invoke("orders.jsonl", "--to", TO, *DEFINED, "--dry-run")
     assert result.exit_code == 0, result.output
-    assert "600 items would be staged in 1 objects, 0 would fail" in result.stdout
+    assert "600 items would be staged in 1 object, 0 would fail" in result.stdout
     assert "600 write units of the table; temporary files: 1" in result.stdout  # 65 KB of slots, and the items
     assert "Contents" not in s3.list_objects_v2(Bucket="bucket")
     assert list(temporary.iterdir()) == []
@@ -79,7 +79,7 @@ def test_items_that_cannot_be_staged(invoke: Invoke, s3: Any, temporary: Path) -
     assert list(temporary.iterdir()) == []
     result = invoke("orders.jsonl", "--to", TO, *DEFINED, "--skip-failures")
     assert result.exit_code == 1
-    assert "600 items in 1 objects (2 failed" in result.stdout
+    assert "600 items in 1 object (2 failed" in result.stdout
     assert len(staged_items(s3)) == COUNT
     assert manifest_of(s3).failed == 2
 
