@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ SUFFIXES: dict[Compression, str] = {"GZIP": ".json.gz", "ZSTD": ".json.zst", "NO
 _GZIP_LEVEL = 2
 _ZSTD_LEVEL = 1
 _LINES = 4096
+_SLOTS_AT_ONCE = 8  # of 5 million items 10,000, which stay in the cache of the processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +68,20 @@ def upload(
 ) -> Written:
     """Write the items of some slots as an object: the last of each primary key, in the order of their hashes."""
     kept: Kept = {}
-    read = sum([read_slots(path, runs, low, high, kept) for path, runs in spills])
     packed: list[bytes] = []
-    raw_bytes = 0
+    read = items = units = raw_bytes = 0
     compressor = _compressor(compression)
-    lines = (kept[one][0] for one in sorted(kept))
-    while chunk := b"".join(islice(lines, _LINES)):
-        raw_bytes += len(chunk)
-        packed.append(compressor.compress(chunk))
+    for start in range(low, high, _SLOTS_AT_ONCE):
+        read += sum([read_slots(path, runs, start, min(start + _SLOTS_AT_ONCE, high), kept) for path, runs in spills])
+        items += len(kept)
+        units += sum(unit for _, unit in kept.values())
+        order = sorted(kept)
+        for place in range(0, len(order), _LINES):
+            chunk = b"".join([kept[one][0] for one in order[place : place + _LINES]])
+            raw_bytes += len(chunk)
+            packed.append(compressor.compress(chunk))
+        kept.clear()
     packed.append(compressor.flush())
-    items, units = len(kept), sum(units for _, units in kept.values())
-    del kept
     body = b"".join(packed)
     del packed
     try:
