@@ -14,8 +14,11 @@ Why the shares that are acted on never add up to more than the rate:
    updates are answered too late, so it begins again under another name. The difference between the two is for clocks
    that run at different rates.
 4. An update that arrives late changes nothing: the counter in the item must not go back.
-5. If the item was deleted, the members' claims are not in it. Therefore nobody raises a share until an item has been
-   there for ``SILENT_SECONDS``: then everyone who acts on a share has published its claim again.
+5. If the item was deleted, the members' claims are not in it. Each member learns of that from its own next update,
+   which requires that its last answered one is still there; it then acts on nothing and begins again. Nobody raises a
+   share until a new item has been there for ``SILENT_SECONDS``: by then, whoever acts on a share has a claim in it. The
+   item's name (``BORN``) alone does not show that it is new: a late repetition of the update that made it makes it
+   again.
 
 No clock is compared with another one's. A member's own share ends by the clock that ran faster of those it is given;
 others' silence is measured by the first of them, which must never be set back.
@@ -88,7 +91,7 @@ class Membership:
         self._sides = {side: _Side(rate, TokenBucket(0.0, now=now[0])) for side, rate in rates.items()}
         self._name = draw_name()
         self._gone: set[str] = set()  # to be removed from the item
-        self._beat = 0
+        self._beat = self._answered = 0  # counters: of the last update, and of the last that was answered
         self._since: Now | None = None  # when the last update that was answered was sent; None: it has no share
         self._measured = now[0]
         self._born = ""
@@ -178,13 +181,16 @@ class Membership:
         if self._settled and not self._marked:
             names["#settled"], values[":settled"] = SETTLED, {"S": self._born}
             expression += ", #settled = :settled"
+        there = "(attribute_not_exists(#me) OR #me[0] <= :beat)"
+        if self._answered:
+            there, values[":answered"] = "#me[0] BETWEEN :answered AND :beat", {"N": str(self._answered)}
         if self._gone:
             gone = {f"#gone{place}": _MEMBER + name for place, name in enumerate(sorted(self._gone))}
             names.update(gone)
             expression += " REMOVE " + ", ".join(gone)
         return {
             "UpdateExpression": expression,
-            "ConditionExpression": f"{OURS} AND (attribute_not_exists(#me) OR #me[0] <= :beat)",
+            "ConditionExpression": f"{OURS} AND {there}",
             "ExpressionAttributeNames": names,
             "ExpressionAttributeValues": values,
         }
@@ -205,7 +211,7 @@ class Membership:
         self._look(item, members, sent[0], now[0])
         if lapsed or name != self._name or name not in members:
             return True
-        self._since = sent
+        self._since, self._answered = sent, self._beat
         self._gone &= members.keys()
         again = bool(self._gone)
         shown = members[name][0]
@@ -214,6 +220,13 @@ class Membership:
             self._act(own, min(shown[kind].claim, own.target), now)
             again = again or abs(own.target - own.claim) > _WORTH_AN_UPDATE * max(own.target, own.claim)
         return again
+
+    def refused(self, now: Now) -> bool:
+        """Learn that an update's condition failed; return whether to begin again: the claim is not in the item."""
+        joined = self._answered > 0
+        if joined:
+            self._drop(now[0])
+        return joined
 
     def _look(self, item: WireItem, members: dict[str, tuple[dict[Kind, _Part], int]], sent: float, now: float) -> None:
         born = item.get(BORN, {}).get("S", "")
@@ -262,7 +275,7 @@ class Membership:
             self._act(own, 0.0, (now,))
             own.claim = own.target = 0.0
         self._gone.add(self._name)
-        self._name, self._beat, self._since = self._draw_name(), 0, None
+        self._name, self._beat, self._answered, self._since = self._draw_name(), 0, 0, None
 
 
 def _members(item: WireItem) -> dict[str, tuple[dict[Kind, _Part], int]]:

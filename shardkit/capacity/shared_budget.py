@@ -27,6 +27,7 @@ from shardkit.runtime.targets import client_of, is_async
 
 _ROUNDS = 4  # updates at once
 _APART_SECONDS = 0.25  # between updates of which the first did not know that a call waits
+_NOT_THERE = "ConditionalCheckFailedException"
 _AGAIN_SECONDS = 1.0  # after an error
 _POLL_SECONDS = 0.1  # how soon a waiting call sees a larger share
 _MOST_NAME_BYTES = 1000
@@ -292,6 +293,8 @@ class Member:
     def _learn(self, answer: Answer, sent: Now) -> bool:
         """Learn from an answer; return whether to send another update at once."""
         if isinstance(answer, Exception):
+            if code_of(answer) == _NOT_THERE and self._shares.refused(self._clock()):
+                return True
             self._failed(answer)
             return False
         try:
@@ -305,7 +308,7 @@ class Member:
         return again
 
     def _failed(self, error: Exception) -> None:
-        if code_of(error) == "ConditionalCheckFailedException":
+        if code_of(error) == _NOT_THERE:
             error = ConfigurationError(
                 f"name: table {self.terms.table!r} has an item {self.terms.name!r} that is not a shared budget; give "
                 "the budget another name, or delete the item"

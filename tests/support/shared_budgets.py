@@ -34,6 +34,8 @@ class Item:
         passes = not item or BORN in item
         if "#me[0]" in params["ConditionExpression"] and mine is not None:
             passes = passes and int(mine["L"][0]["N"]) <= int(values[":beat"]["N"])
+        if ":answered" in values:
+            passes = passes and mine is not None and int(values[":answered"]["N"]) <= int(mine["L"][0]["N"])
         if not passes:
             return client_error("ConditionalCheckFailedException", operation="UpdateItem")
         set_, _, remove = params["UpdateExpression"].partition("REMOVE ")

@@ -131,3 +131,26 @@ def test_one_that_is_silent_is_removed_and_its_share_taken() -> None:
     renew(one, item, 3.0 + SILENT_SECONDS)
     assert one.share("write", (3.0 + SILENT_SECONDS,) * 2) == 100.0
     assert len(item.attributes) == 3
+
+
+def test_an_item_that_a_late_repetition_made_again_raises_no_share() -> None:
+    item, one, other = Item(), member(), member()
+    making = one.update((0.0, 0.0))
+    made = item.answer(send(making))
+    assert isinstance(made, dict)
+    one.answered(made["Attributes"], (0.0, 0.0), (0.0, 0.0))
+    for at in (BEAT_SECONDS, 2 * BEAT_SECONDS, SILENT_SECONDS, 3 * BEAT_SECONDS):
+        for each in (one, other, one):
+            beat(each, item, at)
+    now = (3 * BEAT_SECONDS,) * 2
+    assert one.share("write", now) == other.share("write", now) == 50.0
+
+    item.attributes = {}  # somebody deletes the item
+    item.answer(send(making))
+    answer = item.answer(send(other.update(now)))
+    assert isinstance(answer, Exception)
+    assert other.refused(now)
+    assert other.share("write", now) == 0.0
+    beat(other, item, now[0])
+    assert other.share("write", now) == 0.0
+    assert one.share("write", now) == 50.0
