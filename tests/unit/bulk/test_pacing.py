@@ -99,7 +99,7 @@ def test_write_units(given: Any, rate: float | None) -> None:
 @pytest.mark.parametrize("given", [0, -1, True, "80", "x%", "0%", inf, [5], "nan%"])
 def test_write_units_that_cannot_work(given: Any) -> None:
     """They are refused, and the message says what to use instead."""
-    with pytest.raises(ConfigurationError, match=r'500 or "80%"'):
+    with pytest.raises(ConfigurationError, match=r'500, "80%" or a SharedBudget'):
         write_rate(given)
 
 
