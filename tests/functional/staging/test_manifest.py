@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit import ConfigurationError, StagingError
@@ -90,6 +90,7 @@ def test_another_form_is_refused(s3: Any, staged: Manifest, change: dict[str, An
         st.none() | st.integers() | st.text(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)
     )
 )
+@settings(max_examples=10)
 def test_anything_else_is_refused(form: Any) -> None:
     with pytest.raises(ValueError, match="version"):
         Manifest.from_dict(form)
