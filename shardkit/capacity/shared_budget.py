@@ -354,7 +354,11 @@ class Member:
     def _use(self) -> None:
         if not self._running:
             self._running, self.woken = True, threading.Event()
-            self._start(self)
+            try:
+                self._start(self)
+            except BaseException:  # no thread could be started: the next use tries again
+                self._running = False
+                raise
         elif self._shares.hungry:
             self.woken.set()
 

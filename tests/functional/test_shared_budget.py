@@ -285,6 +285,20 @@ def test_the_thread_ends_with_the_use(budgets: Table, orders: Table) -> None:
     assert not thread.is_alive()
 
 
+def test_a_thread_that_cannot_start_is_tried_again(budgets: Table) -> None:
+    tries: list[object] = []
+
+    def start(member: object) -> None:
+        tries.append(member)
+        raise RuntimeError("can't start new thread")
+
+    rate = SharedBudget(budgets, "Orders", 100.0, start=start).shared_rate("write", "")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="thread"):
+            rate.ready(0.0)
+    assert len(tries) == 2
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
