@@ -281,7 +281,7 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
         done = None if config.checkpoint is None else PartFiles(config.checkpoint, "checkpoint")
         name = f"part-{part:05}.json"
         if done is not None and (kept := done.read(name)) is not None:
-            return replace(PartReport.from_json(kept), resumed=True)
+            return _kept(kept, begun, f"{config.checkpoint}/{name}")
         report = replace(_written(batches, config, begun), ended=time.time())
         # A failed item that no file has must be written again.
         if done is not None and report.error is None and (report.report.failed == 0 or report.dead_letters is not None):
@@ -289,6 +289,15 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
     except PartFilesError as error:
         report = replace(report, error=error)
     return report
+
+
+def _kept(text: bytes, begun: PartReport, where: str) -> PartReport:
+    try:
+        return replace(PartReport.from_json(text), resumed=True)
+    except ConfigurationError as error:
+        # No error of the task: the engine would try again in vain.
+        problem = ConfigurationError(f"checkpoint: {where} is damaged ({error}); delete it to write the part again")
+        return replace(begun, error=problem)
 
 
 def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> PartReport:

@@ -202,6 +202,14 @@ def test_a_checkpoint_that_is_lost_stops_the_part(config: Made, client: Any, res
         assert report.report.written == written
 
 
+def test_a_damaged_report_in_a_checkpoint_stops_the_part(config: Made, tmp_path: Path) -> None:
+    ready = config(checkpoint=tmp_path)
+    (tmp_path / "part-00000.json").write_text('{"part": 0')
+    report = write_part(rows(1), ready, part=0)
+    assert report.report.written == 0
+    assert str(report.error).startswith(f"checkpoint: {tmp_path}/part-00000.json is damaged (")
+
+
 def test_letters_that_cannot_be_kept_stop_the_part(config: Made, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     report = write_part(bad(1), config(dead_letters=tmp_path / "file", checkpoint=tmp_path / "done"), part=0)
