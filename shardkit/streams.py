@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
@@ -258,7 +258,7 @@ def _unwrapped(record: Any) -> tuple[Mapping[str, Any], str | None]:
     if isinstance(record, Mapping):
         if isinstance(record.get("kinesis"), Mapping):
             content, number = record["kinesis"].get("data"), record["kinesis"].get("sequenceNumber")
-            content = binary(content)
+            content = binary_bytes(content)
         elif "Data" in record:
             content, number = record["Data"], record.get("SequenceNumber")
     if isinstance(content, str | bytes):

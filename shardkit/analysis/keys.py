@@ -11,7 +11,7 @@ from decimal import Decimal
 from heapq import nlargest
 from typing import Any, NamedTuple, TypeAlias
 
-from shardkit.core.hashing import binary, stable_hash
+from shardkit.core.hashing import stable_hash, unwrapped
 from shardkit.core.heavy_hitters import HeavyHitters
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError
@@ -307,12 +307,12 @@ class Candidate:
 
     def key(self, item: Mapping[str, Any]) -> Key | None:
         """Return an item's key, without counting it; None: it has none."""
-        key = tuple([binary(item.get(name)) for name in self.attributes])
+        key = tuple([unwrapped(item.get(name)) for name in self.attributes])
         return None if any(map(_wrong, key)) else key
 
     def _problem(self, item: Mapping[str, Any]) -> tuple[str, str]:
         """Return the first attribute that cannot be part of a key, and why."""
-        name, problem = next((name, wrong) for name in self.attributes if (wrong := _wrong(binary(item.get(name)))))
+        name, problem = next((name, wrong) for name in self.attributes if (wrong := _wrong(unwrapped(item.get(name)))))
         return name, problem if name in item else "missing"
 
 

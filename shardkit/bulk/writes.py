@@ -12,7 +12,7 @@ import orjson
 
 from shardkit.core.hashing import key_draw
 from shardkit.core.machine import Send
-from shardkit.dynamodb.body import binary, encode
+from shardkit.dynamodb.body import binary_bytes, encode
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.limits import check_limits
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
@@ -258,7 +258,7 @@ def _comparable(value: WireValue | None) -> Hashable:
     ((letter, content),) = value.items()
     if letter == "N":
         return Decimal(content)  # 1 and 1.0 are one key
-    return binary(content) if letter == "B" else comparable(value)
+    return binary_bytes(content) if letter == "B" else comparable(value)
 
 
 def _check_sets(body: bytes, wire: WireItem) -> None:

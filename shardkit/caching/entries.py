@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shardkit.core.hashing import number_text
-from shardkit.dynamodb.body import binary, encode
+from shardkit.dynamodb.body import binary_bytes, encode
 from shardkit.dynamodb.values import WireItem, WireValue, to_number
 
 VERSION = 1
@@ -87,6 +87,6 @@ def _parts(value: WireValue) -> tuple[bytes, ...]:
     elif letter == "N":
         raw = number_text(to_number(content)).encode()
     else:
-        raw = binary(content)
+        raw = binary_bytes(content)
     # With its length, so that no two keys run together in the same way.
     return letter.encode(), b"%d:" % len(raw), raw

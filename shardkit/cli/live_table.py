@@ -21,7 +21,7 @@ from shardkit.capacity.budget import CapacityBudget
 from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
 from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
 from shardkit.core.checks import check_number
-from shardkit.core.hashing import binary
+from shardkit.core.hashing import unwrapped
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of, throughput_of
 from shardkit.errors import ConfigurationError, ShardkitError
@@ -313,7 +313,7 @@ class _Segments:
             item = from_wire_item(wire)
             figures.update({"items": 1})
             figures.update(self._take(item))
-            keys.add(tuple([binary(item[name]) for name in self._attributes]))
+            keys.add(tuple([unwrapped(item[name]) for name in self._attributes]))
         if page.last:
             self._end(page.segment)
 

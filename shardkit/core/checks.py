@@ -9,7 +9,7 @@ from itertools import islice
 from math import isfinite
 from typing import Any
 
-from shardkit.core.hashing import binary
+from shardkit.core.hashing import unwrapped
 from shardkit.errors import ConfigurationError, brief
 
 MOST_SIDE_BY_SIDE = 1000
@@ -71,7 +71,7 @@ def check_headroom(given: Any) -> float:
 
 def check_key(given: Any) -> str | bytes | int | Decimal:
     """Return an argument that must be a partition key's value; binary values as bytes, which can be hashed."""
-    key = binary(given)
+    key = unwrapped(given)
     if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
         raise ConfigurationError(f"key: must be a str, bytes or a number (a partition key's value), got {brief(key)}")
     return key

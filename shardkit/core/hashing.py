@@ -89,12 +89,12 @@ def checked(value: Any) -> Any:
     """Return a value, or a tuple of values, that can be hashed; binary values as bytes."""
     if type(value) is str and value.isascii():
         return value
-    members = tuple((_encoded(member), binary(member))[1] for member in _members(value))
+    members = tuple((_encoded(member), unwrapped(member))[1] for member in _members(value))
     return members if isinstance(value, tuple) else members[0]
 
 
-def binary(value: Any) -> Any:
-    """Return bytes for every value that boto3 writes as type B, and any other value unchanged."""
+def unwrapped(value: Any) -> Any:
+    """Return bytes for every Python value that boto3 writes as type B, and any other value unchanged."""
     # boto3's Binary, recognized by its attribute: this folder does not import boto3.
     content = getattr(value, "value", None)
     raw = content if isinstance(content, bytes | bytearray) else value
@@ -115,7 +115,7 @@ def _members(value: Any) -> tuple[Any, ...]:
 
 def _encoded(value: Any) -> tuple[bytes, bytes]:
     # The type letter and the bytes to hash.
-    raw = binary(value)
+    raw = unwrapped(value)
     if isinstance(raw, bytes):
         return b"B", raw
     if isinstance(raw, str) and not _SURROGATE(raw):

@@ -36,7 +36,23 @@ def encode(params: Mapping[str, Any]) -> bytes:
         ) from error
 
 
-def binary(content: Any) -> bytes:
+def with_binary_bytes(params: Any) -> Any:
+    """Return a request's parameters that were read from JSON as the caller gave them: binary values as bytes."""
+    if isinstance(params, list):
+        return [with_binary_bytes(member) for member in params]
+    if not isinstance(params, dict):
+        return params
+    if len(params) == 1:
+        # A table, an attribute or a member of a map may be named B or BS too; then its content is a dict.
+        ((name, content),) = params.items()
+        if name == "B" and isinstance(content, str):
+            return {"B": binary_bytes(content)}
+        if name == "BS" and isinstance(content, list):
+            return {"BS": [binary_bytes(member) for member in content]}
+    return {name: with_binary_bytes(member) for name, member in params.items()}
+
+
+def binary_bytes(content: Any) -> bytes:
     """Return the bytes of a binary wire value: base64 text as in JSON, or bytes as botocore parses them."""
     if isinstance(content, str):
         try:
@@ -57,7 +73,7 @@ def binary_text(raw: bytes | bytearray) -> str:
 def _json_form(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, AbstractSet) else binary_text(binary(value))
+    return list(value) if isinstance(value, AbstractSet) else binary_text(binary_bytes(value))
 
 
 def _plain(value: Any, place: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.values import Binary, WireValue, to_number
 from shardkit.errors import InvalidValueError, brief
 
@@ -71,7 +71,7 @@ def _read_number(text: str) -> Decimal:
 
 
 def _read_binary(content: Any) -> Any:
-    return Binary(binary(content))
+    return Binary(binary_bytes(content))
 
 
 _read_text: Callable[[Any], str] = str.__str__  # refuses what is not a str

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.values import Binary, WireItem, WireValue, to_number
 from shardkit.errors import InvalidKeyError, InvalidValueError, brief
 
@@ -106,7 +106,7 @@ def _write_number(value: Any) -> WireValue:
 
 
 def _write_binary(value: Any) -> WireValue:
-    return {"B": binary_text(binary(value))}
+    return {"B": binary_text(binary_bytes(value))}
 
 
 def _write_set(members: AbstractSet[Any]) -> WireValue:

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from decimal import Context, Decimal
 from typing import Any, NamedTuple
 
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.decode import refuse_unreadable
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
@@ -222,12 +222,12 @@ def _wire_document(members: Mapping[str, WireValue]) -> int:
 _WIRE_SIZES: Mapping[str, Callable[[Any], int]] = {
     "S": utf8_size,
     "N": _wire_number,
-    "B": lambda content: len(binary(content)),
+    "B": lambda content: len(binary_bytes(content)),
     "BOOL": lambda _: 1,
     "NULL": lambda _: 1,
     "M": _wire_document,
     "L": _wire_list,
     "SS": lambda members: sum(map(utf8_size, members)),
     "NS": lambda members: sum(map(_wire_number, members)),
-    "BS": lambda members: sum(len(binary(member)) for member in members),
+    "BS": lambda members: sum(len(binary_bytes(member)) for member in members),
 }

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary
 
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.errors import InvalidValueError
 
 __all__ = [
@@ -81,7 +81,7 @@ def comparable(value: WireValue) -> Hashable:
 
 def _bytes(content: Any) -> Hashable:
     try:
-        return binary(content)
+        return binary_bytes(content)
     except InvalidValueError:
         return repr(content)  # botocore accepts any text as binary from a client's caller
 

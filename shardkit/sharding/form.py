@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.decode import from_wire, from_wire_item
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import WireItem, WireValue
@@ -32,8 +32,8 @@ def _parsed(value: WireValue) -> WireValue:
 
 
 _PARSED: Mapping[str, Callable[[Any], Any]] = {
-    "B": binary,
-    "BS": lambda members: [binary(member) for member in members],
+    "B": binary_bytes,
+    "BS": lambda members: [binary_bytes(member) for member in members],
     "L": lambda members: [_parsed(member) for member in members],
     "M": lambda members: {name: _parsed(member) for name, member in members.items()},
 }

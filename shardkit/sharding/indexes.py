@@ -20,7 +20,7 @@ from typing import Any
 
 from shardkit.core.checks import did_you_mean
 from shardkit.core.ranges import NAME_CHARACTERS
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, sort_value
 from shardkit.dynamodb.expressions.rewrite import and_condition, refuse_attributes, rewrite_spread
 from shardkit.dynamodb.expressions.update import Action, Setting, actions, add_actions, replace_values
@@ -83,7 +83,7 @@ class ShardedIndex(Spread):
         content = stored.get(self.letter)
         if not content:
             return False
-        text = binary(content).decode("latin-1") if self.letter == "B" else content
+        text = binary_bytes(content).decode("latin-1") if self.letter == "B" else content
         logical, _, written = text.rpartition(self.strategy.separator)
         known = digits if self.strategy.ordered_by is None else NAME_CHARACTERS
         return bool(logical and written) and set(written) <= {*known}

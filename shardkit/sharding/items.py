@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from shardkit.core.machine import Program, Response, Send
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.rewrite import and_condition, rewrite_partition_key, updated_attributes
 from shardkit.dynamodb.service_errors import code_of
@@ -227,7 +227,7 @@ def _alike(value: WireValue, logical: WireValue, physical: WireValue) -> WireVal
     ((letter, _),) = physical.items()
     if letter not in value:
         return value
-    plain: Callable[[Any], Any] = binary if letter == "B" else str
+    plain: Callable[[Any], Any] = binary_bytes if letter == "B" else str
     suffix = plain(physical[letter])[len(plain(logical[letter])) :]
     content = plain(value[letter]) + suffix
     return {letter: binary_text(content) if letter == "B" else content}

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from shardkit.core.checks import most_similar
 from shardkit.core.machine import Program
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, StageError
@@ -192,7 +192,7 @@ class Sharding(Spread):
             )
         ((letter, content),) = value.items()
         if letter == "B":
-            content = binary(content)
+            content = binary_bytes(content)
         wanted = self.types.get(name)
         if letter != wanted and (wanted is not None or letter not in _TYPE_NAMES):
             expected = _TYPE_NAMES.get(wanted or "", "string, number or binary")

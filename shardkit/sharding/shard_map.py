@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shardkit.core.hashing import shown
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, StageError
@@ -253,4 +253,4 @@ def is_map_key(key: WireItem, keys: KeySchema) -> bool:
 
 def is_map_value(value: WireValue) -> bool:
     """Return whether the partition key's value is that of the shard map."""
-    return value.get("S") == MAP or ("B" in value and binary(value["B"]) == MAP.encode())
+    return value.get("S") == MAP or ("B" in value and binary_bytes(value["B"]) == MAP.encode())

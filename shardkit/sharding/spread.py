@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from shardkit.core.hashing import shown
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.expressions.key_condition import KeyCondition, ends, sort_value
 from shardkit.dynamodb.values import WireItem, WireValue
@@ -110,7 +110,7 @@ class Spread:
 def plain(value: WireValue) -> Any:
     """Return a key's Python value for a strategy; binary as bytes."""
     ((letter, content),) = value.items()
-    return content if letter == "S" else binary(content) if letter == "B" else from_wire(value)
+    return content if letter == "S" else binary_bytes(content) if letter == "B" else from_wire(value)
 
 
 def wire_key(like: WireValue, key: Any) -> WireValue:

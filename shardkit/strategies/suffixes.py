@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from shardkit.core import ranges
 from shardkit.core.checks import check_count, did_you_mean
-from shardkit.core.hashing import binary, checked, code_point_product, number_text, shown, stable_hash
+from shardkit.core.hashing import checked, code_point_product, number_text, shown, stable_hash, unwrapped
 from shardkit.dynamodb.values import Binary
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError
 
@@ -337,7 +337,7 @@ class Strategy(TextForm):
 
         Cost: O(length of the key); no request.
         """
-        raw = binary(physical)
+        raw = unwrapped(physical)
         if not self.separator or not isinstance(raw, str | bytes):
             return physical, None
         cut: Any = self.separator if isinstance(raw, str) else self.separator.encode("ascii")
@@ -763,7 +763,7 @@ class _PerKey(Mapping[Any, Any]):
 def _carrier(key: Any) -> str | bytes:
     if type(key) is str and key:
         return key
-    raw = binary(key)
+    raw = unwrapped(key)
     if isinstance(raw, int | float | Decimal) and not isinstance(raw, bool):
         raise ConfigurationError(
             f"key: must be text or binary, got the number {shown(key)}, which cannot have a suffix; use a partition "

@@ -19,7 +19,7 @@ from shardkit import BulkResult, ShardedTable, Strategy, Unsharded
 from shardkit.bulk.load_machine import Load
 from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.machine import Answer, Done, Send, Wait
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.sharding.layout import Sharding
 from tests.support.tables import described
 from tests.support.wire import STATUS, THROTTLE, error
@@ -160,7 +160,7 @@ def key_of(request: Mapping[str, Any]) -> tuple[Any, ...]:
     ((_, body),) = request.items()
     ((_, part),) = body.items()
     return tuple(
-        Decimal(content) if letter == "N" else binary(content) if letter == "B" else content
+        Decimal(content) if letter == "N" else binary_bytes(content) if letter == "B" else content
         for name in ("pk", "sk")
         for letter, content in part[name].items()
     )

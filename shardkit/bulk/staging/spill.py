@@ -28,7 +28,7 @@ from shardkit.bulk.locked_file import sync_folder
 from shardkit.bulk.sources.base import BadRecord, Record
 from shardkit.bulk.writes import Writes
 from shardkit.core.hashing import number_text
-from shardkit.dynamodb.body import binary
+from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import StagingError
@@ -148,7 +148,7 @@ def digest(key: WireItem) -> bytes:
 
 def _text(value: WireValue) -> str:
     ((letter, content),) = value.items()
-    return number_text(Decimal(content)) if letter == "N" else binary(content).decode("latin-1")
+    return number_text(Decimal(content)) if letter == "N" else binary_bytes(content).decode("latin-1")
 
 
 class SpillFile:

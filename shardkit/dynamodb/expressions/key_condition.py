@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, TypeAlias
 
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.expressions.tokens import (
     Part,
     fresh,
@@ -128,7 +128,7 @@ def sort_value(wire: WireValue) -> SortValue:
             return content  # by code point, which is the order of its UTF-8 bytes
         try:
             if letter == "B":
-                return binary(content)  # base64 text sorts differently, and boto3's Binary has no order
+                return binary_bytes(content)  # base64 text sorts differently, and boto3's Binary has no order
             if letter == "N" and isinstance(content, str) and (number := Decimal(content)).is_finite():
                 return number
         except (InvalidOperation, InvalidValueError):

@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from shardkit.core.hashing import number_text
-from shardkit.dynamodb.body import binary, binary_text
+from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
@@ -210,14 +210,14 @@ def _check(payload: bytes) -> bytes:
 
 def _packed(value: Mapping[str, Any]) -> list[str]:
     ((letter, content),) = value.items()
-    return [letter, binary_text(binary(content)) if letter == "B" else content]
+    return [letter, binary_text(binary_bytes(content)) if letter == "B" else content]
 
 
 def _unpacked(letter: Any, content: Any) -> dict[str, Any]:
     if letter not in {"S", "N", "B"} or not isinstance(content, str):
         raise TypeError("a key is a string, a number or binary")
     if letter == "B":
-        return {"B": binary_text(binary(content))}
+        return {"B": binary_text(binary_bytes(content))}
     if letter == "N" and (not _NUMBER(content) or _DIGITS.create_decimal(content).adjusted() not in _EXPONENTS):
         raise ValueError("not a number that DynamoDB accepts")
     return {letter: content}

@@ -25,7 +25,7 @@ from shardkit import (
     stage_items,
 )
 from shardkit.bulk.staging.stage import Plan
-from shardkit.core.hashing import binary
+from shardkit.core.hashing import unwrapped
 from tests.support.stage_objects import DEFINITION, TO, orders_table
 from tests.support.staged import moto_imports_end
 
@@ -82,7 +82,7 @@ def typed(partition: str, sort: str) -> dict[str, Any]:
 
 
 def plain(item: dict[str, Any]) -> dict[str, Any]:
-    return {name: binary(value) for name, value in item.items()}
+    return {name: unwrapped(value) for name, value in item.items()}
 
 
 def by_key(items: Items) -> dict[tuple[Any, Any], dict[str, Any]]:

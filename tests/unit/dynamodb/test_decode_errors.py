@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Send, Step
-from shardkit.dynamodb.body import binary, binary_text, encode
+from shardkit.dynamodb.body import binary_bytes, binary_text, encode
 from shardkit.dynamodb.decode import from_wire
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.expressions.key_condition import sort_value
@@ -54,7 +54,7 @@ def test_a_binary_key(strategy: Strategy, form: Callable[[bytes], Any]) -> None:
         assert stored == to_wire_item({"pk": strategy.physical_key(raw, shard)})
         for again in FORMS:
             value, found = sharding.logical({"B": again(base64.b64decode(stored["pk"]["B"]))})
-            assert (binary(value["B"]), found) == (raw, shard)
+            assert (binary_bytes(value["B"]), found) == (raw, shard)
     if strategy.by_attributes is not None:
         assert sharding.shard_of(key["pk"], ITEM) == strategy.shard_of(raw, ITEM)
 
