@@ -132,18 +132,21 @@ class Proxy:
         answer = self._passed_on(request, body) if carried_out and body else (200, b"{}", {})
         if carried_out:
             self._watch(number, "carried out")
-        if "drop" in fault or "reset" in fault:
-            if "reset" in fault:
-                request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                os.close(request.connection.detach())
-            request.close_connection = True
-        elif fault in _REFUSALS:
-            respond(request, *_refusal(fault, body))
-        else:
-            if left:
-                answer = 200, json.dumps({**json.loads(answer[1]), "UnprocessedItems": left}).encode(), {}
-            respond(request, *answer, half=fault.endswith("cut"))
-        self._watch(number, "answered")
+        try:
+            if "drop" in fault or "reset" in fault:
+                if "reset" in fault:
+                    request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    os.close(request.connection.detach())
+                request.close_connection = True
+            elif fault in _REFUSALS:
+                respond(request, *_refusal(fault, body))
+            else:
+                if left:
+                    answer = 200, json.dumps({**json.loads(answer[1]), "UnprocessedItems": left}).encode(), {}
+                respond(request, *answer, half=fault.endswith("cut"))
+        finally:
+            # Also if the sender is dead, because the request came from a process that was killed before this run.
+            self._watch(number, "answered")
 
     def _passed_on(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
