@@ -36,6 +36,7 @@ from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, 
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
 from shardkit.sharding.form import WIRE_VALUES
+from shardkit.sharding.items import unsharded_response
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held, leased
 from shardkit.sharding.mapped import MappedPrograms
@@ -327,7 +328,7 @@ class _Tables(Attachment):
         programs = yield from self._programs_of(params["TableName"])
         response: Response
         if programs is None:
-            response = yield Send(operation, params)
+            response = unsharded_response((yield Send(operation, params)))
         elif operation == "Scan":
             response = yield from programs.scan(params, return_shards=False)
         else:

@@ -152,7 +152,7 @@ def _joined(answers: Mapping[str, Response], rest: Response) -> Response:
     response["UnprocessedKeys"] = {
         **rest.get("UnprocessedKeys", {}),
         **{
-            table: {**one["Options"], "Keys": one["UnprocessedKeys"]}
+            table: {**one["Options"], "Keys": [*map(WIRE_VALUES.shown, one["UnprocessedKeys"])]}
             for table, one in answers.items()
             if one["UnprocessedKeys"]
         },

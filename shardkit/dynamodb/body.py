@@ -36,22 +36,6 @@ def encode(params: Mapping[str, Any]) -> bytes:
         ) from error
 
 
-def with_binary_bytes(params: Any) -> Any:
-    """Return a request's parameters that were read from JSON as the caller gave them: binary values as bytes."""
-    if isinstance(params, list):
-        return [with_binary_bytes(member) for member in params]
-    if not isinstance(params, dict):
-        return params
-    if len(params) == 1:
-        # A table, an attribute or a member of a map may be named B or BS too; then its content is a dict.
-        ((name, content),) = params.items()
-        if name == "B" and isinstance(content, str):
-            return {"B": binary_bytes(content)}
-        if name == "BS" and isinstance(content, list):
-            return {"BS": [binary_bytes(member) for member in content]}
-    return {name: with_binary_bytes(member) for name, member in params.items()}
-
-
 def binary_bytes(content: Any) -> bytes:
     """Return the bytes of a binary wire value: base64 text as in JSON, or bytes as botocore parses them."""
     if isinstance(content, str):

@@ -62,7 +62,7 @@ from botocore.compat import HTTPHeaders
 from botocore.exceptions import ChecksumError, ClientError
 
 from shardkit.core.machine import Machine, Program, Send, Wait
-from shardkit.dynamodb.body import encode, with_binary_bytes
+from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.service_errors import is_throttle_code, may_be_done
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.observers import (
@@ -233,9 +233,6 @@ class _Handlers:
 
     def _start(self, call: LogicalCall, request: dict[str, Any], *, given_token: bool) -> None:
         body, _ = read_json(request["body"])
-        if any(name in request["body"] for name in (b'"B"', b'"BS"')):
-            # The caller may be given it back, and send it again: base64 text would then be encoded twice.
-            body = with_binary_bytes(body)
         if not given_token:
             body["ClientRequestToken"] = AddedToken(body["ClientRequestToken"])
         call.program = call.rewriter.program(call.operation, body)

@@ -66,7 +66,7 @@ class _Writes:
                 f"RequestItems: must write an item once, got two writes of {dict(body[source])!r:.200} on "
                 f"table {table!r}; send them one after the other, because a batch has no order"
             )
-        self.single[identity] = {kind: {source: form.shown(value)}}, Steps(program, step)
+        self.single[identity] = _shown(request, form), Steps(program, step)
 
 
 def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
@@ -89,7 +89,7 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             except ShardQueryError as error:
                 if not _throttled(error):
                     raise
-                writes.unprocessed[table] = [*requests]
+                writes.unprocessed[table] = [_shown(request, form) for request in requests]
                 continue
             writes.reads += [] if read is None else [read]
         else:
@@ -291,6 +291,13 @@ def _write_of(request: Params) -> tuple[str, Params]:
         )
     ((kind, body),) = request.items()
     return kind, body
+
+
+def _shown(request: Params, form: Form) -> dict[str, Any]:
+    """Return a write of a batch for the caller, who may send it again."""
+    kind, body = _write_of(request)
+    source = _WRITES[kind][1]
+    return {kind: {source: form.shown(form.item(body[source]))}}
 
 
 def _options(params: Params, table: str) -> dict[str, Any]:

@@ -310,6 +310,17 @@ def shown_response(sharding: Sharding, response: Mapping[str, Any]) -> dict[str,
     return shown
 
 
+def unsharded_response(response: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a response of a table that is not sharded as a client's caller expects it."""
+    show, shown = WIRE_VALUES.shown, dict(response)
+    shown |= {part: show(shown[part]) for part in ("Attributes", "Item", "LastEvaluatedKey") if part in shown}
+    if "Items" in shown:
+        shown["Items"] = [*map(show, shown["Items"])]
+    if shown.get("ItemCollectionMetrics"):
+        shown["ItemCollectionMetrics"] = with_shown_collection(shown["ItemCollectionMetrics"], show)
+    return shown
+
+
 def with_shown_collection(
     metrics: Mapping[str, Any], show: Callable[[WireItem], Mapping[str, Any]]
 ) -> Mapping[str, Any]:
