@@ -76,7 +76,8 @@ class _AnyCacheRunner:
         renew_after_fork(self)
         writes = _WriteObserver(self)
         observe(source.client, writes)
-        weakref.finalize(self, unobserve, source.client, writes).atexit = False
+        # Weak: an installed client has its cache, and finalizers are kept until their object is gone.
+        weakref.finalize(self, _unobserve, weakref.ref(source.client), writes).atexit = False
 
     @property
     def reads_now(self) -> CachedReads | None:
@@ -329,6 +330,11 @@ class AsyncCacheRunner(_AnyCacheRunner):
     def reads_now(self) -> CachedReads | None:
         sharding = self.source.shardings.get(self.source.name)
         return self._known or (None if sharding is None else self.describe(sharding.key_names))
+
+
+def _unobserve(client: weakref.ref[Any], observer: _WriteObserver) -> None:
+    if (known := client()) is not None:
+        unobserve(known, observer)
 
 
 @dataclass(slots=True)

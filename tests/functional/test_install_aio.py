@@ -148,10 +148,12 @@ def test_a_cancelled_query_leaves_no_task() -> None:
     assert service.requests == []
 
 
-def test_an_installed_client_is_collected(moto_endpoint: str, table: Any) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_an_installed_client_is_collected(moto_endpoint: str, table: Any, cached: bool) -> None:
     async def main() -> Any:
         async with over(moto_endpoint) as client:
-            install(client, {table.name: STRATEGY})
+            cache = {table.name: CacheOptions(max_bytes=100_000)} if cached else None
+            install(client, {table.name: STRATEGY}, cache=cache)
             await client.query(**a_query(table.name))
             return weakref.ref(client)
 

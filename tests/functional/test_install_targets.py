@@ -13,6 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from shardkit import CalculatedSuffix, ConfigurationError, ShardedTable, install, install_everywhere
+from shardkit.cache import CacheOptions
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
@@ -222,16 +223,18 @@ def test_what_was_given_may_change_afterwards(table: Table) -> None:
         assert sharded_by(client, table)
 
 
+@pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("target", ["client", "session"])
-def test_an_installed_client_is_collected(table: Table, target: str) -> None:
+def test_an_installed_client_is_collected(table: Table, target: str, cached: bool) -> None:
     """The installation keeps no client alive, once nobody holds the client (or its installation)."""
     session = boto3.Session()
     client = session.client("dynamodb")
+    cache = {table.name: CacheOptions(max_bytes=100_000)} if cached else None
     if target == "session":
-        install(session, {table.name: STRATEGY})
+        install(session, {table.name: STRATEGY}, cache=cache)
         client = session.client("dynamodb")
     else:
-        install(client, {table.name: STRATEGY})
+        install(client, {table.name: STRATEGY}, cache=cache)
     assert sharded_by(client, table)
     client.query(
         TableName=table.name, KeyConditions={"pk": {"AttributeValueList": [WIRE["pk"]], "ComparisonOperator": "EQ"}}
