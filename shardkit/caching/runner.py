@@ -74,10 +74,7 @@ class _AnyCacheRunner:
         self._known: CachedReads | None = None
         self._resting = 0.0
         renew_after_fork(self)
-        writes = _WriteObserver(self)
-        observe(source.client, writes)
-        # Weak: an installed client has its cache, and finalizers are kept until their object is gone.
-        weakref.finalize(self, _unobserve, weakref.ref(source.client), writes).atexit = False
+        observe(source.client, _WriteObserver(self))
 
     @property
     def reads_now(self) -> CachedReads | None:
@@ -332,11 +329,6 @@ class AsyncCacheRunner(_AnyCacheRunner):
         return self._known or (None if sharding is None else self.describe(sharding.key_names))
 
 
-def _unobserve(client: weakref.ref[Any], observer: _WriteObserver) -> None:
-    if (known := client()) is not None:
-        unobserve(known, observer)
-
-
 @dataclass(slots=True)
 class _WriteNote:
     """A call that may write to a cached table.
@@ -362,10 +354,14 @@ class _WriteObserver(Holder):
     def __init__(self, runner: _AnyCacheRunner) -> None:
         # Weak: the client keeps its observers; a cache that nobody uses any more must not live on through it.
         self._runner = weakref.ref(runner)
+        self._client = weakref.ref(runner.source.client)
 
     def before(self, call: Call) -> None:
         runner = self._runner()
-        if runner is not None:
+        if runner is None:
+            # Here, and not when the runner is freed: the garbage collector runs anywhere, also where the lock is held.
+            unobserve(self._client(), self)
+        else:
             try:
                 follows = runner.source.follows
                 if rewrites(call, follows):

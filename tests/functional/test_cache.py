@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ParamValidationError
+from botocore.hooks import HierarchicalEmitter
 from botocore.stub import Stubber
 
 from shardkit import (
@@ -656,6 +657,26 @@ def test_a_cache_that_is_gone_sees_no_writes(table: Table, clock: Clock) -> None
     table.put_item(Item=BOOK | {"Name": "new"})
     assert not _handlers(table.meta.client).observers
     assert b"new" not in b"".join(value for value, _ in store._copies._held.values())  # noqa: SLF001
+
+
+def test_a_cache_that_is_freed_while_handlers_are_registered(
+    table: Table, clock: Clock, boto3_session: boto3.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector may run at any moment: what it frees must not wait for a lock that its thread holds."""
+    circle: list[Any] = [cached(table, clock)]
+    circle.append(circle)
+    client, register = boto3_session.client("dynamodb"), HierarchicalEmitter.register_last
+
+    def collecting(*args: Any, **kwargs: Any) -> None:
+        gc.collect()
+        register(*args, **kwargs)
+
+    monkeypatch.setattr(HierarchicalEmitter, "register_last", collecting)
+    del circle
+    installing = threading.Thread(target=install, args=(client, {"Products": Unsharded()}), daemon=True)
+    installing.start()
+    installing.join(10)
+    assert not installing.is_alive()
 
 
 @pytest.mark.parametrize(
