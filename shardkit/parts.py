@@ -282,13 +282,17 @@ def write_part(batches: Iterable[Any], config: PartConfig, *, part: int, attempt
         name = f"part-{part:05}.json"
         if done is not None and (kept := done.read(name)) is not None:
             return _kept(kept, begun, f"{config.checkpoint}/{name}")
-        report = replace(_written(batches, config, begun), ended=time.time())
+        report = _ended(_written(batches, config, begun))
         # A failed item that no file has must be written again.
         if done is not None and report.error is None and (report.report.failed == 0 or report.dead_letters is not None):
             done.write(name, report.to_json())
     except PartFilesError as error:
-        report = replace(report, error=error)
+        report = _ended(report, error=error)
     return report
+
+
+def _ended(report: PartReport, **changes: Any) -> PartReport:
+    return replace(report, ended=time.time(), **changes)
 
 
 def _kept(text: bytes, begun: PartReport, where: str) -> PartReport:
@@ -297,7 +301,7 @@ def _kept(text: bytes, begun: PartReport, where: str) -> PartReport:
     except ConfigurationError as error:
         # No error of the task: the engine would try again in vain.
         problem = ConfigurationError(f"checkpoint: {where} is damaged ({error}); delete it to write the part again")
-        return replace(begun, error=problem)
+        return _ended(begun, error=problem)
 
 
 def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> PartReport:

@@ -200,6 +200,7 @@ def test_a_checkpoint_that_is_lost_stops_the_part(config: Made, client: Any, res
         report = write_part(rows(*range(20)), replace(ready, connect=connect or ready.connect), part=0)
         assert str(report.error).startswith("checkpoint: s3://orders/done/part-00000.json cannot be ")
         assert report.report.written == written
+        assert (merge([report]).seconds > 0, merge([report]).at_once) == (True, 1)
 
 
 def test_a_damaged_report_in_a_checkpoint_stops_the_part(config: Made, tmp_path: Path) -> None:
@@ -208,6 +209,7 @@ def test_a_damaged_report_in_a_checkpoint_stops_the_part(config: Made, tmp_path:
     report = write_part(rows(1), ready, part=0)
     assert report.report.written == 0
     assert str(report.error).startswith(f"checkpoint: {tmp_path}/part-00000.json is damaged (")
+    assert (merge([report]).seconds > 0, merge([report]).at_once) == (True, 1)
 
 
 def test_letters_that_cannot_be_kept_stop_the_part(config: Made, tmp_path: Path) -> None:
