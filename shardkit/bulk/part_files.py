@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -64,12 +65,16 @@ class PartFiles:
             else:
                 folder = Path(self._where)
                 folder.mkdir(parents=True, exist_ok=True)
-                torn = folder / f".{name}.{os.getpid()}"
-                if isinstance(source, Path):
-                    shutil.copyfile(source, torn)
-                else:
-                    torn.write_bytes(source)
-                torn.replace(folder / name)
+                torn = folder / f".{name}.{uuid.uuid4().hex}"  # containers have equal process ids
+                try:
+                    if isinstance(source, Path):
+                        shutil.copyfile(source, torn)
+                    else:
+                        torn.write_bytes(source)
+                    torn.replace(folder / name)
+                except BaseException:
+                    torn.unlink(missing_ok=True)
+                    raise
         return self._named(name)
 
     @cached_property

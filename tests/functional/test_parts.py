@@ -10,6 +10,7 @@ from decimal import Decimal
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import boto3
 import pyarrow as pa
@@ -210,6 +211,22 @@ def test_a_damaged_report_in_a_checkpoint_stops_the_part(config: Made, tmp_path:
     assert report.report.written == 0
     assert str(report.error).startswith(f"checkpoint: {tmp_path}/part-00000.json is damaged (")
     assert (merge([report]).seconds > 0, merge([report]).at_once) == (True, 1)
+
+
+def test_attempts_with_one_process_id_do_not_share_a_file(config: Made, client: Any, tmp_path: Path) -> None:
+    """As in two containers that share a folder: the second attempt is done while the first one writes its report."""
+    ready = config(checkpoint=tmp_path)
+    replaced = Path.replace
+
+    def slowly(path: Path, target: Path) -> Path:
+        with patch.object(Path, "replace", replaced):
+            assert write_part(rows(1), ready, part=0, attempt=1).error is None
+        return replaced(path, target)
+
+    with patch.object(Path, "replace", slowly):
+        assert write_part(rows(1), ready, part=0).error is None
+    assert write_part(rows(1), ready, part=0).attempt == 0
+    assert {one.name for one in tmp_path.iterdir()} == {"write.json", "part-00000.json"}
 
 
 def test_letters_that_cannot_be_kept_stop_the_part(config: Made, tmp_path: Path) -> None:
