@@ -74,6 +74,7 @@ class DeadLetters:
 def letter(result: BulkResult, *, place: str | int, load: str, at: Iterable[int] = ()) -> bytes:
     """Return the dead letter of an item, as JSON."""
     error = result.error or Exception("no reason is known")
+    place = _text(place) if isinstance(place, str) else place
     about = {"place": place, "code": code_of(error), "reason": _text(str(error)), "load": load, "at": tuple(at)}
     item: Any = result.item
     if isinstance(item, BadRecord):

@@ -16,9 +16,10 @@ from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.locked_file import check_path
+from shardkit.bulk.sources.files import printable
 from shardkit.bulk.staging.manifest import S3Folder
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError
+from shardkit.errors import ConfigurationError, brief
 
 
 class PartFilesError(ConfigurationError):
@@ -38,6 +39,11 @@ class PartFiles:
     def __init__(self, where: str | os.PathLike[str], option: str) -> None:
         check_path(option, where)
         self._where = os.fspath(where).rstrip("/")
+        if printable(self._where) != self._where:
+            raise ConfigurationError(
+                f"{option}: must be a path in UTF-8, because reports name it in JSON, got {brief(where)}; give another "
+                "path"
+            )
         self._option = option
         self._s3 = S3Folder.of(self._where, option) if self._where.startswith("s3:") else None
 

@@ -18,7 +18,7 @@ from typing import Any
 import boto3
 import pytest
 
-from shardkit import CalculatedSuffix, ShardedTable, Unsharded, bulk_load
+from shardkit import BulkReport, CalculatedSuffix, ShardedTable, Unsharded, bulk_load
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli.flights import read_flights
 from shardkit.dynamodb.encode import to_wire_item
@@ -226,6 +226,25 @@ def test_a_resumed_load_reads_what_is_left(tmp_path: Path, table: ShardedTable) 
     assert first.written == 60
     again = bulk_load(table, open_source(path, table=table, cursors=4), journal=journal)
     assert (again.items, again.resumed) == (0, 60)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs file names that are not UTF-8")
+def test_names_that_are_not_utf_8(tmp_path: Path, table: ShardedTable) -> None:
+    """Of the source, of the journal and of the dead letters; the place of what failed can be printed."""
+    path, kept, dead = (tmp_path / os.fsdecode(name) for name in (b"flights-\xff.csv", b"kept-\xff", b"dead-\xff"))
+    path.write_bytes(b"Date,Flight,Delay\nd,f1,1\nd,f2,late\nd,f3,3\n")
+
+    def load() -> BulkReport:
+        source = open_source(path, table=table, types="Delay:N")
+        return bulk_load(table, source, journal=kept, dead_letters=dead, on_error="collect")
+
+    first, again = load(), load()
+    assert (first.written, first.failures[0].place) == (2, f"{tmp_path}/flights-\\xff.csv, line 3")
+    assert (again.items, again.resumed, again.failed_before) == (0, 3, 1)
+    assert json.loads(dead.read_bytes())["place"] == first.failures[0].place
+    path.write_bytes(b"Date,Flight,Delay\nd,f1,1\n")
+    with pytest.raises(ConfigurationError, match=r"journal: .*kept-\\udcff' is of a load .*flights-\\xff\.csv changed"):
+        load()
 
 
 def test_another_file_under_the_same_name_is_not_resumed(tmp_path: Path, table: ShardedTable) -> None:

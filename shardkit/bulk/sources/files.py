@@ -1,4 +1,4 @@
-"""Files on disk, in S3 and on standard input: find them by name, folder or pattern; open them at any byte."""
+"""Files on disk, in S3, standard input and pipes: find them by name, folder or pattern; open them at any byte."""
 
 from __future__ import annotations
 
@@ -39,19 +39,24 @@ _BESIDE = (".", "_", "manifest-")
 class LocalFile:
     """A file on disk.
 
-    It, ``S3File`` and ``StandardInput`` have the same members: ``open`` returns a stream from an offset, which the
-    caller closes; ``look`` one to read a small part, after which ``open`` still returns everything. ``size`` is None if
-    the file can be read only once. ``identity`` returns what identifies the file and its present content.
+    It, ``S3File`` and ``Pipe`` have the same members: ``name`` is what messages and dead letters call it; ``open``
+    returns a stream from an offset, which the caller closes; ``look`` one to read a small part, after which ``open``
+    still returns everything. ``size`` is None if the file can be read only once. ``identity`` returns what identifies
+    the file and its present content.
     """
 
-    name: str
+    path: str
+
+    @cached_property
+    def name(self) -> str:
+        return printable(self.path)
 
     @cached_property
     def size(self) -> int:
-        return Path(self.name).stat().st_size
+        return Path(self.path).stat().st_size
 
     def open(self, offset: int = 0) -> IO[bytes]:
-        stream = Path(self.name).open("rb", buffering=BLOCK)  # noqa: SIM115 - the caller closes it
+        stream = Path(self.path).open("rb", buffering=BLOCK)  # noqa: SIM115 - the caller closes it
         stream.seek(offset)
         return stream
 
@@ -59,14 +64,20 @@ class LocalFile:
         return self.open(offset)
 
     def identity(self) -> dict[str, Any]:
-        """Return its name, size, modification time, and a hash of its first and last 64 KB."""
-        stat = Path(self.name).stat()
+        """Return its name, size, modification time, and a hash of its first and last 64 KB.
+
+        A name that is not UTF-8 is also there as the hexadecimal digits of its bytes.
+        """
+        stat = Path(self.path).stat()
         with self.open() as stream:
             ends = stream.read(BLOCK)
             stream.seek(max(0, stat.st_size - BLOCK))
             ends += stream.read(BLOCK)
+        path = str(Path(self.path).resolve())
+        name = printable(path)
         return {
-            "name": str(Path(self.name).resolve()),
+            "name": name,
+            **({} if name == path else {"bytes": os.fsencode(path).hex()}),
             "size": stat.st_size,
             "changed": stat.st_mtime_ns,
             "content": _hash(ends),
@@ -168,6 +179,15 @@ class _Joined(io.RawIOBase):
 
 
 File = LocalFile | S3File | StandardInput
+
+
+def printable(path: str) -> str:
+    """Return a path as text that can be printed and written as JSON; bytes that are not UTF-8 become ``\\xff``."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path
 
 
 def _hash(content: bytes) -> str:

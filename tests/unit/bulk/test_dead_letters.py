@@ -83,12 +83,13 @@ def test_an_item_that_failed(path: Path) -> None:
     ],
 )
 def test_what_has_no_form_in_dynamodb_json_stands_as_text(path: Path, item: Any, text: str) -> None:
-    letters = opened(path)
+    letters = opened(path, where=lambda _: "orders-\udcff.csv")
     letters.add([failed(0, item, ValueError("bad \ud800")), failed(1)])
     letters.close()
     first, second = written(path)
     assert "Item" not in first
     assert (first["text"], first["code"], first["reason"]) == (text, "ValueError", r"bad \ud800")
+    assert first["place"] == r"orders-\udcff.csv"
     assert "Item" in second
 
 
