@@ -64,7 +64,7 @@ def stage_items(
 
     The objects are below ``data/``, and ``manifest.json`` is written last: without it, the stage is not complete, and
     cannot be imported. If the call is stopped for whatever reason, the same call goes on where it stopped, if the
-    source is files. Of an iterable, a frame or standard input it starts anew, and refuses what was uploaded before. If
+    source is files. Of an iterable, a frame or a pipe it starts anew, and refuses what was uploaded before. If
     the stage is complete already, the same call only checks the objects.
 
     Args:

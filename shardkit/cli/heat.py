@@ -102,7 +102,7 @@ def heat(
 ) -> None:
     """Judge candidates for a partition key by the items of a data file, or the partition keys of a live table.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
+    SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
     random sample of a live table is read, within --max-units; its global indexes are judged by the same sample.
 
     A candidate is good if one partition can serve its hottest key, with 20% of its 1,000 write units and 3,000 read
@@ -148,9 +148,9 @@ def heat(
     with refusing(stderr, WRONG_USE, "not begun"):
         candidates, indexes = _candidates(key, index_key, said, by)
         suffix = None if by is None else calculated_suffix(by, shards or 1)
-        if suffix is not None and source == "-":
-            raise ConfigurationError("--by: reads the source twice; standard input can be read once; give a file")
         opened = text_source(source, **reading)
+        if suffix is not None and opened.bytes_total is None:
+            raise ConfigurationError("--by: reads the source twice; a pipe can be read once; give a file")
         keys = [("--key", one) for one in candidates] + [("--index-key", one.candidate) for one in indexes]
         for name, candidate in keys:
             check_attributes(name, candidate.attributes, opened, rare=True)

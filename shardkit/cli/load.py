@@ -131,7 +131,7 @@ def load(
 ) -> None:
     """Load files into a table: every partition busy, no item lost or written twice.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
+    SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """

@@ -57,7 +57,7 @@ _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
 def measure(source: str | None, table: str | None, as_json: bool, progress: bool, **reading: Any) -> None:
     """Measure the items of a data file or of a live table: sizes, read and write units, costliest attributes.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
+    SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
     random sample of a live table is read, within --max-units.
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.

@@ -89,7 +89,7 @@ def stage(
 ) -> None:
     """Write files to S3 in mixed order, so that DynamoDB imports them at full speed: shardkit import.
 
-    SOURCE is a file, folder, pattern, s3://bucket/prefix, or - (standard input).
+    SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     Items are sharded and checked. Of several items with one primary key, the last one is kept. The manifest is written
     last: without it, nothing can be imported.
@@ -132,7 +132,8 @@ def stage(
                 progress=shown.update,
             )
         except KeyboardInterrupt:
-            again = "starts anew; delete what it uploaded, or give another prefix" if source == "-" else "goes on"
+            once = source == "-" or Path(source).is_fifo()
+            again = "starts anew; delete what it uploaded, or give another prefix" if once else "goes on"
             say(stderr, f"stopped before its end: the same command {again}")
             raise Exit(STOPPED) from None
         except (BotoCoreError, ClientError, OSError, ShardkitError) as error:

@@ -268,7 +268,7 @@ def test_standard_input_and_numbers_of_csv(folder: Path) -> None:
             "not begun: --read-units: must be a number > 0 (units a second), got nan",
         ),
         (("orders.jsonl", "--key", "Date", "--by", ""), 2, "by: must be an attribute name"),
-        (("-", "--format", "jsonl", "--key", "Date", "--by", "OrderId"), 2, "standard input can be read once"),
+        (("-", "--format", "jsonl", "--key", "Date", "--by", "OrderId"), 2, "a pipe can be read once"),
         (
             ("orders.csv", "--key", "Date"),
             2,

@@ -360,6 +360,7 @@ def test_what_some_items_lack_fails_those(table: Table, folder: Path) -> None:
             "not begun: table 'Nowhere': DescribeTable failed: An error occurred (ResourceNotFoundException)",
         ),
         (("missing.csv", *SHARDED), "there is no file"),
+        (("", *SHARDED), "not begun: source: is empty; give a file"),
         (("orders.csv", "--table", "Orders", "--shards", "4"), "--shards, --by: give both or neither"),
         (("orders.csv", *SHARDED, "--strategy", "{}"), "--strategy: is not supported together with --shards and --by"),
         (("orders.csv", "--table", "Orders", "--strategy", "{"), "--strategy: '{' is not valid JSON"),

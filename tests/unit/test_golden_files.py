@@ -25,7 +25,7 @@ from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
 from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.sources.base import BadRecord, Place
-from shardkit.bulk.sources.files import LocalFile, S3File, StandardInput
+from shardkit.bulk.sources.files import LocalFile, Pipe, S3File
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.staging.manifest import Manifest, S3Folder, StagedObject
 from shardkit.bulk.writes import DeadLetter
@@ -236,7 +236,7 @@ def test_sources_are_known_again_as_ever(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(content)
     ends = content[:65536] + content[-65536:]
     assert LocalFile(str(tmp_path / "large")).identity()["content"] == hashlib.sha256(ends).hexdigest()[:32]
-    assert StandardInput(io.BytesIO(content)).identity() == {
+    assert Pipe(stream=io.BytesIO(content)).identity() == {
         "name": "-",
         "content": hashlib.sha256(content[: 1 << 20]).hexdigest()[:32],
     }

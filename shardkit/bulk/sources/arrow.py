@@ -72,7 +72,7 @@ class ParquetFile:
     def __init__(self, file: File) -> None:
         if file.size is None:
             raise ConfigurationError(
-                "source: standard input is not supported for Parquet, which is read from its end; give a file"
+                "source: standard input and pipes cannot be Parquet, which is read from its end; give a file"
             )
         self.file = file
         self.name = file.name

@@ -33,6 +33,7 @@ _HEAD = 1024 * 1024
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # Files beside the data of an export: manifests, markers of a finished job.
 _BESIDE = (".", "_", "manifest-")
+_GIVE = "give a file, a folder, a pattern, s3://… or '-'"
 
 
 @dataclass(frozen=True)
@@ -129,16 +130,23 @@ class S3File:
         return {"name": self.name, "size": self.size, "etag": self.etag}
 
 
-class StandardInput:
-    """Standard input: read once; its first megabyte is kept for samples."""
+class Pipe:
+    """Standard input, a named pipe or a device: read once; its first megabyte is kept for samples."""
 
-    name = "-"
     size = None
 
-    def __init__(self, stream: IO[bytes] | None = None) -> None:
-        if stream is None and sys.stdin is None:
-            raise ConfigurationError("source: standard input is closed; pipe items in, or give a file")
-        self._stream = stream or sys.stdin.buffer
+    def __init__(self, path: str = "-", stream: IO[bytes] | None = None) -> None:
+        if path == "-" and stream is None:
+            if sys.stdin is None:
+                raise ConfigurationError("source: standard input is closed; pipe items in, or give a file")
+            stream = sys.stdin.buffer
+        self._path = path
+        self._given = stream
+        self.name = printable(path)
+
+    @cached_property
+    def _stream(self) -> IO[bytes]:
+        return Path(self._path).open("rb") if self._given is None else self._given
 
     @cached_property
     def _head(self) -> bytes:
@@ -146,20 +154,23 @@ class StandardInput:
 
     def open(self, offset: int = 0) -> IO[bytes]:
         assert not offset
-        return cast("IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream), BLOCK))
+        return cast(
+            "IO[bytes]", io.BufferedReader(_Joined(self._head, self._stream, closes=self._given is None), BLOCK)
+        )
 
     def look(self, offset: int = 0) -> IO[bytes]:
         return io.BytesIO(self._head[offset:])
 
     def identity(self) -> dict[str, Any]:
-        """Return its name and a hash of its first megabyte: to resume, pipe the same input in again."""
-        return {"name": self.name, "content": _hash(self._head)}
+        """Return a hash of its first megabyte: to resume, pipe the same input in again, whatever the pipe's name."""
+        return {"name": "-", "content": _hash(self._head)}
 
 
 class _Joined(io.RawIOBase):
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+    def __init__(self, head: bytes, rest: IO[bytes], *, closes: bool) -> None:
         self._head = memoryview(head)
         self._rest = rest
+        self._closes = closes
         self._at = 0
 
     def readable(self) -> bool:
@@ -177,12 +188,17 @@ class _Joined(io.RawIOBase):
     def tell(self) -> int:
         return self._at
 
+    def close(self) -> None:
+        if self._closes:
+            self._rest.close()
+        super().close()
 
-File = LocalFile | S3File | StandardInput
+
+File = LocalFile | S3File | Pipe
 
 
 def printable(path: str) -> str:
-    """Return a path as text that can be printed and written as JSON; bytes that are not UTF-8 become ``\\xff``."""
+    r"""Return a path as text that can be printed and written as JSON; bytes that are not UTF-8 become ``\xff``."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -231,19 +247,26 @@ def find_files(where: str, s3: Any = None) -> list[File]:
     Cost: one listing; in S3, one ListObjectsV2 per 1,000 objects.
     """
     if where == "-":
-        return [StandardInput()]
+        return [Pipe()]
+    if not where:
+        raise ConfigurationError(f"source: is empty; {_GIVE}")
     files: list[File] = list(_in_s3(where, s3) if where.startswith("s3://") else _on_disk(where))
-    if not files:
+    if not files and Path(where).is_dir():
         raise ConfigurationError(
-            f"source: there is no file at {where!r}; give a file, a folder, a pattern, s3://… or '-'"
+            f"source: there is no file in the folder {where!r} (those are left out whose name, or whose folder's name, "
+            f"begins with {', '.join(_BESIDE)}); {_GIVE}"
         )
+    if not files:
+        raise ConfigurationError(f"source: there is no file at {where!r}; {_GIVE}")
     return files
 
 
-def _on_disk(where: str) -> Iterator[LocalFile]:
+def _on_disk(where: str) -> Iterator[LocalFile | Pipe]:
     path = Path(where)
     if path.is_file():
         return iter([LocalFile(where)])
+    if path.is_fifo() or path.is_char_device():
+        return iter([Pipe(where)])
     found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
     names = map(str, found) if path.is_dir() else _matching(where)
     chosen: dict[str, str] = {}  # per file: its own name, or else the first of its links

@@ -1,4 +1,4 @@
-"""open_source: open files, folders, patterns, objects in S3, standard input and frames as sources."""
+"""open_source: open files, folders, patterns, objects in S3, standard input, pipes and frames as sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from shardkit.bulk.sources.base import Record
 from shardkit.bulk.sources.cells import Cells, check_types, infer_types, parse_types
 from shardkit.bulk.sources.delimited import Delimited, read_row
-from shardkit.bulk.sources.files import File, StandardInput, find_files
+from shardkit.bulk.sources.files import File, Pipe, find_files
 from shardkit.bulk.sources.lines import DynamoDBJson, Format, JsonLines, is_dynamodb_json
 from shardkit.bulk.sources.sections import CURSORS, SectionedSource, is_clustered
 from shardkit.bulk.sources.text import Layout, TextFile, TextSection, keys_apart, sample
@@ -62,8 +62,8 @@ def open_source(
         bulk_load(orders, source, journal="orders.journal")
 
     Args:
-        where: A path, a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard input); or a frame
-            (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
+        where: A path (of a file or a pipe), a folder, a pattern, ``s3://bucket/key-or-prefix``, ``"-"`` (standard
+            input); or a frame (anything with ``__arrow_c_stream__``: Arrow, pandas, polars).
         table: The ``ShardedTable`` or boto3 ``Table`` to load into. Its key schema says which records to keep together,
             and the types of key columns. Without it there is one cursor.
         stored_by: The strategy of the sharded table of which the files are a full export: its suffixes are removed from
@@ -171,7 +171,7 @@ def _sharding_of(table: Any) -> Sharding | None:
 
 
 def _format_of(files: Sequence[File]) -> FormatName:
-    if isinstance(files[0], StandardInput):
+    if isinstance(files[0], Pipe) and files[0].name == "-":
         raise ConfigurationError(
             f"format: is missing for standard input; give one of {', '.join(get_args(FormatName))}"
         )

@@ -164,7 +164,7 @@ class TextFile:
             lines = _Lines(stream, self.file.name, start)
             if not self.divisible:
                 self.layout.begin(lines, self.file.name)
-            # Of standard input only the first bytes are known: a compressed stream is cut off there.
+            # Of a pipe only the first bytes are known: a compressed stream is cut off there.
             with suppress(EOFError):
                 for _, _, record in format_.records(lines):
                     records.append(record)

@@ -219,5 +219,5 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.parquet").write_bytes(raw[:1000] + b"\xff" * 3000 + raw[4000:])
     with pytest.raises(ConfigurationError, match=r"b\.parquet cannot be read as Parquet"):
         list(open_source(tmp_path / "b.parquet").read())
-    with pytest.raises(ConfigurationError, match="standard input is not supported for Parquet"):
+    with pytest.raises(ConfigurationError, match="standard input and pipes cannot be Parquet"):
         open_source("-", format="parquet")

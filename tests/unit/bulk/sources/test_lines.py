@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.bulk.sources.base import BadRecord, Place, Source
 from shardkit.bulk.sources.cells import Cells, infer_types, item_of, parse_types
-from shardkit.bulk.sources.files import StandardInput
+from shardkit.bulk.sources.files import Pipe
 from shardkit.bulk.sources.opening import open_source
 from shardkit.errors import ConfigurationError, InvalidValueError
 
@@ -306,8 +307,14 @@ def test_refused(name: str, content: str | bytes, options: dict[str, Any], says:
 
 
 def test_refused_without_a_file(tmp_path: Path, orders: ShardedTable) -> None:
-    with pytest.raises(ConfigurationError, match="source: there is no file"):
+    (tmp_path / "folder").mkdir()
+    wrote(tmp_path / "folder", "_SUCCESS", "")
+    with pytest.raises(ConfigurationError, match=r"source: there is no file at '.*nothing\.csv'; give a file"):
         open_source(tmp_path / "nothing.csv")
+    with pytest.raises(ConfigurationError, match=r"source: there is no file in the folder '.*folder' "):
+        open_source(tmp_path / "folder")
+    with pytest.raises(ConfigurationError, match="source: is empty; give a file"):
+        open_source("")
     with pytest.raises(ConfigurationError, match="source: must be a path or a data frame, got int"):
         open_source(17)
     with pytest.raises(ConfigurationError, match="format: is missing for standard input"):
@@ -329,8 +336,24 @@ def test_standard_input(compress: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [item["OrderId"] for item in items_of(source)] == [Decimal(number) for number in range(20_000)]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs /dev/fd")
+def test_a_pipe_is_read_as_standard_input_is() -> None:
+    """As of ``<(…)``. Its name, which the shell draws, does not identify it."""
+    content = b'{"n": 1}\n{"n": 2}\n'
+    end, begin = os.pipe()
+    os.write(begin, content)
+    os.close(begin)
+    source = open_source(f"/dev/fd/{end}", format="jsonl")
+    assert source.identity()["files"] == [Pipe(stream=io.BytesIO(content)).identity()]
+    assert [(source.where(place), record) for place, record in source.read()] == [
+        (f"/dev/fd/{end}, line 1", {"n": 1}),
+        (f"/dev/fd/{end}, line 2", {"n": 2}),
+    ]
+    os.close(end)
+
+
 def test_standard_input_is_looked_at_and_read_once() -> None:
-    file = StandardInput(io.BytesIO(b"abcdef"))
+    file = Pipe(stream=io.BytesIO(b"abcdef"))
     assert file.look().read() == b"abcdef"
     assert file.look(2).read() == b"cdef"
     with file.open() as stream:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.bulk.load import as_source
 from shardkit.bulk.sources.base import BadRecord, IterableSource, Place, Source
-from shardkit.bulk.sources.files import StandardInput
+from shardkit.bulk.sources.files import Pipe
 from shardkit.bulk.sources.opening import open_source
 from shardkit.bulk.sources.sections import is_clustered
 
@@ -258,9 +258,9 @@ def test_another_file_of_the_same_name_size_and_time_is_another_source(
 
 def test_what_is_piped_in_is_told_apart_by_its_first_megabyte() -> None:
     whole = bytes(2_000_000)
-    one = StandardInput(io.BytesIO(whole)).identity()
-    assert StandardInput(io.BytesIO(whole)).identity() == one
-    assert StandardInput(io.BytesIO(whole[:900_000] + b"x" + whole[900_000:])).identity() != one
+    one = Pipe(stream=io.BytesIO(whole)).identity()
+    assert Pipe(stream=io.BytesIO(whole)).identity() == one
+    assert Pipe(stream=io.BytesIO(whole[:900_000] + b"x" + whole[900_000:])).identity() != one
 
 
 # -- which files are found ---------------------------------------------------------------------------------------------
