@@ -216,8 +216,9 @@ class Member:
         with self._sending:
             left = None
             with self._lock:
-                # With a larger debt, the share is left to end: the others keep it free for 7.5 seconds.
-                if self._running and debt <= BEAT_SECONDS:
+                # With a larger debt, the share is left to end: the others keep it free for 7.5 seconds. Without a key,
+                # the table was never reached, so there is no share.
+                if self._running and self.terms.key is not None and debt <= BEAT_SECONDS:
                     left = self._request(self._shares.leave(self._clock()))
                 self._running = False
             self.woken.set()

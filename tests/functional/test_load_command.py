@@ -598,6 +598,15 @@ def test_a_shared_budget(table: Table, folder: Path, resource: DynamoDBServiceRe
     assert set(budgets.get_item(Key={"pk": "Orders"})["Item"]) == {"pk", "shardkit:budget", "shardkit:settled"}
 
 
+def test_a_shared_budget_in_a_table_that_does_not_exist(table: Table, folder: Path) -> None:
+    orders_csv(folder, 5)
+    result = invoke("orders.csv", *SHARDED, "--write-units", "500", "--shared-budget", "Nope", "Orders")
+    assert result.exit_code == 3
+    assert "the load stopped: " in result.stderr
+    assert "Table: Nope not found" in result.stderr
+    assert table.scan()["Count"] == 0
+
+
 @pytest.mark.parametrize("units", [(), ("--write-units", "80%")])
 def test_a_shared_budget_needs_a_rate(table: Table, folder: Path, units: tuple[str, ...]) -> None:
     orders_csv(folder, 5)

@@ -169,8 +169,9 @@ def test_a_batch_that_was_decided_before_the_process_stood_still_goes_later(
 
 def test_an_item_of_another_kind_stops_a_load(make: Make, orders: Table, budgets: Table, beats: Beats) -> None:
     budgets.put_item(Item={"pk": "Orders", "Total": 5})
-    with pytest.raises(ConfigurationError, match="'Orders' that is not a shared budget"):
-        bulk_load(timed(orders, beats), ITEMS, write_units=make())
+    budget = make()
+    with pytest.raises(ConfigurationError, match="'Orders' that is not a shared budget"), budget:
+        bulk_load(timed(orders, beats), ITEMS, write_units=budget)
     assert budgets.get_item(Key={"pk": "Orders"})["Item"] == {"pk": "Orders", "Total": 5}
     assert orders.scan()["Count"] == 0
     limits = CapacityBudget(write_units=make(), clock=beats, sleep=beats.sleep)
@@ -181,8 +182,10 @@ def test_an_item_of_another_kind_stops_a_load(make: Make, orders: Table, budgets
 def test_a_table_that_does_not_exist_stops_a_load(
     make: Make, orders: Table, resource: DynamoDBServiceResource, beats: Beats
 ) -> None:
-    with pytest.raises(BulkLoadError, match=r"the load stopped: .*ResourceNotFoundException"):
-        bulk_load(timed(orders, beats), ITEMS, write_units=make(table=resource.Table("None")))
+    """The error is that of the load, also where the budget is closed by it."""
+    budget = make(table=resource.Table("None"))
+    with pytest.raises(BulkLoadError, match=r"the load stopped: .*ResourceNotFoundException"), budget:
+        bulk_load(timed(orders, beats), ITEMS, write_units=budget)
 
 
 def test_throttles_are_logged_once_and_it_goes_on_by_itself(
