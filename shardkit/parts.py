@@ -309,10 +309,11 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return begun
-    from shardkit.bulk.sources.arrow import Batches  # noqa: PLC0415 - pyarrow is the engine's
+    from shardkit.bulk.sources.arrow import Batches, check_names  # noqa: PLC0415 - pyarrow is the engine's
 
     with ExitStack() as files:
         try:
+            check_names(first.schema, "a batch")
             assert config.connect is not None or config.alike is not None, "prepared() sets it"
             client = files.enter_context(connected(config.connect, config.alike))
             runner = _runner(config, client)

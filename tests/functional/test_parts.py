@@ -296,6 +296,13 @@ def test_a_stop_is_reported_by_the_part(config: Made, client: Any, fault: Fault,
         merged.raise_failures(collect=True)
 
 
+def test_a_part_whose_structs_have_a_name_twice_writes_nothing(config: Made) -> None:
+    pair = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    batch = pa.RecordBatch.from_arrays([pa.array(["d"]), pa.array([1]), pair], names=["Date", "OrderId", "Value"])
+    report = write_part([batch], config(), part=0)
+    assert (str(report.error)[:42], report.report.items) == ("columns: a batch has 'Value.a' twice, as a", 0)
+
+
 def test_a_task_without_access_reads_nothing(config: Made, client: Any, resource: DynamoDBServiceResource) -> None:
     """Wrong credentials, or those of another account or region: its own DescribeTable tells."""
     ready = config()

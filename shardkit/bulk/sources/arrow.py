@@ -5,7 +5,7 @@ Values are converted to those of DynamoDB:
 - Integers, decimals and floats become numbers (a float with the fewest digits that restore it).
 - Text, binary and booleans stay.
 - Dates, times and timestamps become ISO 8601 text, which sorts as they do (with a time zone: in UTC, ending in Z).
-- Lists, structs and maps become lists and maps.
+- Lists, structs and maps become lists and maps. Names and keys that are there twice are refused.
 - Null is omitted; in a list it stays.
 - NaN and infinities are refused: DynamoDB has no such numbers.
 """
@@ -241,6 +241,27 @@ def keys_apart(sources: Sequence[Frame | ParquetFile], name: str) -> list[tuple[
     return pairs
 
 
+def check_names(schema: Any, where: str) -> None:
+    """Refuse columns, or fields of a struct, of one name: all but one of them would be lost."""
+    if name := next(_twice(pa.struct(list(schema)), ""), None):
+        raise ConfigurationError(
+            f"columns: {where} has {name!r} twice, as a column or as a field of a struct; name each once"
+        )
+
+
+def _twice(kind: Any, path: str) -> Iterator[str]:
+    types = pa.types
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        yield from (path + name for place, name in enumerate(names) if name in names[:place])
+        for field in kind:
+            yield from _twice(field.type, f"{path}{field.name}.")
+    elif types.is_map(kind):
+        yield from _twice(kind.item_type, path)
+    elif types.is_dictionary(kind) or any(test(kind) for test in _LISTS):
+        yield from _twice(kind.value_type, path)
+
+
 def _unnamed_indexes(schema: Any) -> list[str]:
     """Return the columns that pandas adds for unnamed row labels: they are not data."""
     labels = (schema.pandas_metadata or {}).get("index_columns", ())
@@ -267,11 +288,10 @@ class _Refused:
     """Stands for a value that DynamoDB cannot hold."""
 
     value: Any
+    wrong: str = "which DynamoDB cannot hold; write null, or cast the column"
 
     def error(self, name: str) -> Exception:
-        return InvalidValueError(
-            f"column {name!r} holds {self.value!r:.100}, which DynamoDB cannot hold; write null, or cast the column"
-        )
+        return InvalidValueError(f"column {name!r} holds {self.value!r:.100}, {self.wrong}")
 
     def __repr__(self) -> str:
         return repr(self.value)
@@ -296,9 +316,9 @@ def _values(column: Any) -> list[Any]:
         offsets = column.offsets.to_pylist()
         first, last = offsets[0], offsets[-1]  # keys and items are those of the batch that this is a slice of
         pairs = list(zip(_values(column.keys[first:last]), _values(column.items[first:last]), strict=True))
-        maps = [dict(pairs[start - first : end - first]) for start, end in pairwise(offsets)]
+        maps = [pairs[start - first : end - first] for start, end in pairwise(offsets)]
         valid = column.is_valid().to_pylist()
-        return [_entries(entries) if known else None for entries, known in zip(maps, valid, strict=True)]
+        return [_mapped(entries) if known else None for entries, known in zip(maps, valid, strict=True)]
     if types.is_struct(kind):
         names = [field.name for field in kind]
         rows = zip(*map(_values, column.flatten()), strict=True) if names else [()] * len(column)
@@ -338,10 +358,17 @@ def _time(text: str | None) -> Any:
     return None if text is None else text.replace(" ", "T", 1)
 
 
-def _entries(entries: dict[Any, Any]) -> Any:
+def _mapped(pairs: list[tuple[Any, Any]]) -> Any:
+    if not all(isinstance(key, str) for key, _ in pairs):
+        return _Refused(pairs)
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        return _Refused(pairs, "a map that has a key twice; write each key once")
+    return _entries(entries)
+
+
+def _entries(entries: dict[str, Any]) -> Any:
     """Return a struct or a map without its nulls."""
-    if not all(isinstance(name, str) for name in entries):
-        return _Refused(entries)
     return _whole({name: member for name, member in entries.items() if member is not None})
 
 

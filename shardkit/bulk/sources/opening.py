@@ -189,10 +189,11 @@ def _format_of(files: Sequence[File]) -> FormatName:
 
 
 def _rows(sources: Sequence[Any], name: str, keys: Mapping[str, Any], cursors: Cursors) -> SectionedSource:
-    from shardkit.bulk.sources.arrow import divided, keys_apart  # noqa: PLC0415 - of the load extra
+    from shardkit.bulk.sources.arrow import check_names, divided, keys_apart  # noqa: PLC0415 - of the load extra
 
     for source in sources:
         _check_columns(keys, source.schema.names, source.name)
+        check_names(source.schema, source.name)
     total = sum(source.rows for source in sources)
     size = sum(source.size for source in sources)
     if cursors == "auto":

@@ -137,6 +137,7 @@ def test_values(column: Any, expected: Any) -> None:
         pa.array([[2**60]], pa.list_(pa.timestamp("s"))),
         pa.array([2**31 - 1], pa.date32()),
         pa.array([[(1, "x")]], pa.map_(pa.int64(), pa.string())),
+        pa.array([[([1], "x")]], pa.map_(pa.list_(pa.int64()), pa.string())),
     ],
     ids=str,
 )
@@ -204,9 +205,29 @@ def test_a_key_column_must_be_there(orders: ShardedTable) -> None:
         open_source(pa.table({"Date": ["d"]}), table=orders)
 
 
-def test_no_two_columns_have_one_name() -> None:
+def test_no_two_columns_have_one_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="a name twice"):
         open_source(pa.table([pa.array(["d"]), pa.array(["e"])], names=["Date", "Date"]))
+    pair = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    listed = pa.ListArray.from_arrays([0, 1], pair)
+    mapped = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), pair)
+    for column in (pair, listed, mapped):
+        frame = pa.table({"Date": ["d"], "Value": column})
+        pq.write_table(frame, tmp_path / "a.parquet")
+        for where in (frame, tmp_path / "a.parquet"):
+            with pytest.raises(ConfigurationError, match=r"columns: .* has 'Value\.a' twice"):
+                open_source(where)
+
+
+def test_a_map_with_a_key_twice_is_a_bad_record() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    frame = pa.table({"Date": ["d", "e"], "Value": pa.array([[("a", 1), ("b", 2), ("a", 3)], [("a", 1)]], kind)})
+    bad, good = (record for _, record in open_source(frame).read())
+    assert good == {"Date": "e", "Value": {"a": 1}}
+    assert isinstance(bad, BadRecord)
+    assert str(bad.error) == (
+        "column 'Value' holds [('a', 1), ('b', 2), ('a', 3)], a map that has a key twice; write each key once"
+    )
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path) -> None:
