@@ -15,7 +15,7 @@ from shardkit.bulk.part_table import check_table, connected, describe, for_tasks
 from shardkit.bulk.table_pass import reading
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.shared_budget import SharedBudget
-from shardkit.core.checks import check_count
+from shardkit.core.checks import check_count, check_key
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, brief
@@ -91,6 +91,8 @@ class ReadConfig:
             raise ConfigurationError(
                 f"keys: must be a list of partition keys, got {brief(self.keys)}; omit it to read the whole table"
             )
+        for key in self.keys or ():
+            check_key(key, "keys")
 
     def prepared(self) -> ReadConfig:
         """Check the read against its table, once, before the parts begin.
@@ -232,4 +234,4 @@ def _paced(config: ReadConfig, client: Any) -> Iterator[None]:
 
 
 def _unique(keys: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(keys))
+    return list(dict.fromkeys(map(check_key, keys)))  # binary keys as bytes, which can be hashed

@@ -69,11 +69,13 @@ def check_headroom(given: Any) -> float:
     return given
 
 
-def check_key(given: Any) -> str | bytes | int | Decimal:
+def check_key(given: Any, name: str = "key") -> str | bytes | int | Decimal:
     """Return an argument that must be a partition key's value; binary values as bytes, which can be hashed."""
     key = unwrapped(given)
     if isinstance(key, bool) or not isinstance(key, str | bytes | int | Decimal):
-        raise ConfigurationError(f"key: must be a str, bytes or a number (a partition key's value), got {brief(key)}")
+        raise ConfigurationError(
+            f"{name}: must be a str, bytes or a number (a partition key's value), got {brief(key)}"
+        )
     return key
 
 

@@ -149,7 +149,8 @@ class BulkLoadPlan:
 
     def _set(self) -> list[str]:
         each = counted(self.partition_write_units, "write unit")
-        takes = timedelta(seconds=round(self.seconds))
+        minutes, seconds = divmod(round(self.seconds), 60)
+        takes = f"{minutes // 60:,}:{minutes % 60:02}:{seconds:02}"
         return [
             f"set {counted(self.write_units, 'write unit')} a second: it takes {takes} (h:mm:ss)",
             f"that makes {counted(self.partitions, 'partition')} of {each} a second",
@@ -213,7 +214,7 @@ def plan_bulk_load(
     else:
         seconds = within.total_seconds() if isinstance(within, timedelta) else within
         seconds = check_number("within", seconds, "seconds", above=True)
-        rate = math.ceil(round(load.units / seconds, 9))
+        rate = max(1, math.ceil(round(load.units / seconds, 9)))
     plan = load.at(rate)
     slower = load.at(load.least_partitions * PARTITION_WRITE_UNITS)
     return replace(plan, slower=slower) if slower.partitions < plan.partitions else plan

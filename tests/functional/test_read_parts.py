@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from boto3.dynamodb.types import Binary
 
 from shardkit import CalculatedSuffix, CapacityBudget, ConfigurationError, ShardedTable, ShardMap, bulk_load
 from shardkit.read_parts import ReadConfig, read_part
@@ -74,6 +75,13 @@ def test_parts_have_each_item_once(config: Callable[..., ReadConfig]) -> None:
     assert rows(by_keys) == [item for item in ITEMS if item["Date"] in days]
 
 
+def test_a_binary_key_is_read_once(config: Callable[..., ReadConfig], resource: DynamoDBServiceResource) -> None:
+    table = ShardedTable(make_table(resource, ("Photo", "B"), ("OrderId", "S"), name="Photos"), STRATEGY)
+    table.put_item(Item={"Photo": b"\xff", "OrderId": "A1"})
+    prepared = config(table="Photos", keys=[bytearray(b"\xff"), Binary(b"\xff"), b"\xff"], parts=1).prepared()
+    assert rows(prepared) == [{"Photo": b"\xff", "OrderId": "A1"}]
+
+
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("keys", [None, ["2014-07-01"]])
 def test_only_the_schema_is_requested(keys: list[str] | None, config: Callable[..., ReadConfig], asked: Asked) -> None:
@@ -118,6 +126,7 @@ def _nothing() -> None:
         ({"table": "Nowhere"}, "ResourceNotFoundException"),
         ({"parts": 0}, "parts: must be"),
         ({"keys": "2014-07-01"}, "keys: must be a list"),
+        ({"keys": [["2014-07-01"]]}, "keys: must be a str, bytes or a number"),
         ({"read_units": 0}, "read_units: must be"),
         ({"connect": "us-east-1"}, "connect: must be a function"),
         ({"schema": pa.schema([("At", pa.time32("s"))])}, "schema: column 'At' is of type time32"),

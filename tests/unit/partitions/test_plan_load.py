@@ -145,6 +145,12 @@ def test_a_load_within_a_time_takes_no_longer_at_the_least_rate(
     assert str(plan)
 
 
+def test_a_load_that_may_take_centuries() -> None:
+    plan = plan_bulk_load(1, 100, within=1e10)
+    assert (plan.write_units, plan.seconds, plan.partitions) == (1, 1, 1)
+    assert "it takes 277,777,777,777:46:40 (h:mm:ss)" in str(plan_bulk_load(10**15, 1, write_units=1))
+
+
 # -- refused -----------------------------------------------------------------------------------------------------------
 
 
