@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
@@ -49,6 +50,7 @@ from shardkit.cli.options import (
     text_source,
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
+from shardkit.core.remaining import Done, seconds_left
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.transports import default_transport, direct_options
@@ -261,6 +263,8 @@ def _cursors(text: str) -> int | Literal["auto"]:
 MOST_SHARDS = 20
 MOST_FAILURES = 10
 _SMOOTH_SECONDS = 5.0
+_SAMPLED_SECONDS = 0.25
+_SAMPLES = 480
 
 
 class LoadProgress(CommandProgress):
@@ -273,6 +277,7 @@ class LoadProgress(CommandProgress):
         self.report = BulkReport()
         self._source = source
         self._before: list[tuple[float, int, float]] = []
+        self._history: deque[Done] = deque(maxlen=_SAMPLES)  # of this run, since its first request
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -284,9 +289,14 @@ class LoadProgress(CommandProgress):
     def update(self, report: BulkReport) -> None:
         """Keep a report, and show it if the last one shown is old enough."""
         self.report = report
-        if self._console is None or not self.due:
+        if self._console is None:
             return
-        self._shown = now = self._clock()
+        now = self._clock()
+        if report.requests and (not self._history or now - self._history[-1][0] >= _SAMPLED_SECONDS):
+            self._history.append((now, _settled(report)))
+        if not self.due:
+            return
+        self._shown = now
         self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [
             (now - report.seconds, 0, 0.0)
         ]
@@ -313,13 +323,12 @@ class LoadProgress(CommandProgress):
         return source.bytes_read / source.bytes_total * settled / taken if source.bytes_total and taken else None
 
     def _left(self) -> list[str]:
-        share, report = self._share(), self.report
+        share = self._share()
         if not share:
             return []
-        # Items that a resumed load skips say nothing about its rate.
-        here = share * _settled(report) / (_settled(report) + report.resumed)
-        left = [f"about {duration(report.seconds * (1 - share) / here)} left"] if here and report.seconds else []
-        return [f"{share:.0%}", *left]
+        settled = _settled(self.report) + self.report.resumed
+        left = seconds_left(self._history, settled * (1 - share) / share)
+        return [f"{share:.0%}", *([] if left is None else [f"about {duration(left)} left"])]
 
     def _display(self, report: BulkReport, written: str, console: Console) -> RenderableType:
         share = self._share()

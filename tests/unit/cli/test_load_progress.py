@@ -22,6 +22,7 @@ REPORT = BulkReport(
     items=1200,
     written=1000,
     failed=2,
+    requests=60,
     throttles=5,
     throttles_by_reason={"TableWriteKeyRangeThroughputExceeded": 5},
     write_units=2000.0,
@@ -45,7 +46,7 @@ def test_progress(terminal: bool, half_read: Any) -> None:
     console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
     now = [0.0]
     with show.LoadProgress(console, half_read, clock=lambda: now[0]) as progress:
-        progress.update(REPORT)
+        progress.update(BulkReport(items=1200, requests=1))
         assert "written" not in file.getvalue()
         now[0] = 10.0
         progress.update(REPORT)
@@ -76,13 +77,34 @@ def test_the_progress_of_a_resumed_load(by: str, terminal: bool, half_read: Any)
     console = rich_console.Console(file=file, force_terminal=terminal, width=80, color_system=None)
     now = [0.0]
     with show.LoadProgress(console, source, clock=lambda: now[0]) as progress:
-        now[0] = 70.0
         items = 200 if by == "total" else 1_100
-        progress.update(BulkReport(items=items, written=200, resumed=7_900, failed=0, write_units=400.0, seconds=10.0))
+        now[0] = 60.0
+        progress.update(BulkReport(items=items, resumed=7_900, requests=1))
+        assert "left" not in file.getvalue()
+        now[0] = 70.0
+        progress.update(
+            BulkReport(items=items, written=200, resumed=7_900, requests=9, write_units=400.0, seconds=10.0)
+        )
     shown = file.getvalue()
     assert "20 items/s, 40 units/s" in shown
     # Of 10,000 items 8,100 are done, and 1,900 are left at 20 a second.
     assert "81%, about 1:35 min left" in shown
+
+
+def test_the_time_left_is_not_that_of_a_slow_start(half_read: Any) -> None:
+    """A load of four minutes, at full speed after eight seconds: until then nothing is said, then what is true."""
+    half_read.total = 99_000
+    file = io.StringIO()
+    console = rich_console.Console(file=file, width=80, color_system=None)
+    now = [0.0]
+    with show.LoadProgress(console, half_read, clock=lambda: now[0]) as progress:
+        while now[0] < 20.0:
+            now[0] += 0.5
+            written = int(1000 * now[0] / 8 if now[0] <= 8 else 1000 + (now[0] - 8) * 422)
+            progress.update(BulkReport(items=written, written=written, requests=1, seconds=now[0]))
+    first, second = file.getvalue().splitlines()
+    assert first.endswith(", 2%")
+    assert second.endswith(", 6%, about 3:40 min left")
 
 
 def test_progress_before_the_first_request(half_read: Any) -> None:
