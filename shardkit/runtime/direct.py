@@ -63,7 +63,7 @@ class DirectSender:
     """Sends requests past a client, one at a time on each calling thread; those that it must not, through it."""
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
-        self.through_client = through_client(client, shardings)
+        self.through_client = through_client(client, shardings, careful=True)
         self._client = client
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)

@@ -25,7 +25,7 @@ class AsyncDirectSender:
     """Sends requests past an async client; those that it must not, through it."""
 
     def __init__(self, client: Any, shardings: Mapping[str, Sharding], options: DirectTransport) -> None:
-        self._through_client = through_async_client(client, shardings)
+        self._through_client = through_async_client(client, shardings, careful=True)
         self._client = client
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)

@@ -251,23 +251,29 @@ async def _wait_for(tasks: Iterable[asyncio.Future[Any]]) -> None:
         raise cancelled
 
 
-def _own_call(request: Send, shardings: Mapping[str, Sharding]) -> OwnCall:
+def _own_call(request: Send, shardings: Mapping[str, Sharding], *, careful: bool) -> OwnCall:
     return OwnCall(
         request.operation,
         dict(request.params),
         shardings,
         paced=request.paced,
         once=request.once,
+        careful=careful,
         check=request.check,
     )
 
 
-def through_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Answer]:
-    """Return a function that sends wire requests through a boto3 client, with the user's event handlers."""
+def through_client(
+    client: Any, shardings: Mapping[str, Sharding], *, careful: bool = False
+) -> Callable[[Send], Answer]:
+    """Return a function that sends wire requests through a boto3 client, with the user's event handlers.
+
+    ``careful``: botocore repeats no write that may have been carried out, unless that does no harm.
+    """
     prepare(client)
 
     def send(request: Send) -> Answer:
-        with _own_call(request, shardings) as call:
+        with _own_call(request, shardings, careful=careful) as call:
             try:
                 returned = getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))
@@ -278,12 +284,14 @@ def through_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[
     return send
 
 
-def through_async_client(client: Any, shardings: Mapping[str, Sharding]) -> Callable[[Send], Awaitable[Answer]]:
-    """Return a function that sends wire requests through an aiobotocore client."""
+def through_async_client(
+    client: Any, shardings: Mapping[str, Sharding], *, careful: bool = False
+) -> Callable[[Send], Awaitable[Answer]]:
+    """Return a function that sends wire requests through an aiobotocore client, as :func:`through_client`."""
     prepare(client)
 
     async def send(request: Send) -> Answer:
-        with _own_call(request, shardings) as call:
+        with _own_call(request, shardings, careful=careful) as call:
             try:
                 returned = await getattr(client, xform_name(request.operation))(**visible(request.params))
                 answer: Answer = request.answer(call.response(returned))

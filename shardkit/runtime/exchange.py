@@ -8,6 +8,7 @@ stubs, moto and botocore's retries see these calls too; handlers of other events
 
 No request that may have been carried out is sent again, unless its operation may be repeated. It may have been if a
 byte of it has left and no answer came, or one with a status of 500 or more that is no throttle (a gateway's timeout).
+The same applies to requests that go through the client (``careful``, in :mod:`shardkit.runtime.drivers`).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from shardkit.runtime.own_call import (
     NO_SUCCESS,
     OwnCall,
     known_members,
+    may_repeat,
     read_json,
     refusal,
 )
@@ -55,7 +57,6 @@ from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
 
 _KEPT = 16  # pairs of headers and credentials: operations, and those that a handler changes in each call
-_REPEATABLE = frozenset({"BatchGetItem", "BatchWriteItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 _JSON = "application/x-amz-json-1.0"
 # The others are of one request (dates, signatures, trace IDs), or a handler's of an event that is not emitted here.
 _LEARNED_HEADERS = frozenset({"content-type", "user-agent", "x-amz-target"})
@@ -456,13 +457,6 @@ def _may_be_done(answer: Answered | None, error: Exception | None) -> bool:
         return not getattr(error, "unsent", False)
     status: int = answer[0].status_code
     return status >= _SERVER_ERROR and not is_throttle_code(answer[1].get("Error", {}).get("Code"))
-
-
-def may_repeat(operation: str, params: Mapping[str, Any]) -> bool:
-    """Return whether a request does the same if it is sent twice."""
-    if operation in {"DeleteItem", "PutItem"}:
-        return not {"ConditionExpression", "Expected"} & params.keys() and params.get("ReturnValues", "NONE") == "NONE"
-    return operation in _REPEATABLE or (operation == "TransactWriteItems" and "ClientRequestToken" in params)
 
 
 def _kind(operation: str, params: Mapping[str, Any]) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ from shardkit.runtime.own_call import (
     announced,
     is_ours,
     known_members,
+    may_repeat,
     read_json,
     refusal,
     tables_in,
@@ -186,6 +187,8 @@ class _Handlers:
             announced.set(None)
             # Keep parameters that a user's handler added, unless shardkit sets them itself.
             own.params, own.shown = {**params, **own.params}, params
+            if own.careful and own.operation in ITEM_OPERATIONS:
+                own.once |= not may_repeat(own.operation, own.params)
             call = own
         else:
             own = None

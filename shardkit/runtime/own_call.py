@@ -28,6 +28,7 @@ __all__ = [
     "checks",
     "is_ours",
     "known_members",
+    "may_repeat",
     "read_json",
     "refusal",
     "tables_in",
@@ -38,6 +39,7 @@ __all__ = [
 
 ITEM_OPERATIONS = frozenset({"BatchGetItem", "BatchWriteItem", "DeleteItem", "GetItem", "PutItem", "Query", "Scan",
                               "TransactGetItems", "TransactWriteItems", "UpdateItem"})  # fmt: skip
+_REPEATABLE = frozenset({"BatchGetItem", "BatchWriteItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 _WHOLE = frozenset({"Item", "Key", "KeyConditionExpression", "KeyConditions"})
 _REQUIRED: dict[str, dict[str, type]] = {
     "BatchGetItem": {"Responses": dict, "UnprocessedKeys": dict},
@@ -58,13 +60,14 @@ class OwnCall(Call):
     """A call that shardkit makes; in its ``with``, the next call of this operation in this context is this one.
 
     ``paced``: shardkit handles throttles, from the first on. ``once``: it must not be repeated if the service may have
-    carried it out. ``check``: raises just before a request of the call goes, if it may not. ``shown``: botocore's
-    parameters, without values; None until the call begins. ``written``: shardkit wrote the body. ``taken``: the parts
-    taken out of the response, as wire values.
+    carried it out. ``careful``: nor must it if a repetition may do harm. ``check``: raises just before a request of the
+    call goes, if it may not. ``shown``: botocore's parameters, without values; None until the call begins. ``written``:
+    shardkit wrote the body. ``taken``: the parts taken out of the response, as wire values.
     """
 
     paced: bool = False
     once: bool = False
+    careful: bool = False
     check: Callable[[], None] | None = None
     shown: dict[str, Any] | None = None
     written: bool = False
@@ -110,6 +113,13 @@ class OwnCall(Call):
             for name, kind in required.items()
             if name != "Items" or self.params.get("Select") != "COUNT"
         )
+
+
+def may_repeat(operation: str, params: Mapping[str, Any]) -> bool:
+    """Return whether a request does the same if it is sent twice."""
+    if operation in {"DeleteItem", "PutItem"}:
+        return not {"ConditionExpression", "Expected"} & params.keys() and params.get("ReturnValues", "NONE") == "NONE"
+    return operation in _REPEATABLE or (operation == "TransactWriteItems" and "ClientRequestToken" in params)
 
 
 def visible(params: Mapping[str, Any]) -> dict[str, Any]:

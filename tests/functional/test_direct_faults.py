@@ -8,10 +8,10 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
-from itertools import count, repeat
+from itertools import count, product, repeat
 from typing import Any, Literal, get_args
 
 import boto3
@@ -123,12 +123,12 @@ def at_once(attempts: int, response: Any, caught_exception: Any, **_: Any) -> fl
 
 
 class Way:
-    """A sharded table over the direct transport, all of whose operations are known to it."""
+    """A sharded table over the direct transport, all of whose operations are known to it if it is ``warm``."""
 
-    def __init__(self, service: Service, table: Any, run: Callable[[Any], Any]) -> None:
+    def __init__(self, service: Service, table: Any, run: Callable[[Any], Any], *, warm: bool) -> None:
         self.service, self.table, self.run = service, table, run
         table.meta.client.meta.events.register_first("needs-retry.dynamodb", at_once)
-        for write in WRITES:
+        for write in WRITES if warm else ():
             run(write(table, KEY))
         self.load(ITEMS[:1])
         self.run(table.query(KeyConditionExpression=Key("Date").eq("2014-07-09")))
@@ -165,7 +165,7 @@ class _AsyncClock(Clock):
 
 
 @contextmanager
-def sync_way(read_timeout: float = 60) -> Iterator[Way]:
+def sync_way(read_timeout: float = 60, *, warm: bool = True) -> Iterator[Way]:
     service = Service()
     with RawServer(repeat(service.respond)) as server:
         resource = _session.resource(
@@ -175,7 +175,7 @@ def sync_way(read_timeout: float = 60) -> Iterator[Way]:
         clock = Clock()
         table.runner.clock, table.runner.sleep = clock, clock.sleep
         try:
-            yield Way(service, table, lambda answer: answer)
+            yield Way(service, table, lambda answer: answer, warm=warm)
         finally:
             resource.meta.client.close()
 
@@ -189,7 +189,7 @@ def _aio_session() -> Any:
 
 
 @contextmanager
-def async_way(read_timeout: float = 60) -> Iterator[Way]:
+def async_way(read_timeout: float = 60, *, warm: bool = True) -> Iterator[Way]:
     from aiobotocore.config import AioConfig
 
     from shardkit import aio
@@ -209,7 +209,7 @@ def async_way(read_timeout: float = 60) -> Iterator[Way]:
         clock = _AsyncClock()
         table.runner.clock, table.runner.sleep = clock, clock.sleep_async
         try:
-            yield Way(service, table, loop.run)
+            yield Way(service, table, loop.run, warm=warm)
         finally:
             loop.run(client.close())
 
@@ -243,6 +243,28 @@ def test_no_write_is_carried_out_twice(make: Any) -> None:
             assert way.direct
 
         once()
+
+
+@pytest.mark.parametrize("make", WAYS)
+@pytest.mark.parametrize("sent", ["first", "past the client", "after the fallback"])
+def test_a_write_whose_answer_is_lost_is_not_repeated(make: Any, sent: str) -> None:
+    """Nor by botocore, through which the first request of each operation goes, and all after the fallback."""
+    with make(warm=sent != "first") as way:
+        if sent == "after the fallback":
+            way.service.faults = ["garbage after"] * 80  # for all attempts on all shards
+            with suppress(BotoCoreError, ClientError):
+                way.run(way.table.query(KeyConditionExpression=Key("Date").eq("2014-07-09")))
+        lost: list[Fault] = ["drop after", "page after", "504 after", "checksum after"]
+        for number, (fault, write) in enumerate(product(lost, WRITES)):
+            key = {**KEY, "Id": f"{number}"}
+            way.service.faults = [fault]
+            if write is WRITES[-1]:  # it has a token
+                way.run(write(way.table, key))
+            else:
+                with pytest.raises((BotoCoreError, ClientError)):
+                    way.run(write(way.table, key))
+            assert len(way.service.carried_out[key["Id"]]) == 1
+        assert way.direct == (sent == "past the client")
 
 
 @pytest.mark.parametrize("make", WAYS)
