@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import weakref
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from inspect import isawaitable
@@ -19,6 +20,10 @@ from shardkit.runtime.exchange import Exchange, Exchanges, Pause, UnusualClientE
 from shardkit.runtime.responses import Raw, ResponseParser, UnexpectedHTTPError
 from shardkit.runtime.transports import DirectTransport
 from shardkit.sharding.layout import Sharding
+
+_NEXT_ADDRESS_SECONDS = 0.25  # as RFC 8305 recommends
+_Reached = tuple[socket.socket, float | None]
+"""A connected socket, and the time on the loop's clock until which its connection must be complete."""
 
 
 class AsyncDirectSender:
@@ -184,22 +189,72 @@ class _AsyncConnections:
         return None
 
     async def _made(self) -> _AsyncConnection:
-        url, (host, port) = self._url, self._address
+        url, (host, _) = self._url, self._address
+        loop = asyncio.get_running_loop()
         try:
             tls = tls_context(self._trusted) if self._secure else None
-            async with asyncio.timeout(self._config.connect_timeout):
-                transport, connection = await asyncio.get_running_loop().create_connection(
+            sock, until = await self._reached()
+            async with asyncio.timeout_at(until):
+                _, connection = await loop.create_connection(
                     lambda: _AsyncConnection(url, seconds_of(self._config.read_timeout)),
-                    host,
-                    port,
+                    sock=sock,
                     ssl=tls,
                     server_hostname=None if tls is None else host.rstrip("."),
                 )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise connect_error(error, url, EndpointConnectionError) from error
-        if self._config.tcp_keepalive:
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
+
+    async def _reached(self) -> _Reached:
+        """Connect to the address that accepts first; each is tried soon after the one before, or once that has failed.
+
+        Not by ``create_connection(happy_eyeballs_delay=…)``, which uvloop does not have.
+        """
+        loop = asyncio.get_running_loop()
+        addresses = deque(await loop.getaddrinfo(*self._address, type=socket.SOCK_STREAM))
+        failed: BaseException = OSError("the name has no address")
+        trying: set[asyncio.Task[_Reached]] = set()
+        try:
+            while addresses or trying:
+                if addresses:
+                    trying.add(loop.create_task(self._reached_at(addresses.popleft())))
+                soon = _NEXT_ADDRESS_SECONDS if addresses else None
+                ended, _ = await asyncio.wait(trying, timeout=soon, return_when=asyncio.FIRST_COMPLETED)
+                for task in ended:
+                    trying.discard(task)
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    failed = error
+        finally:
+            for task in trying:
+                task.cancel()
+                task.add_done_callback(_close)
+        raise failed
+
+    async def _reached_at(self, address: Any) -> _Reached:
+        loop = asyncio.get_running_loop()
+        family, kind, protocol, _, place = address
+        seconds = self._config.connect_timeout
+        until = None if seconds is None else loop.time() + seconds
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)  # noqa: FBT003 - its only form
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._config.tcp_keepalive:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            async with asyncio.timeout_at(until):
+                await loop.sock_connect(sock, place)
+        except BaseException:
+            sock.close()
+            raise
+        return sock, until
+
+
+def _close(task: asyncio.Task[_Reached]) -> None:
+    """Close the socket of an address that another one was faster than."""
+    if not task.cancelled() and task.exception() is None:
+        task.result()[0].close()
 
 
 class _Pool:

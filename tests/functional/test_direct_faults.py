@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -18,11 +19,11 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ConnectTimeoutError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardkit import BulkReport, CalculatedSuffix, ShardedTable, bulk_load
+from shardkit import BulkReport, CalculatedSuffix, DirectTransport, ShardedTable, bulk_load
 from tests.support.fakes import Clock
 from tests.support.raw_server import Part, RawServer, http
 
@@ -291,6 +292,48 @@ def test_a_storm_of_one_fault_over_a_fan_out(make: Any, fault: Fault) -> None:
         way.service.faults = [fault] * 8
         found = way.run(way.table.query(KeyConditionExpression=Key("Date").eq("2014-07-09")))
         assert found["Items"] == ITEMS
+        assert way.direct
+
+
+async def running_loop() -> Any:
+    return asyncio.get_running_loop()
+
+
+@pytest.mark.aio
+@pytest.mark.skipif(find_spec("aiobotocore") is None, reason="needs aiobotocore")
+@pytest.mark.parametrize("reachable", [True, False])
+def test_asyncio_tries_all_addresses_of_a_name(reachable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardkit import aio
+
+    monkeypatch.setattr("shardkit.runtime.direct_async._NEXT_ADDRESS_SECONDS", 0.01)
+    tried: list[str] = []
+    with async_way() as way:
+        client, loop = way.table.meta.client, way.run(running_loop())
+        client.meta.config.connect_timeout = 2 if reachable else 0.001
+        # With other options, which have no open connection.
+        options = DirectTransport(verify=False)
+        table = aio.ShardedTable(client, STRATEGY, table_name="T", key_schema=SCHEMA, transport=options)
+        look_up, connect = loop.getaddrinfo, loop.sock_connect
+
+        async def found(*place: Any, **kind: Any) -> list[Any]:
+            known = await look_up(*place, **kind) if reachable else []
+            return [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 443)) for host in ("silent", "refuses", "silent too")
+            ] + known
+
+        async def connected(sock: Any, place: Any) -> None:
+            tried.append(place[0])
+            if place[0] == "refuses":
+                raise ConnectionRefusedError
+            await (loop.create_future() if place[1] == 443 else connect(sock, place))
+
+        loop.getaddrinfo, loop.sock_connect = found, connected
+        if reachable:
+            way.run(WRITES[0](table, KEY))
+        else:
+            with pytest.raises(ConnectTimeoutError):
+                way.run(WRITES[0](table, KEY))
+        assert tried[:3] == ["silent", "refuses", "silent too"]
         assert way.direct
 
 
