@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shardkit.cli.options import FAILED, STOPPED
@@ -124,11 +125,11 @@ class Mapped(Steps):
                 f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)}, or "
                 "add --wait"
             )
-        if moves:
-            verified = self.verify(self._mapped(), left=self._left())
-            if verified.code:
-                return verified
-        return self._told(self._admin.finish())
+        verified = self.verify(self._mapped(), left=self._left()) if moves else Outcome()
+        if verified.code:
+            return verified
+        told = self._told(self._admin.finish())
+        return replace(told, told={**verified.told, **told.told}, lines=(*verified.lines, *told.lines))
 
     def _abort(self) -> Outcome:
         """Go back as far as the map allows now; the reason why it goes no further is no failure."""

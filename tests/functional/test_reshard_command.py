@@ -313,8 +313,8 @@ def test_all_the_way_by_the_map(table: Table) -> None:
     while "no move is under way" not in shown[-1]:
         command = next_command(shown[:-1] if "move" in shown[-2] and "finish" in shown[-1] else shown)
         shown = lines(*command, "--wait")
-        if shown[0].startswith("stage"):
-            stages.append(shown[0].split()[1])
+        stages += [line.split()[1] for line in shown if line.startswith("stage")]
+    assert "6 items verified: all are at their new places" in shown  # by finish, which goes on to the last stage
     assert stages == ["'guard'", "'switch'", "'move'", "'new'"]
     assert sorted(str(item["sk"]) for item in orders.scan_items()) == [f"s{number}" for number in range(6)]
     assert {item["pk"] for item in table.scan()["Items"]} <= {"shardkit:map", *(f"k.{shard}" for shard in range(1, 5))}
@@ -382,6 +382,8 @@ def test_finish_verifies_first(moment: Moment, table: Table) -> None:
     assert json.loads(run("status", "--json").stdout)["stage"] == "move"
     assert next_command(lines("move")) == ["finish"]
     assert "--stage: the table has a shard map" in run("move", "--stage", "move", code=2).stderr
+    told = json.loads(run("finish", "--wait", "--json").stdout)
+    assert (told["verified"], told["left"], told["stage"]) == (6, 0, "new")
 
 
 def test_one_hot_key_grows(moment: Moment, table: Table) -> None:
