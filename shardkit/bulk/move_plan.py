@@ -118,6 +118,8 @@ class Planning(TablePass[MovePlan]):
     stores an item of ``v1`` looks like a moved one later, and no other pass can tell.
     """
 
+    writes = False
+
     def __init__(
         self, moving: Moving, description: Mapping[str, Any], *, begun: bool, **options: Unpack[PassOptions]
     ) -> None:

@@ -123,6 +123,9 @@ class TablePass(Generic[R]):
     its program; what the program raises is reported as the item's failure.
     """
 
+    writes = True
+    """Whether it writes, unless it verifies; if not, it needs no throughput of which it may use a share."""
+
     def __init__(
         self,
         table: str,
@@ -195,7 +198,7 @@ class TablePass(Generic[R]):
             if in_flight or self._described is not None:
                 return Wait()  # what was sent may have been done: count it
             raise self._error
-        if self._described is None and not self.verify and self._pace.asks(now):
+        if self._described is None and self.writes and not self.verify and self._pace.asks(now):
             self._described = Send("DescribeTable", {"TableName": self._table})
             return self._described
         if in_flight >= self._workers:

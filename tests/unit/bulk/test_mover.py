@@ -365,11 +365,13 @@ def test_an_outage_in_the_middle() -> None:
 # -- the plan
 
 
-def planned(items: Iterable[WireItem], *, begun: bool = True, **description: Any) -> Any:
+def planned(
+    items: Iterable[WireItem], *, begun: bool = True, write_units: float | str = 10.0, **description: Any
+) -> Any:
     table = Table(items)
     machine = Planning(
         moving(), {**DESCRIPTION, **description}, begun=begun,
-        workers=3, segments=SEGMENTS, draw=random.random, write_units=10.0, read_units=100.0,
+        workers=3, segments=SEGMENTS, draw=random.random, write_units=write_units, read_units=100.0,
     )  # fmt: skip
     table.run(machine)
     assert not table.sent("UpdateItem", "TransactWriteItems", "DeleteItem")
@@ -391,6 +393,15 @@ def test_a_plan_counts_what_moves_and_its_units() -> None:
     assert plan.expected_seconds == pytest.approx(4.3 + plan.bytes / 4096 / 100)
     streamed = planned(items, StreamSpecification={"StreamEnabled": True})
     assert streamed.table_units == 7 * 7.0 + 1
+
+
+def test_a_plan_at_a_share_of_the_throughput() -> None:
+    """If that is unknown, so is the time: a plan writes nothing, and needs no rate."""
+    items = [an_item(one) for one in range(5)]
+    unknown = planned(items, write_units="20%")
+    assert (unknown.table_units, unknown.expected_seconds) == (30.0, None)
+    known = planned(items, write_units="20%", ProvisionedThroughput={"ReadCapacityUnits": 1, "WriteCapacityUnits": 50})
+    assert known.expected_seconds == pytest.approx(3 + known.bytes / 4096 / 100)
 
 
 def test_a_plan_costs_what_the_move_consumes() -> None:
