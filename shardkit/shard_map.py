@@ -304,11 +304,14 @@ class ShardMapAdmin:
             condition["ConditionExpression"] = "#name = :seen"
             condition["ExpressionAttributeValues"] = {":seen": {"N": str(after.generation)}}
         names = {"#name": next(iter(key)) if after is None else GENERATION}
+        item = {**key, **state.to_attributes()}
         try:
-            self._send("PutItem", Item={**key, **state.to_attributes()}, ExpressionAttributeNames=names, **condition)
+            self._send("PutItem", Item=item, ExpressionAttributeNames=names, **condition)
         except Exception as error:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
+            if self._send("GetItem", Key=key, ConsistentRead=True).get("Item") == item:
+                return  # the answer was lost, and botocore sent the request again
             raise StageError(
                 f"stage: the shard map of table {self._name!r} "
                 + ("exists already; read it" if after is None else "was changed by another process; read it again"),

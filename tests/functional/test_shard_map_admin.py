@@ -147,6 +147,26 @@ def test_two_admins_cannot_make_one_change_twice(admin: ShardMapAdmin, moment: M
     assert admin.read().generation == 2
 
 
+def test_a_change_whose_answer_was_lost_is_ones_own(moment: Moment, table: Any) -> None:
+    """The client sends it again, and the condition of the second request fails."""
+
+    def repeated(attempts: int, **_: Any) -> float | None:
+        return 0.0 if attempts == 1 else None
+
+    table.meta.client.meta.events.register("needs-retry.dynamodb.PutItem", repeated)
+    admin = moment.admin(table)
+    assert admin.create(OLD) == admin.read()
+    with pytest.raises(StageError, match="exists already"):
+        admin.create(OLD)
+    assert admin.start(NEW) == admin.read()
+    for step in (admin.back, admin.advance, admin.advance, admin.advance, admin.finish):
+        moment.wait(WAIT_SECONDS + 1)
+        state = step()
+        assert state == admin.read()
+        assert state.since == moment.now + 1
+    assert (admin.read().stage, admin.read().generation) == ("new", 7)
+
+
 def test_a_change_that_was_not_recorded_is_waited_for_from_when_it_was_seen(
     admin: ShardMapAdmin, moment: Moment, table: Any
 ) -> None:
