@@ -104,7 +104,7 @@ class Caches:
 
 
 def _read_many(table: str, keys: Any, options: dict[str, Any], reads: CachedReads) -> CacheProgram[Response]:
-    response = yield from reads.get_many(table, keys, options)
+    response = yield from reads.get_many(table, keys, options, once=True)
     response["Options"] = {name: value for name, value in options.items() if name != _ASKS}
     return response
 

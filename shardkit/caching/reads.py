@@ -19,6 +19,7 @@ from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed, read_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ShardkitError
+from shardkit.sharding.batches import repeated
 from shardkit.sharding.form import Form
 from shardkit.sharding.programs import no_request
 
@@ -75,9 +76,12 @@ class CachedReads:
         return self._answered(response, params, read)
 
     def get_many(
-        self, operation: str, keys: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+        self, operation: str, keys: Sequence[Mapping[str, Any]], options: Mapping[str, Any], *, once: bool = False
     ) -> CacheProgram[Response]:
-        """Read many items, as ``ShardedTable.batch_get_items`` does; only those that are missed are asked for."""
+        """Read many items, as ``ShardedTable.batch_get_items`` does; only those that are missed are asked for.
+
+        ``once``: refuse a repeated key, as the service does.
+        """
         response: Response
         asked = self._asked(options, keys)
         if not asked:
@@ -85,6 +89,8 @@ class CachedReads:
             return response
         places = {key: place for place, (_, key) in reversed([*enumerate(asked)])}  # of each key, the first
         given = sorted(places.values())
+        if once and len(given) < len(keys):
+            raise repeated(operation, keys[next(place for place in range(len(keys)) if place not in given)])
         responses: list[Response] = []
 
         def load(missed: Sequence[int], more: Mapping[str, Any]) -> CacheProgram[list[Entry | None]]:

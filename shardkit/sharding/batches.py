@@ -158,11 +158,13 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
             continue
         check_keywords("BatchGetItem", _options(params, table))
         if isinstance(sharding, Moving):
+            _refuse_repeated(table, asked["Keys"], [primary_key(sharding, form.item(key)) for key in asked["Keys"]])
             located[table] = sharding, []
             continue
         refuse_kept(sharding, asked)
         looked = [lookups(sharding, key) for key in asked["Keys"]]
         if any(len(places) > 1 for places in looked):
+            _refuse_repeated(table, asked["Keys"], [primary for ((primary, _), *_) in looked])
             located[table] = sharding, looked
             continue
         keys = [sharding.stored(*place) for (place,) in looked]
@@ -260,6 +262,23 @@ def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
             "locate=True in the strategy, or use CalculatedSuffix"
         )
     return [(primary, one) for one in sharding.shards(primary[sharding.partition_key])]
+
+
+def _refuse_repeated(table: str, given: Sequence[Mapping[str, Any]], keys: Iterable[WireItem]) -> None:
+    """Refuse what the service refuses, where it is not asked for the keys as they were given."""
+    seen: set[Hashable] = set()
+    for one, key in zip(given, map(comparable_item, keys), strict=True):
+        if key in seen:
+            raise repeated(table, one)
+        seen.add(key)
+
+
+def repeated(table: str, key: Mapping[str, Any]) -> ConfigurationError:
+    """Return the error for a key that a BatchGetItem names twice."""
+    return ConfigurationError(
+        f"RequestItems: Provided list of item keys contains duplicates: {dict(key)!r:.200} on table {table!r}; give "
+        "each key once"
+    )
 
 
 def requested_name(names: Collection[str], answered: str) -> str:

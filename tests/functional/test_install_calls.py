@@ -25,13 +25,17 @@ from shardkit import (
     ConfigurationError,
     InvalidKeyError,
     RandomSuffix,
+    Resharding,
     ShardedTable,
     ShardkitError,
     ShardQueryError,
+    Strategy,
+    Unsharded,
     UnsupportedOperationError,
     bulk_load,
     install,
 )
+from shardkit.cache import CacheOptions
 from shardkit.sharding.operations import DECISIONS
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
@@ -105,6 +109,23 @@ def test_the_callers_handlers_see_the_logical_call_and_what_is_sent(client: Any,
     assert client.query(**a_query(table.name))["Count"] == len(IDS)
     assert [entry for entry in seen if entry[0] == "call"] == [("call", "day"), *[("call", "day.")] * 3]
     assert seen[-1] == ("end", str(["day"] * len(IDS)))
+
+
+@pytest.mark.parametrize("how", ["plain", "sharded", "cached", "located", "guard", "move"])
+def test_a_batch_with_a_key_twice_is_refused(table: Table, how: str) -> None:
+    """As the service does it, where it is asked for other keys, or for none."""
+    strategies: dict[str, Strategy] = {"located": RandomSuffix(2, locate=True), "sharded": STRATEGY, "cached": STRATEGY}
+    for stage in ("guard", "move"):
+        strategies[stage] = Resharding(Unsharded(), STRATEGY, stage=stage)
+    caches = {table.name: CacheOptions(max_bytes=100_000)} if how == "cached" else None
+    client = boto3.client("dynamodb")
+    if how != "plain":
+        install(client, {table.name: strategies[how]}, cache=caches)
+    with pytest.raises(ClientError, match="Provided list of item keys contains duplicates") as raised:
+        client.batch_get_item(RequestItems={table.name: {"Keys": [key("a"), key("b"), key("a")]}})
+    assert raised.value.response["Error"]["Code"] == "ValidationException"
+    assert raised.value.operation_name == "BatchGetItem"
+    client.close()
 
 
 def test_a_handlers_answer_stands_for_the_logical_call(client: Any, table: Table) -> None:
