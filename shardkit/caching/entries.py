@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import orjson
 
@@ -12,7 +13,7 @@ from shardkit.core.hashing import number_text
 from shardkit.dynamodb.body import binary_bytes, encode
 from shardkit.dynamodb.values import WireItem, WireValue, to_number
 
-VERSION = 1
+VERSION = 2
 """Of the form of entries. Another version's are not read: both can share a store while a new one is rolled out."""
 ENTRY_BYTES = 400
 """The memory that an entry takes beside its key and its content, measured with tracemalloc (CPython 3.11)."""
@@ -20,9 +21,7 @@ MARK = b"!"
 """The first byte of the mark that a write leaves in a shared store; an entry begins with ``{``."""
 VERSION_OF_PAGES = b"="
 """The first byte of the version of a partition key's pages."""
-
-
-_CONTENT = (dict, type(None))
+_SUM = len(',"c":"00000000"}')
 
 
 class Entry(NamedTuple):
@@ -36,28 +35,27 @@ class Entry(NamedTuple):
     page: dict[str, Any] | None = None
     until: float = 0.0
 
-    def encoded(self) -> bytes:
+    def encoded(self, key: bytes) -> bytes:
         body: dict[str, Any] = {"v": VERSION, "t": self.until, "u": self.units}
         if self.page is not None:
             body["p"] = self.page
         elif self.item is not None:
             body["i"] = self.item
-        return encode(body)
+        content = encode(body)[:-1]
+        return content + _sum(key, content)
 
 
-def decoded(content: bytes | None) -> Entry | None:
-    """Return an entry; None for what is no entry of this version."""
-    if not content or not content.startswith(b"{"):
+def decoded(content: bytes | None, key: bytes) -> Entry | None:
+    """Return the entry of a key; None for what is no entry of this version, is damaged, or is another key's."""
+    # Before anything else: what has its sum is as it was written, the types of its values included.
+    if not content or not content.startswith(b"{") or content[-_SUM:] != _sum(key, content[:-_SUM]):
         return None
-    try:
-        body = orjson.loads(content)
-        if body["v"] == VERSION:
-            item, page = body.get("i"), body.get("p")
-            if isinstance(item, _CONTENT) and isinstance(page, _CONTENT):
-                return Entry(float(body["u"]), item, page, float(body["t"]))
-    except (LookupError, TypeError, ValueError):
-        pass  # another program's
-    return None
+    body = orjson.loads(content)
+    return Entry(body["u"], body.get("i"), body.get("p"), body["t"]) if body["v"] == VERSION else None
+
+
+def _sum(key: bytes, content: bytes) -> bytes:
+    return b',"c":"%08x"}' % crc32(content, crc32(key))
 
 
 def item_key(prefix: bytes, names: Iterable[str], item: Mapping[str, WireValue]) -> bytes:

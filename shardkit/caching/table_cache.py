@@ -200,7 +200,7 @@ class TableCache:
         missed: list[int] = []
         old: dict[int, Entry] = {}
         for place, (key, content) in enumerate(zip(keys, contents, strict=True)):
-            entry = None if now < blocked.get(key, now) else decoded(content)
+            entry = None if now < blocked.get(key, now) else decoded(content, key)
             # Not if a clock was set back, or another process keeps copies for longer than this one.
             if entry is not None and entry.until > now + self._ttl_of(entry) + _SKEW:
                 entry = None
@@ -335,7 +335,7 @@ class TableCache:
                 if flight.error is not None:
                     raise flight.error
                 # Decoded by each reader: no two callers get the same objects.
-                entry = decoded(flight.content)
+                entry = decoded(flight.content, keys[place])
                 if entry is not None:
                     reads[place] = Read(entry, "fresh" if place in joined else "miss")
                 elif place in joined:  # its reader was cancelled or failed, or the table left it unprocessed
@@ -369,7 +369,7 @@ class TableCache:
         for (place, flight), entry in zip(led.items(), entries, strict=True):
             if entry is None:
                 continue
-            flight.content, seconds = self._dated(entry, now)
+            flight.content, seconds = self._dated(keys[place], entry, now)
             self._hot.pop(keys[place], None)
             if seconds:
                 put.append((keys[place], flight.content, seconds, contents[place]))
@@ -377,12 +377,12 @@ class TableCache:
         if put:
             yield Change(put=put, allowed=lambda key: self._may_keep(key, flights[key], now))
 
-    def _dated(self, entry: Entry, now: float) -> tuple[bytes, float]:
+    def _dated(self, key: bytes, entry: Entry, now: float) -> tuple[bytes, float]:
         """Return the content of a new entry, and for how many seconds a store should hold it; 0: not at all."""
         options = self.options
         ttl = self._ttl_of(entry) * (1 - options.jitter * self.draw())
         keep = ttl + max(options.stale_while_revalidate, options.stale_if_throttled) if ttl else 0.0
-        return entry._replace(until=now + ttl).encoded(), keep
+        return entry._replace(until=now + ttl).encoded(key), keep
 
     def _ttl_of(self, entry: Entry) -> float:
         options = self.options
@@ -427,7 +427,7 @@ class TableCache:
                 written = self.writes.by_key[key]
                 written.at, written.number = now, self.writes.ended
                 self._flights.pop(key, None)
-                content, seconds = (b"", 0.0) if entry is None else self._dated(entry, now)
+                content, seconds = (b"", 0.0) if entry is None else self._dated(key, entry, now)
                 # Of two writes at the same time, nobody here knows which the service made last. So the first to end
                 # drops the copy, and nothing is stored before the last has ended.
                 if seconds and self.replaces and alone:

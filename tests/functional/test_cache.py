@@ -571,15 +571,23 @@ def test_a_store_that_fails_fails_no_read_and_no_write(
 
 
 def test_an_unreadable_copy_is_a_miss(table: Table, clock: Clock) -> None:
-    """Of another version of shardkit, or of another program."""
+    """Of another version of shardkit, or of another program; damaged, though it is JSON; or of another key."""
     products = cached(table, clock)
     products.put_item(Item=BOOK)
     products.get_item(Key=BOOK)
     copies = products.store._copies  # noqa: SLF001 - what another version would have written
     (key,) = copies._held  # noqa: SLF001
-    for content in (b'{"v":2}', b"{", b"\x80pickle", b'{"v":1}', b"[]"):
+    products.get_item(Key=BOOK | {"Id": 2})
+    (another,) = {*copies._held} - {key}  # noqa: SLF001
+    other, copy = copies.get(another), copies.get(key)
+    assert other is not None
+    assert copy is not None
+    damaged = copy.replace(b'"S"', b'"N"'), copy.replace(b'{"N":"1"}', b'{"B":7}')
+    for content in (b'{"v":2}', b"{", b"\x80pickle", b'{"v":1}', b"[]", other, *damaged):
         copies.put(key, content)
-        assert "Cached" not in products.get_item(Key=BOOK)
+        response = products.get_item(Key=BOOK)
+        assert "Cached" not in response
+        assert response["Item"] == BOOK
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")

@@ -79,8 +79,8 @@ def test_what_one_process_read_the_other_does_not(fleet: Fleet, client: Any) -> 
     (key, *_) = sorted(client.keys("*"))
     assert key == b"shardkit:us-east-1:Products:S2:s1N1:1"
     content = json.loads(client.get(key))
-    assert content == {"v": 1, "t": content["t"], "u": 0.5, "i": {"Shop": {"S": "s1"}, "Id": {"N": "1"},
-                                                                  "Cover": {"B": "/w=="}}}  # fmt: skip
+    item = {"Shop": {"S": "s1"}, "Id": {"N": "1"}, "Cover": {"B": "/w=="}}
+    assert content == {"v": 2, "t": content["t"], "u": 0.5, "i": item, "c": content["c"]}
     assert 50_000 < client.pttl(key) <= 60_000
 
 

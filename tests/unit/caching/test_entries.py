@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from decimal import Decimal
 from typing import Any
 
@@ -47,12 +46,28 @@ def test_pages_have_one_entry_in_any_order_of_their_parameters() -> None:
     ],
 )
 def test_entries_are_read_as_they_were_written(entry: Entry) -> None:
-    assert decoded(entry.encoded()) == entry
+    assert decoded(entry.encoded(b"k"), b"k") == entry
 
 
 def test_what_is_no_entry() -> None:
-    assert Entry(0.5, {"b": {"B": b"\xff"}}).encoded() == b'{"v":1,"t":0.0,"u":0.5,"i":{"b":{"B":"/w=="}}}'
-    for content in (None, b"", b"!mark", b"=version", b"{", b"[1]", b'{"v":2}', b'{"v":1}', b'{"v":1,"u":1}', b"\x80"):
-        assert decoded(content) is None
-    for change in ({"t": "soon"}, {"t": None}, {"u": "x"}, {"i": "item"}, {"p": [1]}):
-        assert decoded(json.dumps({"v": 1, "t": 1, "u": 0.5, "i": {}, **change}).encode()) is None
+    text = b'{"v":2,"t":0.0,"u":0.5,"i":{"b":{"B":"/w=="}}'
+    assert Entry(0.5, {"b": {"B": b"\xff"}}).encoded(b"k") == text + b',"c":"c85deb5f"}'
+    first = b'{"v":1,"t":0.0,"u":0.5,"i":{"b":{"B":"/w=="}}}'  # of version 1, which had no sum
+    for content in (None, b"", b"!mark", b"=version", b"{", b"[1]", text + b"}", first, b"\x80"):
+        assert decoded(content, b"k") is None
+
+
+@given(st.data())
+def test_damage_is_noticed(data: st.DataObject) -> None:
+    """Also damage that is JSON: another type, a number that is none, the copy of another key."""
+    content = Entry(1.0, {"pk": {"S": "p1"}, "n": {"N": "1"}}, None, 1e9).encoded(b"key")
+    assert decoded(content, b"kez") is None
+    damaged = data.draw(
+        st.sampled_from([content.replace(b'"S"', b'"N"'), content.replace(b'"N"', b'"SS"'), content[:-1]])
+        | st.builds(
+            lambda at, byte: content[:at] + bytes([byte]) + content[at + 1 :],
+            st.integers(0, len(content) - 1),
+            st.integers(0, 255),
+        )
+    )
+    assert damaged == content or decoded(damaged, b"key") is None
