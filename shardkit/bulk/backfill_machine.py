@@ -114,6 +114,6 @@ class Backfill(TablePass[BackfillReport]):
                 return
             self.count(overtaken=1)
             stored = response.get("Item")
+            tries += 1
             # Without an item, it was deleted. What is changed again and again is left to the verification.
             found = self._repair(stored) if stored and tries < ATTEMPTS else None
-            tries += 1

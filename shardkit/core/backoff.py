@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 ATTEMPTS = 10
-"""Consecutive failed tries before a request is given up: 13 to 26 seconds with the delays below."""
+"""A request is given up when it has failed this often in a row: after 13 to 26 seconds with the delays below."""
 
 _FIRST_SECONDS = 0.05
 _MOST_SECONDS = 20.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from shardkit.core.backoff import ATTEMPTS, backoff_seconds
-from shardkit.core.machine import Answer, Done, Send, Step, Wait
+from shardkit.core.backoff import ATTEMPTS
+from shardkit.core.in_flight import InFlight
+from shardkit.core.machine import Answer, Done, Send, Step
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of, is_transient, retry_after
 from shardkit.dynamodb.units import add_consumed
@@ -38,14 +38,13 @@ class BatchGet:
         self._options, self._hidden = project(options, sharding.keys.names)
         self._sharding = sharding
         self._fan_out = fan_out
-        self._deadline: float | None = None
         self._stored = {self._id(stored): (place, stored) for place in places for stored in [sharding.stored(*place)]}
         keys = [stored for _, stored in self._stored.values()]
-        self._chunks = deque(keys[at : at + BATCH_GET_KEYS] for at in range(0, len(keys), BATCH_GET_KEYS))
-        self._asked: dict[Send, list[WireItem]] = {}
+        self._chunks = [keys[at : at + BATCH_GET_KEYS] for at in range(0, len(keys), BATCH_GET_KEYS)]
+        """The keys of each chunk that are still to be read."""
+        numbers = range(len(self._chunks))
+        self._requests = InFlight(numbers, concurrency=fan_out.concurrency, timeout=fan_out.timeout)
         self._items: dict[Hashable, WireItem] = {}
-        self._tries = 0
-        self._not_before = 0.0
         self._errors: dict[int | None, Exception] = {}
         self._error: Exception | None = None
         self._answered = False
@@ -54,55 +53,52 @@ class BatchGet:
         self.unprocessed: list[Lookup] = []
 
     def next(self, now: float) -> Step[BatchGet]:
-        if self._deadline is None and self._fan_out.timeout is not None:
-            self._deadline = now + self._fan_out.timeout
-        if self._deadline is not None and now >= self._deadline and (self._asked or self._chunks):
+        requests = self._requests
+        if requests.busy and requests.late(now):
             self._time_is_over()
         if self._error is not None:
-            if self._asked and not self._fan_out.cancels:
-                return Wait(self._deadline)
-            for chunk in self._chunks:
-                self._missed(chunk, self._error)
+            if requests.in_flight and not self._fan_out.cancels:
+                return requests.wait(now, answers_only=True)
+            for number in requests.busy:
+                self._missed(self._chunks[number], self._error)
             raise self._failure(self._error)
-        if self._chunks and len(self._asked) < self._fan_out.concurrency:
-            if now < self._not_before:
-                return Wait(self._not_before if self._deadline is None else min(self._deadline, self._not_before))
-            chunk = self._chunks.popleft()
-            params: dict[str, Any] = {"RequestItems": {self._sharding.table: {**self._options, "Keys": chunk}}}
-            if self._asks is not None:
-                params["ReturnConsumedCapacity"] = self._asks
-            send = Send("BatchGetItem", params, paced=True)
-            self._asked[send] = chunk
-            return send
-        return Wait(self._deadline) if self._asked else Done(self)
+        number = requests.next(now)
+        if number is None:
+            return requests.wait(now) if requests.busy else Done(self)
+        asked = {**self._options, "Keys": self._chunks[number]}
+        params: dict[str, Any] = {"RequestItems": {self._sharding.table: asked}}
+        if self._asks is not None:
+            params["ReturnConsumedCapacity"] = self._asks
+        send = Send("BatchGetItem", params, paced=True)
+        requests.sent(send)
+        return send
 
     def may_hedge(self, send: Send, now: float) -> bool:
         """Return whether a request may be sent again (:mod:`shardkit.sharding.hedging`)."""
         # Unprocessed keys are throttled ones: while any wait or are read again, nothing is hedged.
-        return send in self._asked and self._error is None and not self._tries
+        return send in self._requests.in_flight and self._error is None and not self._requests.tries
 
     def _time_is_over(self) -> None:
         error = TimeoutError(f"BatchGetItem did not answer within {self._fan_out.timeout} seconds")
-        for chunk in (*self._asked.values(), *self._chunks):
-            self._failed(chunk, error)
-        self._asked.clear()
-        self._chunks.clear()
+        for number in self._requests.busy:
+            self._failed(self._chunks[number], error)
+        self._requests.drop(self._requests.busy)
 
-    def _failed(self, chunk: list[WireItem], error: Exception) -> None:
+    def _failed(self, keys: list[WireItem], error: Exception) -> None:
         self._error = self._error or error
-        self._missed(chunk, error)
+        self._missed(keys, error)
 
     def _missed(self, keys: list[WireItem], error: Exception) -> None:
         self._errors.update((self._stored[self._id(key)][0][1], error) for key in keys)
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        chunk = self._asked.pop(send, None)
-        if chunk is None:
+        number = self._requests.answered(send)
+        if number is None:
             return  # it arrived after the deadline
+        chunk = self._chunks[number]
         if isinstance(answer, Exception):
-            if is_transient(answer) and self._tries < ATTEMPTS:
-                self._again(chunk, answer, now)
-            else:
+            if not is_transient(answer) or not self._again(number, chunk, answer, now):
+                self._requests.done(number)
                 self._failed(chunk, answer)
             return
         self._answered = True
@@ -116,10 +112,9 @@ class BatchGet:
         for item in items:
             self._items[self._id(item)] = item
         if len(left) < len(chunk):
-            self._tries = 0
-        if left and self._tries < ATTEMPTS:
-            self._again(left, answer, now)
-        else:
+            self._requests.answered_in_part(number)
+        if not left or not self._again(number, left, answer, now):
+            self._requests.done(number)
             self.unprocessed += [self._stored[self._id(key)][0] for key in left]
             self._missed(left, ShardkitError(f"the service left keys unprocessed after {ATTEMPTS} tries"))
 
@@ -157,13 +152,15 @@ class BatchGet:
     def _partial(self) -> list[dict[str, Any]]:
         return [self._sharding.to_caller(item) for _, item in self.found]
 
-    def _again(self, keys: list[WireItem], answer: Answer, now: float) -> None:
-        self._tries += 1
-        wait = backoff_seconds(self._tries, self._fan_out.draw(), asked=retry_after(answer))
+    def _again(self, number: int, keys: list[WireItem], answer: Answer, now: float) -> bool:
+        """Read the keys that are left of a chunk again after a wait, unless it was tried often enough."""
+        wait = self._requests.again(number, now, self._fan_out.draw(), asked=retry_after(answer), pause=True)
+        if wait is None:
+            return False
         code = code_of(answer) if isinstance(answer, Exception) else "UnprocessedKeys"
         self._fan_out.on_retry("BatchGetItem", self._sharding.table, f"{len(keys)} keys", code, wait)
-        self._not_before = max(self._not_before, now + wait)
-        self._chunks.append(keys)
+        self._chunks[number] = keys
+        return True
 
     def _id(self, item: WireItem) -> Hashable:
         return comparable_item({name: item[name] for name in self._sharding.keys.names})

@@ -177,7 +177,7 @@ def add(place: CounterPlace, amount: Decimal, fan_out: FanOut) -> Program[None]:
                     shard,
                 ) from error
             tries += 1
-            if not _refused(error) or tries > ATTEMPTS:
+            if not _refused(error) or tries >= ATTEMPTS:
                 raise
             yield from _pause(place, "UpdateItem", tries, error, fan_out)
         else:
@@ -200,7 +200,7 @@ def add_with_token(place: CounterPlace, amount: Decimal, token: str, fan_out: Fa
             yield send
         except Exception as error:
             tries += 1
-            if not (_refused(error) or may_be_done(error)) or tries > ATTEMPTS:
+            if not (_refused(error) or may_be_done(error)) or tries >= ATTEMPTS:
                 raise
             yield from _pause(place, "TransactWriteItems", tries, error, fan_out)
         else:
@@ -273,7 +273,7 @@ def _take(place: CounterPlace, shard: int | None, item: WireItem, name: str, fan
                 continue
             if may_be_done(error):
                 lost = error
-            if not (_refused(error) or may_be_done(error)) or tries > ATTEMPTS:
+            if not (_refused(error) or may_be_done(error)) or tries >= ATTEMPTS:
                 if lost is not None:
                     raise _LostTakeError(count, lost) from error
                 raise

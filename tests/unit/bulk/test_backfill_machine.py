@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, RandomSuffix, ShardkitError, Strategy
 from shardkit.bulk.backfill_machine import Backfill
 from shardkit.bulk.table_pass import STALLED_SECONDS
+from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
@@ -219,7 +220,7 @@ def test_an_item_that_changes_all_the_time_is_left_to_the_verification() -> None
     machine = a_backfill()
     table.run(machine)
     assert machine.report.written == 0
-    assert machine.report.overtaken == len(table.sent("UpdateItem")) == 11
+    assert machine.report.overtaken == len(table.sent("UpdateItem")) == ATTEMPTS
     table.before = lambda _: None
     assert left(table) == 1
 

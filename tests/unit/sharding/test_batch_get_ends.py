@@ -43,6 +43,67 @@ def test_what_a_batch_get_consumed_is_the_sum_of_its_requests(asked: str | None,
     assert batch.consumed == (None if units is None else {**consumed, "CapacityUnits": units})
 
 
+def _unprocessed(send: Send, read: int = 0) -> Response:
+    """Return an answer with some of the keys that were asked for; the others are unprocessed."""
+    keys = send.params["RequestItems"]["orders"]["Keys"]
+    left = {"orders": {"Keys": keys[read:]}} if keys[read:] else {}
+    return {"Responses": {"orders": keys[:read]}, "UnprocessedKeys": left}
+
+
+def _batch(keys: int) -> BatchGet:
+    places: list[Lookup] = [(to_wire_item({"pk": "k", "sk": number}), 1 + number % SHARDS) for number in range(keys)]
+    return BatchGet(many(SHARDS), places, {}, a_fan_out(10))
+
+
+def test_chunks_that_are_each_unprocessed_once_are_all_read() -> None:
+    """Tries belong to a chunk: those of other chunks neither give it up nor let it wait longer."""
+    refused: set[str] = set()
+
+    def answer(send: Send) -> tuple[float, Answer]:
+        first = str(send.params["RequestItems"]["orders"]["Keys"][0])
+        if first in refused:
+            return 0.01, _unprocessed(send, 100)
+        refused.add(first)
+        return 0.01, _unprocessed(send)
+
+    service = Timed(answer)
+    batch = service.run(_batch(2_000))
+    assert (len(batch.found), batch.unprocessed, len(service.sent)) == (2_000, [], 40)
+    assert service.now < 1
+
+
+def test_a_short_wave_of_throttles_costs_a_short_wait() -> None:
+    service = Timed(lambda send: (0.01, _unprocessed(send, 0 if service.now < 0.2 else 100)))
+    batch = service.run(_batch(1_000))
+    assert len(batch.found) == 1_000
+    assert service.now < 1
+
+
+def test_a_chunk_is_given_up_after_ten_tries() -> None:
+    service = Timed(lambda send: (0.01, _unprocessed(send)))
+    batch = service.run(_batch(50))
+    assert (len(batch.unprocessed), len(service.sent)) == (50, ATTEMPTS)
+    assert 12 < service.now < 26
+
+
+def test_nothing_is_given_up_while_the_table_answers() -> None:
+    """A table that is short of throughput reads a few keys at a time: some chunks are the last for a long time."""
+    units, at = 0.0, 0.0
+
+    def answer(send: Send) -> tuple[float, Answer]:
+        nonlocal units, at
+        units, at = min(50, units + 50 * (service.now - at)), service.now
+        read = int(min(units, len(send.params["RequestItems"]["orders"]["Keys"])))
+        units -= read
+        return 0.01, _unprocessed(send, read)
+
+    service = Timed(answer)
+    batch = service.run(_batch(2_000))
+    assert (len(batch.found), batch.unprocessed) == (2_000, [])
+    assert service.now < 60
+    assert len(service.sent) < 1_000
+
+
 class Unsteady(Timed):
     """Answers late, in part, or with an error."""
 

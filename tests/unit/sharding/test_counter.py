@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit import RandomSuffix
+from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Done, Send, Steps
 from shardkit.errors import (
     ConfigurationError,
@@ -231,11 +232,14 @@ def test_a_reset_with_a_shard_that_is_no_number_subtracts_nothing() -> None:
 
 
 def test_a_throttled_add_goes_to_another_shard() -> None:
-    """It was refused, so it is made again: ten times, then the throttle is raised, and nothing is counted."""
+    """It was refused, so it is made again, ten times in all; then the throttle is raised, and nothing is counted."""
     pages = Pages()
     call = Call(counter.add(PLACE, Decimal(1), fan_out(1)))
-    for _ in range(12):
+    tries = 0
+    while call.ended is None:
         call.step(pages, "throttled")
+        tries += call.ended is None
+    assert tries == ATTEMPTS
     assert "ProvisionedThroughputExceededException" in str(call.ended)
     assert (pages.applied, pages.operations) == ([], Counter())
     assert call.now > 13
