@@ -50,6 +50,10 @@ class InFlight(Generic[K]):
         """Record the request of the key that ``next`` returned."""
         self.in_flight[send] = self.to_send.popleft()
 
+    def skip(self) -> None:
+        """Drop the key that ``next`` returned: it needs no request."""
+        self.done(self.to_send.popleft())
+
     def answered(self, send: Send) -> K | None:
         """Return the key of a request that was answered; None: the key was dropped, so the answer is too late."""
         return self.in_flight.pop(send, None)
@@ -80,6 +84,10 @@ class InFlight(Generic[K]):
         """Record that a key's request has ended."""
         self.busy.discard(key)
         self.tries.pop(key, None)
+
+    def clear(self) -> None:
+        """Drop all keys whose requests are not in flight."""
+        self.drop(self.busy.difference(self.in_flight.values()))
 
     def drop(self, keys: Collection[K]) -> set[K]:
         """Give up keys, whatever becomes of their requests; return those that were sent at least once."""

@@ -59,8 +59,8 @@ class BatchGet:
         if self._error is not None:
             if requests.in_flight and not self._fan_out.cancels:
                 return requests.wait(now, answers_only=True)
-            for number in requests.busy:
-                self._missed(self._chunks[number], self._error)
+            for missed in requests.busy:
+                self._missed(self._chunks[missed], self._error)
             raise self._failure(self._error)
         number = requests.next(now)
         if number is None:

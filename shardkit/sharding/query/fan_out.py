@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.in_flight import InFlight
 from shardkit.core.machine import Response, Send, Wait
 from shardkit.core.merge import Merge, Place, Rows, Run
 from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, throttled_scope
@@ -46,31 +46,24 @@ class Gather:
         numbers = range(len(plan.shards))
         self._leaders = [number for number in numbers if number not in plan.followers]
         self._stretch: tuple[WireItem | None, Plan] = None, plan
-        self._to_ask = deque(() if plan.in_ranges else self._leaders)
+        first = () if plan.in_ranges else self._leaders
+        self._requests = InFlight(first, concurrency=fan_out.concurrency, timeout=fan_out.timeout)
         self._later = deque((numbers[::-1] if plan.descending else numbers) if plan.in_ranges else ())
         """Ranges that are not queried yet, in the order in which they will be."""
-        self._asked: dict[Send, int] = {}
-        self._busy = set(self._to_ask)
-        """Shards to query, in flight, or waiting to be retried."""
         self._answers = [0] * len(plan.shards)
         self._wanted: dict[int, float] = {}
         self._read_to: dict[int, dict[str, Any]] = {}
-        self._tries = [0] * len(plan.shards)
-        self._delayed: dict[int, float] = {}
-        self._paused_until = 0.0
-        self._deadline: float | None = None
         self._late = False
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
-        number = self._asked.pop(send, None)
+        number = self._requests.answered(send)
         if number is None:
             return  # it arrived after the deadline
         if isinstance(answer, Exception):
             self._refused(number, answer, now)
             return
-        self._busy.discard(number)
+        self._requests.done(number)
         self._answers[number] += 1
-        self._tries[number] = 0
         self.scanned += answer.scanned
         if answer.consumed:
             self.consumed = add_consumed(self.consumed, answer.consumed)
@@ -81,54 +74,44 @@ class Gather:
 
     def may_hedge(self, send: Send, now: float) -> bool:
         """Return whether a request may be sent again (:mod:`shardkit.sharding.hedging`)."""
-        number = self._asked.get(send)
-        return number is not None and not self._tries[number] and not self._gave_up and now >= self._paused_until
+        requests = self._requests
+        number = requests.in_flight.get(send)
+        throttled = number in requests.tries or now < requests.paused_until
+        return number is not None and not throttled and not self._gave_up
 
     def _refused(self, number: int, error: Exception, now: float) -> None:
-        self._tries[number] += 1
-        scope = throttled_scope(error)
-        throttled = is_throttle(error)
         wait = None
-        if throttled and scope != "account" and self._tries[number] < ATTEMPTS:
-            wait = backoff_seconds(self._tries[number], self._fan_out.draw(), asked=retry_after(error))
-        if throttled:
+        if is_throttle(error):
+            scope = throttled_scope(error)
+            if scope != "account":
+                wait = self._requests.again(
+                    number, now, self._fan_out.draw(), asked=retry_after(error), pause=scope == "table"
+                )
             shard, table = self.plan.shards[number], self.plan.sharding.table
             self._fan_out.on_retry("Query", table, f"shard {shard}", code_of(error), wait)
         if wait is None:
             self._failed(number, error)
-            return
-        until = now + wait
-        self._delayed[number] = until
-        if scope == "table":
-            self._paused_until = max(self._paused_until, until)
 
     def _failed(self, number: int, error: Exception) -> None:
-        self._busy.discard(number)
+        self._requests.done(number)
         self.errors[self.plan.shards[number]] = error
         self.merge.add(number, Run(), None)
 
     def _ask(self, limit: Callable[[int], int | None], now: float) -> Send | None:
         """Return the request for the next shard, with the page size from ``limit`` (0: not now)."""
-        if self._delayed:
-            for number in [number for number, until in self._delayed.items() if until <= now]:
-                del self._delayed[number]
-                self._to_ask.append(number)
-        full = len(self._asked) >= self._fan_out.concurrency
-        if full or now < self._paused_until or self._gave_up:
+        if self._gave_up:
             return None
-        while self._to_ask:
-            number = self._to_ask[0]
+        while (number := self._requests.next(now)) is not None:
             size = limit(number)
             if size == 0:
                 return None
-            self._to_ask.popleft()
             plan = self._plan_of(number)
             read = partial(ShardPage.of, plan, number, self._sizes.samples)
             send = plan.request(number, self._read_to.get(number), size, read)
             if send is not None:
-                self._asked[send] = number
+                self._requests.sent(send)
                 return send
-            self._busy.discard(number)
+            self._requests.skip()
             frontier, self._read_to[number] = plan.reached(number, None)
             self.merge.add(number, Run(), frontier)
         return None
@@ -189,41 +172,26 @@ class Gather:
             count = min(count, missing * queried // self.scanned)
         return [self._later.popleft() for _ in range(min(max(1, count), len(self._later)))]
 
-    def _must_ask(self, number: int) -> None:
-        self._to_ask.append(number)
-        self._busy.add(number)
-
     def _wait(self, now: float) -> Wait | None:
         """Return how long to wait for answers and retries; None if there is nothing to wait for."""
         if self._gave_up and self._fan_out.cancels:
             return None
-        if self._deadline is None and self._fan_out.timeout is not None:
-            self._deadline = now + self._fan_out.timeout
-        put_off = not self._gave_up and (bool(self._delayed) or bool(self._to_ask))
-        if not self._asked and not put_off:
+        requests = self._requests
+        late = requests.late(now)
+        if not (requests.in_flight if self._gave_up else requests.busy):
             return None
-        if self._deadline is not None and now >= self._deadline:
+        if late:
             self._time_is_over()
-            self._deadline = None
+            requests.restart()
             return None
-        untils = [] if self._deadline is None else [self._deadline]
-        if put_off:
-            untils += self._delayed.values()
-            if self._to_ask and now < self._paused_until:
-                untils.append(self._paused_until)
-        return Wait(min(untils) if untils else None)
+        return requests.wait(now, answers_only=self._gave_up)
 
     def _time_is_over(self) -> None:
         self._late = True
-        for number in [*self._busy] if self._fan_out.on_shard_error == "raise" else self._holding_back():
-            asked = next((send for send, one in self._asked.items() if one == number), None)
-            if asked is not None:
-                del self._asked[asked]
-            self._delayed.pop(number, None)
-            self._timed_out(
-                number, "was not queried" if asked is None and not self._tries[number] else "did not answer"
-            )
-        self._to_ask = deque(number for number in self._to_ask if number in self._busy)
+        late = [*self._requests.busy] if self._fan_out.on_shard_error == "raise" else self._holding_back()
+        sent = self._requests.drop(late)
+        for number in late:
+            self._timed_out(number, "did not answer" if number in sent else "was not queried")
 
     def _timed_out(self, number: int, what: str = "did not answer") -> None:
         shard, seconds = self.plan.shards[number], self._fan_out.timeout

@@ -36,7 +36,7 @@ class PageOfShards(Gather):
             self._raise_failure()
             if unheard := self.merge.unheard(self.plan.followers):
                 for number in self._short_leaders() or unheard:
-                    self._must_ask(number)
+                    self._requests.add(number)
                 continue
             limit = self.plan.limit
             self.rows += self.merge.release(None if limit is None else limit - len(self.rows))
@@ -49,7 +49,7 @@ class PageOfShards(Gather):
                     self._raise_failure(always=True)
                 return Done(self)
             for number in behind:
-                self._must_ask(number)
+                self._requests.add(number)
 
     def _short_leaders(self) -> list[int]:
         """Return, once, the old places that would hold the page back by themselves, before the new ones are read."""
@@ -116,7 +116,7 @@ class PageOfShards(Gather):
         # Ranges that were not queried are left to the next page, if there is a position to go on from.
         later = () if self.rows or self.merge.count or self.merge.bound() else self._later
         unheard = self.merge.unheard(self.plan.followers)
-        return [*{*(number for number in self._busy if not self._answers[number]), *unheard}, *later]
+        return [*{*(number for number in self._requests.busy if not self._answers[number]), *unheard}, *later]
 
     def _partial(self) -> Rows:
         return self.rows + self.merge.held

@@ -89,12 +89,12 @@ class StreamOfShards(Gather):
                 return self.next(now)  # new places were read as far as the old ones without a request
         ready, self._ready = self._ready, Rows()
         self._with_caller = len(ready)
-        self._deadline = None  # time that the caller spends between results does not count
+        self._requests.restart()  # time that the caller spends between results does not count
         return Done(ready)
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
         self._reserved.pop(send, None)
-        if (number := self._asked.get(send)) is not None and not isinstance(answer, Exception):
+        if (number := self._requests.in_flight.get(send)) is not None and not isinstance(answer, Exception):
             self._wire_bytes += answer.wire_bytes
             self._items += len(answer.run.items)
             self._evaluated += answer.scanned
@@ -112,42 +112,43 @@ class StreamOfShards(Gather):
 
     def _line_up(self) -> None:
         """Queue the shards that must be read next, and those that may be read ahead."""
+        requests = self._requests
         if self._missing == 0:
             # ``max_items`` is reached: queued requests and retries are not needed any more.
-            self._to_ask.clear()
-            self._delayed.clear()
+            requests.clear()
             return
         if self.plan.in_ranges:
-            if not (self._to_ask or self._asked or self._delayed or (self._ready and self._missing is not None)):
+            if not (requests.busy or (self._ready and self._missing is not None)):
                 bound = self.merge.bound()
                 for number in self._next_ranges(self._missing) if bound is None else [bound[1]]:
-                    self._must_ask(number)
+                    requests.add(number)
             return
         if self.plan.followers:
             self._line_up_places()
         elif not self._shared:
-            for number in self._touched - self._busy:
+            for number in self._touched - requests.busy:
                 held = self.merge.held_by(number)
                 if not held and self.merge.goes_on(number):
-                    self._must_ask(number)
+                    requests.add(number)
                 elif self._missing is None and held <= self._last_page[number] // 2:
                     self._ahead.append(number)
             self._touched.clear()
-        elif not (self._ready or self._asked or self._delayed or self.merge.silent):
+        elif not (self._ready or requests.in_flight or requests.resting or self.merge.silent):
             assert self._missing is not None
             self._wanted = refills(self.merge, self._missing)
-            self._to_ask.clear()
+            requests.clear()
             for number in self._wanted:
-                self._must_ask(number)
+                requests.add(number)
 
     def _line_up_places(self) -> None:
         """Queue old places to read ahead; new ones, all together, when nothing else can be released."""
-        idle = not (self._ready or self._asked or self._delayed or self._to_ask)
+        requests = self._requests
+        idle = not (self._ready or requests.busy)
         if self._shared:
             if idle and self._missing is not None:
                 self._wanted = {} if self.merge.silent else refills(self.merge, self._missing)
                 for number in self.merge.unheard(self.plan.followers) or self._in_turn(self._wanted):
-                    self._must_ask(number)
+                    requests.add(number)
             return
         going_on = [number for number in self._leaders if self.merge.goes_on(number)]
         needed = [number for number in going_on if not self.merge.held_by(number)]
@@ -156,23 +157,24 @@ class StreamOfShards(Gather):
         if idle and not needed:
             needed = self._in_turn(())
         for number in needed:
-            if number not in self._busy:
-                self._must_ask(number)
+            if number not in requests.busy:
+                requests.add(number)
         for number in going_on:
             low = self.merge.held_by(number) <= self._last_page[number] // 2
-            if self._missing is None and low and number not in self._busy and number not in self._ahead:
+            if self._missing is None and low and number not in requests.busy and number not in self._ahead:
                 self._ahead.append(number)
 
     def _read_ahead(self) -> bool:
         """Queue a shard to read ahead if connections and memory allow; return whether any is queued."""
-        while self._ahead and not self._to_ask and len(self._asked) < self._fan_out.concurrency:
+        requests = self._requests
+        while self._ahead and not requests.to_send and len(requests.in_flight) < self._fan_out.concurrency:
             number = self._ahead[0]
-            if number not in self._busy and self.merge.goes_on(number):
+            if number not in requests.busy and self.merge.goes_on(number):
                 if _UNDER_WAY * self._bytes_of_page(self._wanted_items(number)) > self._room:
                     return False
-                self._must_ask(number)
+                requests.add(number)
             self._ahead.popleft()
-        return bool(self._to_ask)
+        return bool(requests.to_send)
 
     def _page_size(self, number: int) -> int | None:
         """Return the number of items of a shard's next page; 0: not now, None: as many as fit into 1 MB."""
@@ -180,7 +182,7 @@ class StreamOfShards(Gather):
         room = self._room
         if _UNDER_WAY * self._bytes_of_page(wanted) <= room:
             return wanted
-        if self._asked and (self._answers[number] or self.plan.in_ranges):
+        if self._requests.in_flight and (self._answers[number] or self.plan.in_ranges):
             return 0
         # This page is needed to make progress, whatever memory it takes.
         return max(1, int(room / (_UNDER_WAY * self._bytes_an_item)))
@@ -220,8 +222,8 @@ class StreamOfShards(Gather):
         return [
             number
             for number in range(len(self.plan.shards))
-            if (number in self._busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
-        ] + self.merge.unheard(number for number in self.plan.followers if number not in self._busy)
+            if (number in self._requests.busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
+        ] + self.merge.unheard(number for number in self.plan.followers if number not in self._requests.busy)
 
     def _partial(self) -> Rows:
         return self._ready + self.merge.held
