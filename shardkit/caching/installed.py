@@ -54,6 +54,7 @@ class Caches:
         source = CachedSource(
             client=self._uncached.client,
             name=table_name(name),
+            named=name,
             is_part=None,
             load=partial(_load_async if self._async else _load, self._uncached.call),
             names=partial(self._uncached.names, name),

@@ -325,7 +325,7 @@ class AsyncCacheRunner(_AnyCacheRunner):
 
     @property
     def reads_now(self) -> CachedReads | None:
-        sharding = self.source.shardings.get(self.source.name)
+        sharding = self.source.shardings.get(self.source.named)
         return self._known or (None if sharding is None else self.describe(sharding.key_names))
 
 

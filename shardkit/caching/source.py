@@ -29,15 +29,17 @@ class CachedSource:
     Args:
         client: Its client.
         name: Its name.
+        named: Its name or ARN, as requests have it.
         is_part: Returns whether a table of some name is one of those that it is made of; None: it is one table.
         load: Reads from it: an operation and its parameters.
         names: Returns the names of its key attributes, or an awaitable of them.
-        shardings: Those of its tables that are known so far, by plain name.
+        shardings: Those of its tables that are known so far, as requests name them.
         form: The caller's form.
     """
 
     client: Any
     name: str
+    named: str
     is_part: Callable[[str], bool] | None
     load: Callable[[str, Mapping[str, Any]], Any]
     names: Callable[[], Any]
@@ -121,6 +123,7 @@ def _source(
     return CachedSource(
         client=table.meta.client,
         name=name,
+        named=table.name,
         is_part=_parts(name, programs),
         load=load,
         names=names,

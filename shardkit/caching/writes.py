@@ -10,7 +10,7 @@ from shardkit.caching.reads import CachedReads, entry_of
 from shardkit.dynamodb.requests import OPERATIONS, Access, accesses_of, tables_of, writes
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.layout import Sharding, sharding_named
 
 _READ = frozenset({"check", "get"})
 _VALUES = "ReturnValues"
@@ -88,6 +88,5 @@ def keys_of_pages(written_items: list[tuple[Access, WireItem]], reads: CachedRea
 
 
 def _shown(call: WrittenCall, shardings: Mapping[str, Sharding], table: str, item: Mapping[str, Any]) -> WireItem:
-    name = table_name(table)
-    sharding = call.shardings.get(name) or shardings.get(name)
+    sharding = call.shardings.get(table) or sharding_named(shardings, table)
     return dict(item) if sharding is None else sharding.shown(dict(item))

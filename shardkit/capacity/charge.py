@@ -17,6 +17,7 @@ from shardkit.dynamodb.requests import (
     attributes_known,
     equals_of,
     estimates_of,
+    tables_named,
     tables_of,
     writes,
 )
@@ -74,6 +75,7 @@ class Charge:
     """What one or several calls of an operation consumed, per table (indexes included), index, vector index and key.
 
     The units of the keys sum to the total. What a batch reported is apportioned to its keys, as an estimate.
+    ``shardings`` are those of the tables, by plain name.
     """
 
     def __init__(self, operation: str, shardings: Mapping[str, Sharding] = MappingProxyType({})) -> None:
@@ -131,15 +133,27 @@ class Charge:
     def keys(self) -> list[KeyUnits]:
         """The units of each key. Read it only after the last call was added."""
         return [
-            KeyUnits(table, *keys_of(table, key, self.shardings), account.units, account.requests)
+            KeyUnits(table, *keys_of(key, self.shardings.get(table)), account.units, account.requests)
             for (table, key), account in self._keys.items()
         ]
 
 
 class Metered(Requested, Protocol):
-    """A call that can be charged; shardkit's own calls bring the shardings of their tables, by plain name."""
+    """A call that can be charged; shardkit's own calls bring the shardings of their tables, as they name them."""
 
     shardings: Mapping[str, Sharding]
+
+
+def sharding_in(call: Metered, table: str) -> Sharding | None:
+    """Return the sharding of a call's table, by its plain name.
+
+    Tables of two accounts may have one name, so it is looked up by what the call names it.
+    """
+    if not call.shardings:
+        return None
+    name = call.params.get("TableName")
+    names = tables_named(call) if name is None else (name,)
+    return next((call.shardings[name] for name in names if name in call.shardings and table_name(name) == table), None)
 
 
 def charge_of(
@@ -160,13 +174,16 @@ def charge_of(
     """
     if call.operation == SEARCH and consumed:  # the report of SearchVectors is that of its index
         consumed = {_VECTORS: {call.params["IndexName"]: consumed}}
-    charge = Charge(call.operation, call.shardings)
     whole = whole_of(call, consumed, parsed, partition_keys, described)
     if whole is not None:
         table, keys, structure, index_keys = whole
+        sharding = sharding_in(call, table)
+        charge = Charge(call.operation, {} if sharding is None else {table: sharding})
         charge.add(table, keys, report_of(structure, write=OPERATIONS[call.operation]), index_keys)
         return charge
     write, involved = writes(call), tables_of(call)
+    shardings = {table: own for table in involved if (own := sharding_in(call, table)) is not None}
+    charge = Charge(call.operation, shardings)
     for structure in [consumed] if isinstance(consumed, Mapping) else consumed or ():
         table = table_name(structure.get("TableName") or (min(involved) if len(involved) == 1 else "unknown"))
         if only is None or table in only:
@@ -190,7 +207,7 @@ def charge_of(
             index = call.params.get("IndexName")
             charge.add_report(table, (total, {} if index is None else {index: total}, {}), 0)
         keys_of_call += [
-            KeyUnits(table, *keys_of(table, key, call.shardings), units, part.requests[key])
+            KeyUnits(table, *keys_of(key, shardings.get(table)), units, part.requests[key])
             for key, units in parts.items()
         ]
     # Units without a known access, such as a statement's, have no known key.
@@ -241,7 +258,7 @@ def _index_keys(
     consumed = structure.get(_GLOBAL)
     if not consumed or described is None:
         return None
-    sharding = call.shardings.get(table) or described.get(table)
+    sharding = sharding_in(call, table) or described.get(table)
     if sharding is None:
         return None
     shares: defaultdict[str, Shares[IndexKey]] = defaultdict(Shares)
@@ -277,7 +294,7 @@ def index_keys_throttled(
 
     A key is None if the request does not name it, or names several. Indexes that have the table's key are left out.
     """
-    sharding = call.shardings.get(table) or described.get(table)
+    sharding = sharding_in(call, table) or described.get(table)
     names = {index: () if sharding is None else _attributes_of_index(sharding, index) for index in indexes}
     named: defaultdict[str, set[IndexKey]] = defaultdict(set)
     for index, key in _keys_named(call, {}, table, names):
@@ -410,7 +427,7 @@ def wire_key_of(call: Metered, table: str, partition_keys: Mapping[str, str]) ->
 
 
 def _key_name(call: Metered, table: str, partition_keys: Mapping[str, str]) -> str | None:
-    sharding = call.shardings.get(table)
+    sharding = sharding_in(call, table)
     return partition_keys.get(table) if sharding is None else sharding.partition_key
 
 
@@ -424,13 +441,12 @@ def _wire_key(attributes: Mapping[str, Any], name: str | None) -> WireKey | None
     return (letter, content) if letter in _KEY_TYPES and isinstance(content, str | bytes) else None
 
 
-def keys_of(table: str, key: WireKey | None, shardings: Mapping[str, Sharding]) -> tuple[KeyValue, KeyValue]:
+def keys_of(key: WireKey | None, sharding: Sharding | None) -> tuple[KeyValue, KeyValue]:
     """Return the logical and the physical key of a stored key, as in :class:`KeyUnits`."""
     if key is None:
         return _NO_KEY
     letter, content = key
     try:
-        sharding = shardings.get(table)
         if sharding is None:
             return plain_key(letter, content), None
         ((_, logical),) = sharding.logical({letter: content})[0].items()

@@ -26,6 +26,7 @@ from shardkit.capacity.charge import (
     index_keys_throttled,
     keys_of,
     plain_key,
+    sharding_in,
     whole_of,
     wire_key_of,
 )
@@ -271,7 +272,7 @@ class _MeterObserver(ClientObserver, CacheObserver):
                 table, keys, report, index_keys = whole
                 # Unless the meter asked for it, the report is the caller's, who may change it.
                 report = report if note.asked else _copied(report)
-                seen = call.operation, call.shardings, table, keys, report, index_keys
+                seen = call.operation, sharding_in(call, table), table, keys, report, index_keys
             self._backlog.put(seen, self._clock(), note.recorders, note.tags)
             self._attempts(call, note, parsed)
         except Exception:  # noqa: BLE001 - of whatever kind
@@ -328,7 +329,7 @@ class _MeterObserver(ClientObserver, CacheObserver):
             indexes = throttled_indexes(response)
             index_keys = index_keys_throttled(call, table, indexes, self._described)
             if scope == "key" or len(index_keys) < len(indexes):  # an index may have the table's key
-                logical, _ = keys_of(table, wire_key_of(call, table, self._keys), call.shardings)
+                logical, _ = keys_of(wire_key_of(call, table, self._keys), sharding_in(call, table))
                 key = None if logical is None else (table, logical)
         now = self._clock()
         for recorder in note.recorders:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _AT_ONCE = 64
 _log = logging.getLogger("shardkit")
 
-Whole = tuple[str, "Mapping[str, Sharding]", str, KeysOfCall, Mapping[str, Any], IndexKeys | None]
-"""A call to one table that reported everything: its operation, shardings, table, keys, report, and keys in indexes.
+Whole = tuple[str, "Sharding | None", str, KeysOfCall, Mapping[str, Any], IndexKeys | None]
+"""A call to one table that reported everything: its operation, sharding, table, keys, report, and keys in indexes.
 
 The report is a copy if the caller gets it too and may change it."""
 
@@ -56,17 +56,17 @@ class Backlog:
                 if isinstance(call, Charge):
                     charges.append((call, now, recorders, tags))
                     continue
-                operation, shardings, table, keys, structure, index_keys = call
+                operation, sharding, table, keys, structure, index_keys = call
                 try:
                     report = report_of(structure, write=OPERATIONS[operation])
                 except Exception:  # noqa: BLE001 - of whatever kind
                     _log.exception("%s: the meter could not read what was reported; it is not counted", operation)
                     continue
                 # All that a tally tells calls apart by, but for the key.
-                kind = operation, table, id(shardings), (*report[1],), recorders, tags, int(now), now // self._part
+                kind = operation, table, id(sharding), (*report[1],), recorders, tags, int(now), now // self._part
                 charge = alike.get(kind)
                 if charge is None:
-                    charge = alike[kind] = Charge(operation, shardings)
+                    charge = alike[kind] = Charge(operation, {} if sharding is None else {table: sharding})
                     charges.append((charge, now, recorders, tags))
                 charge.add(table, keys, report, index_keys)
             for charge, now, recorders, tags in charges:

@@ -66,15 +66,20 @@ class Requested(Protocol):
 
 
 def tables_of(call: Requested) -> set[str]:
-    """Return the names of a call's tables; for PartiQL, those that its statements name after FROM, INTO or UPDATE."""
+    """Return the plain names of a call's tables."""
+    return {table_name(name) for name in tables_named(call)}
+
+
+def tables_named(call: Requested) -> set[str]:
+    """Return a call's tables as it names them; for PartiQL, what its statements name after FROM, INTO or UPDATE."""
     params = call.params.get("TableCreationParameters") or call.params
     if "TableName" in params:
-        return {table_name(params["TableName"])}
+        return {params["TableName"]}
     names = set(params.get("RequestItems") or ())
     names.update(action["TableName"] for entry in params.get("TransactItems") or () for action in entry.values())
     for statement in _statements(params):
         names.update(quoted or plain for quoted, plain in _TABLE_OF_STATEMENT.findall(statement))
-    return {table_name(name) for name in names}
+    return names
 
 
 def _statements(params: Mapping[str, Any]) -> list[str]:

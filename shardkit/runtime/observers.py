@@ -19,7 +19,7 @@ that was served: ``"fresh"`` or ``"stale"``; and the read units of what was retu
 
 @dataclass
 class Call:
-    """One API call, botocore's retries included; ``shardings`` are those of tables, by plain name."""
+    """One API call, botocore's retries included; ``shardings`` are those of tables, as requests name them."""
 
     operation: str
     params: dict[str, Any]

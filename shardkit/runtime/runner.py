@@ -104,7 +104,7 @@ class Sender(Protocol):
 class ClientRunner(_Runner):
     """Runs programs and machines on the caller's thread and a pool of threads.
 
-    ``shardings`` are those of the client's tables, by plain name, for observers of the calls.
+    ``shardings`` are those of the client's tables, by name or ARN as requests have it, for observers of the calls.
     """
 
     cancels = False  # a request in flight cannot be cancelled

@@ -285,7 +285,8 @@ def requested_name(names: Collection[str], answered: str) -> str:
     """Return a table's name as the request gave it; the response may have its ARN instead, or its plain name."""
     if answered in names:
         return answered
-    return next((name for name in names if table_name(name) == table_name(answered)), answered)
+    alike = (name for name in names if table_name(name) == table_name(answered))
+    return next((name for name in alike if ":" not in name or ":" not in answered), answered)  # two ARNs: two tables
 
 
 def shows(sharding: Sharding | None, form: Form) -> Callable[[WireItem], dict[str, Any]]:

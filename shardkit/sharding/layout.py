@@ -12,6 +12,7 @@ from shardkit.core.checks import most_similar
 from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.schema import KeySchema
+from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, StageError
 from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
@@ -366,6 +367,18 @@ def _resharded(
 
 Known = Callable[[str], Program["Sharding | None"]]
 """Returns the sharding of a table, by its name or ARN in a request; None: the table is not sharded."""
+
+
+def sharding_named(shardings: Mapping[str, Sharding], table: str) -> Sharding | None:
+    """Return the sharding of a table as a request names it, by its name or ARN.
+
+    Another account may have a table of the same name, so a name and an ARN are taken for the same table only if all
+    tables of this name are sharded alike.
+    """
+    if table in shardings:
+        return shardings[table]
+    alike = [sharding for name, sharding in shardings.items() if table_name(name) == table_name(table)]
+    return alike[0] if alike and all(one.strategy == alike[0].strategy for one in alike) else None
 
 
 def named(known: Known, table: str) -> Program[Sharding | None]:

@@ -10,7 +10,6 @@ from typing import Any, Self, TypeVar
 
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps
 from shardkit.core.merge import Rows
-from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError, UnsupportedOperationError
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
@@ -74,7 +73,7 @@ class MappedPrograms(Programs):
 
     def _sharding_of(self, state: ShardMapState) -> Sharding:
         sharding = Sharding.described(self.table, state.strategy, self._given_description, self.form, self.indexes)
-        self.shardings[table_name(self.table)] = sharding = replace(sharding, has_map=True)
+        self.shardings[self.table] = sharding = replace(sharding, has_map=True)
         return sharding
 
     def known(self, index: object = None) -> Program[Sharding]:

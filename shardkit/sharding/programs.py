@@ -78,7 +78,7 @@ class Programs:
         self.form = form
         self._cursor_period = cursor_period
         self._sizes: dict[str | None, ItemSizes] = {}
-        # By plain name, for those who observe calls; tables of one client share it.
+        # By name or ARN as requests have it, for those who observe calls; tables of one client share it.
         self.shardings: dict[str, Sharding] = {} if shardings is None else shardings
         # Whether a table of some name is one of those that a time series is made of; None: it is one table.
         self.is_part: Callable[[str], bool] | None = None
@@ -93,7 +93,7 @@ class Programs:
             Sharding.described(self.table, self.strategy, description, self.form, self.indexes),
             cursor_period=self._cursor_period,
         )
-        self._sharding = self.shardings[table_name(self.table)] = sharding
+        self._sharding = self.shardings[self.table] = sharding
         return sharding
 
     def known(self, index: object = None) -> Program[Sharding]:

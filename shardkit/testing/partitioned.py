@@ -92,6 +92,6 @@ class PartitionedTable:
             for image in images:
                 values = [] if image is None else [image[part] for part in schema.partition if part in image]
                 if len(values) == len(schema.partition) and hash_of(*values) == hashed:
-                    shown = [keys_of(self.name, next(iter(value.items())), {})[0] for value in values]
+                    shown = [keys_of(next(iter(value.items())), None)[0] for value in values]
                     yield name, shown[0] if len(shown) == 1 else tuple(shown), hashed
                     break

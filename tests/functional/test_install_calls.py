@@ -703,6 +703,48 @@ def test_a_table_of_the_same_name_elsewhere(service: Service, installed: str, ca
     client.close()
 
 
+ELSEWHERE = ARN.replace("1111", "9999")
+
+
+@pytest.mark.parametrize(
+    ("tables", "names"),
+    [
+        ({"T": STRATEGY, ELSEWHERE: CalculatedSuffix("sk", 5, separator="~")}, ("T", ELSEWHERE)),
+        ({ELSEWHERE: CalculatedSuffix("sk", 5, separator="~"), "T": STRATEGY}, ("T", ELSEWHERE)),
+        ({"T": STRATEGY}, ("T", ARN)),
+    ],
+    ids=["two tables", "the other way round", "one table"],
+)
+def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str]) -> None:
+    """Of two accounts, by ARN, or one that has both names: a cache sees all writes, and a meter shows logical keys."""
+    items: dict[tuple[str, str, str], Any] = {}
+
+    def answer(operation: str, body: Body) -> tuple[int, Any]:
+        if operation == "DescribeTable":
+            return 200, {"Table": {**DESCRIBED, "TableArn": ELSEWHERE if body["TableName"] == ELSEWHERE else ARN}}
+        where = ELSEWHERE if body["TableName"] == ELSEWHERE else ARN
+        key = body.get("Item") or body["Key"]
+        place = where, key["pk"]["S"], key["sk"]["S"]
+        if operation == "PutItem":
+            items[place] = key
+            return 200, {}
+        return 200, {"Item": items[place]} if place in items else {}
+
+    service.answer = answer
+    client, meter = a_client(service), CapacityMeter()
+    caches = {name: CacheOptions(max_bytes=1_000_000) for name in tables}
+    with install(client, tables, cache=caches), meter.attach(client):
+        for number in range(3):
+            for place, name in enumerate(names):
+                for reader in names if len(tables) == 1 else (name,):
+                    client.get_item(TableName=reader, Key=key())
+                client.put_item(TableName=name, Item={**key(), "n": {"S": f"{number}.{place}"}})
+                for reader in names if len(tables) == 1 else (name,):
+                    assert client.get_item(TableName=reader, Key=key())["Item"]["n"] == {"S": f"{number}.{place}"}
+    assert {logical for _, logical in meter.by_key} == {"day"}
+    client.close()
+
+
 def test_an_arn_of_a_table_that_is_made_later(service: Service) -> None:
     """What is not known while a table is missing is not remembered."""
     missing = [error("ResourceNotFoundException")]
