@@ -10,6 +10,7 @@ from shardkit.caching.options import CacheOptions
 from shardkit.caching.runner import CacheRunner
 from shardkit.caching.source import source_of
 from shardkit.caching.stores import MemoryStore, RedisStore
+from shardkit.core.calls import explains_calls
 from shardkit.table_types import (
     CachedBatchResponse,
     CachedGetItemResponse,
@@ -21,6 +22,7 @@ from shardkit.table_types import (
 __all__ = ["CacheOptions", "CachedTable", "MemoryStore", "RedisStore"]
 
 
+@explains_calls
 class CachedTable:
     """Read a table's popular items from memory, and the others from the table.
 
@@ -190,17 +192,17 @@ class CachedTable:
         """As the table's."""
         return cast("str", self._table.table_name)
 
-    def put_item(self, **options: Any) -> Any:
+    def put_item(self, *, Item: Mapping[str, Any], **options: Any) -> Any:
         """Write one item, as the table does; its copy is replaced."""
-        return self._table.put_item(**options)
+        return self._table.put_item(Item=Item, **options)
 
-    def update_item(self, **options: Any) -> Any:
+    def update_item(self, *, Key: Mapping[str, Any], **options: Any) -> Any:
         """Update one item, as the table does; its copy is dropped, or replaced with ``ReturnValues="ALL_NEW"``."""
-        return self._table.update_item(**options)
+        return self._table.update_item(Key=Key, **options)
 
-    def delete_item(self, **options: Any) -> Any:
+    def delete_item(self, *, Key: Mapping[str, Any], **options: Any) -> Any:
         """Delete one item, as the table does; its copy is replaced."""
-        return self._table.delete_item(**options)
+        return self._table.delete_item(Key=Key, **options)
 
     def scan(self, **options: Any) -> Any:
         """Read one page of the table; pages of scans are not cached."""

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from shardkit.bulk.batch_writer import BatchWriter
+from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
 from shardkit.runtime.runner import Runner, table_runner
@@ -44,6 +45,7 @@ __all__ = ["QueryItems", "ScanItems", "ShardedTable"]
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
+@explains_calls
 class ItemOperations:
     """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
@@ -589,6 +591,7 @@ class ItemOperations:
         return self._fan_out
 
 
+@explains_calls
 class ShardedTable(ItemOperations):
     """Wrap a boto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
+from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.runner import Runner, draw_from, log_retry
 from shardkit.runtime.targets import client_of, is_async
@@ -29,6 +30,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@explains_calls
 class TimeSeries(ItemOperations):
     """One logical table that stores the items of each period in a table of its own.
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, Never, TypeVar
 from uuid import uuid4
 
+from shardkit.core.calls import explains_calls
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.client_table import table_of
@@ -25,6 +26,7 @@ __all__ = ["CounterValue", "ShardedCounter"]
 T = TypeVar("T")
 
 
+@explains_calls
 class ShardedCounter:
     """Count in one attribute of one key, spread over shards: each add goes to a random one, a read adds them up.
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
 
 from shardkit.bulk.batch_writer import AsyncBatchWriter
+from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.client_table import table_of
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
@@ -48,6 +49,7 @@ __all__ = ["AsyncQueryItems", "AsyncScanItems", "ShardedTable"]
 _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
+@explains_calls
 class ItemOperations:
     """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
@@ -594,6 +596,7 @@ class ItemOperations:
         return self._fan_out
 
 
+@explains_calls
 class ShardedTable(ItemOperations):
     """Wrap an aiobotocore client or aioboto3 ``Table`` so that its partition keys are written with suffixes and read back merged.
 

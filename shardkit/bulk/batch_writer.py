@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from shardkit.bulk.load_machine import log_end, raise_failures
 from shardkit.bulk.queue import BATCH_ITEMS
 from shardkit.bulk.series_load import machine_of
+from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class _Writes:
         raise_failures(self.load)
 
 
+@explains_calls
 class BatchWriter:
     """What ``ShardedTable.batch_writer()`` returns. Threads may share it."""
 
@@ -100,6 +102,7 @@ class BatchWriter:
                 self._writes.finish()
 
 
+@explains_calls
 class AsyncBatchWriter:
     """What ``aio.ShardedTable.batch_writer()`` returns. Tasks of one event loop may share it.
 

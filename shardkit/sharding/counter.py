@@ -9,6 +9,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from shardkit.core.backoff import ATTEMPTS, backoff_seconds
+from shardkit.core.checks import did_you_mean
 from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Program, Send, Wait
 from shardkit.dynamodb.decode import from_wire_item
@@ -156,7 +157,8 @@ def refuse(options: Mapping[str, Any]) -> None:
     for name in options:
         if name in _REFUSED:
             raise UnsupportedExpressionError(f"{name}: not supported by a counter: {_REFUSED[name]}")
-        raise UnsupportedParameterError(f"{name}: not a parameter of add(); give amount or token")
+        near = did_you_mean(name, ("amount", "token"))
+        raise UnsupportedParameterError(f"{name}{near}: not a parameter of add; give one of amount, token")
 
 
 def add(place: CounterPlace, amount: Decimal, fan_out: FanOut) -> Program[None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from shardkit.core.calls import explains_construction
 from shardkit.core.hashing import shown
 from shardkit.dynamodb.body import binary_bytes, binary_text
 from shardkit.dynamodb.schema import KeySchema
@@ -40,6 +41,7 @@ _KEY_VALUES: dict[str, WireValue] = {"S": {"S": MAP}, "B": {"B": binary_text(MAP
 _LAST = len(STAGES) - 1
 
 
+@explains_construction
 @dataclass(frozen=True, repr=False)
 class ShardMap(Strategy):
     """Take the strategy, and the stage of a move, from the shard map: an item in the table itself.

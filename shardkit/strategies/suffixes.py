@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from shardkit.core import ranges
+from shardkit.core.calls import explains_construction
 from shardkit.core.checks import check_count, did_you_mean
 from shardkit.core.hashing import checked, code_point_product, number_text, shown, stable_hash, unwrapped
 from shardkit.dynamodb.values import Binary
@@ -61,7 +62,7 @@ def register_function(function: F, *, name: str) -> F:
 
 def known_type(made: type[S]) -> type[S]:
     """Let ``from_dict`` make a class of strategies, by its name."""
-    _TYPES[made.__name__] = made
+    _TYPES[made.__name__] = explains_construction(made)
     return made
 
 
@@ -111,12 +112,7 @@ class TextForm:
             raise ConfigurationError(
                 f"form: must be a mapping whose type is one of {[*_TYPES]}, got {shown(form)}{near}"
             )
-        try:
-            return made(**{name: _value(name, value) for name, value in form.items() if name != "type"})
-        except TypeError as error:  # a field too many or too few
-            raise ConfigurationError(
-                f"form: {shown(form)} does not fit {made.__name__}: {error}; give its fields"
-            ) from error
+        return made(**{str(name): _value(name, value) for name, value in form.items() if name != "type"})
 
 
 def _plain(value: Any) -> Any:
@@ -508,7 +504,7 @@ class CalculatedSuffix(Strategy):
             warnings.warn(
                 "code_point_product: a product of code points is nearly always divisible by 200; most items share a "
                 "suffix (of 20,000 UUIDs all, of random 8-digit ids 64%). Use it only for data written with it.",
-                stacklevel=4 if sys._getframe(2).f_code is Strategy.from_dict.__code__ else 3,  # noqa: SLF001
+                stacklevel=5 if sys._getframe(3).f_code is Strategy.from_dict.__code__ else 4,  # noqa: SLF001
             )
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102

@@ -39,6 +39,7 @@ def test_golden_text_forms(strategy: Strategy, row: dict[str, Any]) -> None:
         {"type": ["RandomSuffix"]},
         {"type": "RandomSuffix"},
         {"type": "RandomSuffix", "shards": 2, "newer": 1},
+        {"type": "RandomSuffix", "shards": 2, 5: 1},
         {"type": "Unsharded", "shards": 2},
         {"type": "RandomSuffix", "shards": 0},
         {"type": "RandomSuffix", "shards": [[{"N": "1"}, 2]]},
@@ -57,7 +58,7 @@ def test_golden_text_forms(strategy: Strategy, row: dict[str, Any]) -> None:
     ],
 )
 def test_a_wrong_text_form_is_refused(form: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"must be|; give its fields|call register_function"):
+    with pytest.raises(ConfigurationError, match=r"must be|; give (one of )?shards|; give none|call register_function"):
         Strategy.from_dict(form)
 
 
