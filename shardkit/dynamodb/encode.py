@@ -164,7 +164,7 @@ def _refuse_unwritable(name: Any, value: Any) -> None:
             f"attribute {name!r}: names must be str, got {brief({name: value})}; give a str"
         ) from error
     except _UNWRITABLE as error:
-        reason = str(error)
+        reason = str(error).rstrip(".")
         if isinstance(error, ArithmeticError):
             reason = "a number can have 38 digits, and must be below 1E+126"
         elif isinstance(error, RecursionError):

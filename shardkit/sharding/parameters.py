@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +19,9 @@ from shardkit.errors import ConfigurationError, UnsupportedParameterError
 from shardkit.sharding.hedging import QUANTILES, Hedgeable, HedgeAfter, Hedges, Hedging
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.operations import KEYWORDS
+from shardkit.sharding.spread import plain
 from shardkit.strategies import Unsharded
+from shardkit.strategies.suffixes import check_shard
 
 T = TypeVar("T")
 Params = Mapping[str, Any]
@@ -100,10 +102,8 @@ def _wrong_type(name: str, given: Any, what: str) -> UnsupportedParameterError:
 
 def shard_given(sharding: Sharding, logical: WireValue, shard: Any) -> int:
     """Return the shard given as ``Shard=``; refuse one that the key does not have."""
-    # physical() has a cache, which takes hashable arguments only; for others its error message needs the repr.
-    number: Any = shard if isinstance(shard, Hashable) else repr(shard)
-    sharding.physical(logical, number)
-    return int(number)
+    check_shard("Shard", shard, sharding.shards(logical), plain(logical))
+    return int(shard)
 
 
 def refuse_stored_keys(sharding: Sharding, wire: Mapping[str, Any], *parameters: str) -> None:

@@ -63,8 +63,8 @@ class Programs:
     ) -> None:
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(
-                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded() or "
-                f"Resharding(…), got {strategy!r:.100}"
+                f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded(), "
+                f"Resharding(…) or ShardMap(), got {strategy!r:.100}"
             )
         if indexes is not None and not isinstance(indexes, Mapping):
             raise ConfigurationError(

@@ -288,10 +288,7 @@ class Strategy(TextForm):
 
         Cost: O(length of the key); no request.
         """
-        shards = self.shards_for(key)
-        if (type(shard) is not int and shard is not None) or shard not in shards:
-            span = f"{shards[0]} to {shards[-1]}"
-            raise ConfigurationError(f"shard: must be from {span} for key {shown(key)}, got {shown(shard)}")
+        check_shard("shard", shard, self.shards_for(key), key)
         return self._join(key, shard)
 
     def physical_keys(self, key: KeyValue) -> tuple[KeyValue, ...]:
@@ -754,6 +751,13 @@ class _PerKey(Mapping[Any, Any]):
 
     def __repr__(self) -> str:
         return repr(self._values)
+
+
+def check_shard(name: str, given: Any, shards: Sequence[int | None], key: Any) -> None:
+    """Refuse an argument that must be one of a key's shards."""
+    if (type(given) is not int and given is not None) or given not in shards:
+        span = "None" if shards[0] is None else f"from {shards[0]} to {shards[-1]}"
+        raise ConfigurationError(f"{name}: must be {span} for key {shown(key)}, got {shown(given)}")
 
 
 def _carrier(key: Any) -> str | bytes:
