@@ -38,6 +38,7 @@ _SUFFIXES: dict[str, FormatName] = {
 }
 _COMPRESSED = {".gz", ".gzip", ".zst", ".zstd"}
 _SMALL = 16 * 1024 * 1024  # bytes: a window of 50,000 items of 350 bytes holds it all
+_DELIMITERS = ",;\t|"
 _HELD = 96 * 1024 * 1024  # bytes that all cursors of Parquet may hold together
 
 
@@ -248,7 +249,7 @@ def _delimited(
         )
 
     def texts(cells: Cells) -> list[TextFile]:
-        layout = Layout(partial(_begin, list(columns or ()), between, keys, cells), quotes=True)
+        layout = Layout(partial(_begin, list(columns or ()), between, keys, cells, delimiter is None), quotes=True)
         return [TextFile(file, layout) for file in files]
 
     sampled = sample(texts(Cells({}, frozenset())))  # all cells as text
@@ -263,11 +264,32 @@ def _delimited(
     return _lines(texts(replace(given, types=types)), name, keys, cursors, lambda: sampled, types, options)
 
 
-def _begin(columns: list[str], delimiter: str, keys: Keys, cells: Cells, lines: Iterator[bytes], where: str) -> Format:
+def _begin(
+    columns: list[str],
+    delimiter: str,
+    keys: Keys,
+    cells: Cells,
+    assumed: bool,  # noqa: FBT001 - given by partial()
+    lines: Iterator[bytes],
+    where: str,
+) -> Format:
     names = columns or read_row(lines, delimiter, where)
+    if assumed and not columns and len(names) == 1:
+        _check_delimiter(names[0], delimiter, where)
     if names:
         _check_columns(keys, names, where)
     return Delimited(names, cells, delimiter)
+
+
+def _check_delimiter(header: str, delimiter: str, where: str) -> None:
+    """Refuse a header of one column in which another delimiter stands."""
+    for other in _DELIMITERS:
+        if other != delimiter and other in header:
+            remedy = "format='tsv' (--format tsv)" if other == "\t" else f"delimiter={other!r} (--delimiter {other!r})"
+            raise ConfigurationError(
+                f"delimiter: {where} has only one column, {header!r:.200}, if {delimiter!r} separates columns; give "
+                f"{remedy}, or delimiter={delimiter!r} if it is one"
+            )
 
 
 def _json(

@@ -192,6 +192,8 @@ def test_tsv_other_delimiters_and_files_without_a_header(tmp_path: Path) -> None
     expected = [{"Date": "d", "Total": Decimal(1)}, {"Date": "e", "Total": Decimal(2)}]
     assert items_of(open_source(wrote(tmp_path, "a.tsv", "Date\tTotal\nd\t1\ne\t2\n"))) == expected
     assert items_of(open_source(wrote(tmp_path, "a.csv", "Date;Total\nd;1\ne;2\n"), delimiter=";")) == expected
+    one = open_source(wrote(tmp_path, "c.csv", "Date;Total\nd;1\n"), delimiter=",")
+    assert items_of(one) == [{"Date;Total": "d;1"}]
     bare = open_source(wrote(tmp_path, "b.csv", "d,1\ne,2\n"), columns=["Date", "Total"])
     assert items_of(bare) == expected
     assert bare.where(Place(0, 0)).endswith("line 1")
@@ -286,6 +288,9 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", "Date\nNA\n", {"absent": "NA"}, "absent: must be a list of strings, got 'NA'"),
         ("a.csv", "Date\nNA\n", {"absent": 5}, "absent: must be a list of strings, got 5"),
         ("a.csv", "Date\nd\n", {"types": [("Date", "S")]}, "types: must be text or a mapping"),
+        ("a.csv", "Date;Total\nd;1\n", {}, r"one column, 'Date;Total', if ',' .* delimiter=';' \(--delimiter ';'\), or"),
+        ("a.csv", "Date\tTotal\nd\t1\n", {}, r"one column, .* give format='tsv' \(--format tsv\), or delimiter=','"),
+        ("a.tsv", "Date,Total\nd,1\n", {}, r"one column, 'Date,Total', if '\\t' .* delimiter=',' \(--delimiter ','\)"),
         ("a.csv", "Date\nd\n", {"delimiter": '"'}, "delimiter: must be one character"),
         ("a.csv", "Date\nd\n", {"delimiter": b","}, "delimiter: must be one character"),
         ("a.csv", b"\x1f\x8bDate", {}, "a.csv cannot be read on .* damaged"),
