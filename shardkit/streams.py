@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import orjson
 
 from shardkit.dynamodb.body import binary_bytes
+from shardkit.dynamodb.decode import refuse_unreadable
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
@@ -180,26 +181,26 @@ class RecordReader:
         else:
             body = change.get("dynamodb", change)
             key = self._key_of(_image(body, "Keys"))
-            new, old = (_image(body, name) if body.get(name) else None for name in ("NewImage", "OldImage"))
+            new, old = (
+                None if body.get(name) in (None, {}) else _image(body, name) for name in ("NewImage", "OldImage")
+            )
             event = _event(change, new, old)
             sequence_number = sequence_number or body.get("SequenceNumber")
-        origin = self._origin(change, key, event, old, new)
-        try:
-            return LogicalRecord(
-                event=event,
-                key=sharding.to_caller(key),
-                shard=sharding.logical(key[sharding.partition_key])[1],
-                new_image=None if new is None else sharding.to_caller(new),
-                old_image=None if old is None else sharding.to_caller(old),
-                sequence_number=sequence_number,
-                record=change,
-                origin=origin,
-            )
-        except ArithmeticError as error:
+        if not isinstance(sequence_number, str | None):
             raise InvalidValueError(
-                f"record: must have numbers of at most 38 digits, as with boto3, got more in the item {brief(key)}; "
-                "read this record without shardkit"
-            ) from error
+                f"SequenceNumber: must be a text, got {brief(sequence_number)}; give the record as DynamoDB wrote it"
+            )
+        origin = self._origin(change, key, event, old, new)
+        return LogicalRecord(
+            event=event,
+            key=sharding.to_caller(key),
+            shard=sharding.logical(key[sharding.partition_key])[1],
+            new_image=None if new is None else sharding.to_caller(new),
+            old_image=None if old is None else sharding.to_caller(old),
+            sequence_number=sequence_number,
+            record=change,
+            origin=origin,
+        )
 
     def _origin(
         self, change: Mapping[str, Any], key: WireItem, event: Event | None, old: WireItem | None, new: WireItem | None
@@ -293,6 +294,13 @@ def _image(body: Any, name: str) -> WireItem:
             f"{name}: must be a mapping of attributes to wire values, got {brief(image)}; give the record as DynamoDB "
             "wrote it"
         )
+    try:
+        refuse_unreadable(image)
+    except ArithmeticError as error:
+        raise InvalidValueError(
+            f"record: must have numbers of at most 38 digits, as with boto3, got more in {name} ({brief(image)}); "
+            "read this record without shardkit"
+        ) from error
     return dict(image)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,7 @@ from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.values import Binary, WireValue, to_number
 from shardkit.errors import InvalidValueError, brief
 
-_UNREADABLE = (AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def from_wire(value: WireValue) -> Any:
@@ -50,10 +51,16 @@ def from_wire_item(item: Mapping[str, WireValue]) -> dict[str, Any]:
 
 
 def refuse_unreadable(item: Mapping[str, WireValue]) -> None:
-    """Raise InvalidValueError for the first attribute that is not a wire value."""
+    """Raise InvalidValueError for the first attribute that is not a wire value, in its smallest part.
+
+    :func:`from_wire_item` trusts the service's answers; what may be damaged needs this check.
+
+    Raises:
+        ArithmeticError: a number that DynamoDB cannot hold.
+    """
     for name, value in item.items():
         try:
-            _read(value)
+            _check(value)
         except _UNREADABLE as error:
             raise _unreadable(f"attribute {name!r}", value, error) from error
 
@@ -61,6 +68,19 @@ def refuse_unreadable(item: Mapping[str, WireValue]) -> None:
 def _read(value: WireValue) -> Any:
     (letter,) = value
     return _READERS[letter](value[letter])
+
+
+def _check(value: Any) -> None:
+    ((letter, content),) = value.items()
+    if letter == "S" and type(content) is str:  # fast path: most attributes
+        return
+    if letter in _KINDS and not isinstance(content, _KINDS[letter]):  # a text can be read as a list
+        raise TypeError(f"the content of {letter} is of type {type(content).__name__}")
+    if letter in {"L", "M"}:
+        for member in content if letter == "L" else content.values():
+            _check(member)
+    else:
+        _READERS[letter](content)
 
 
 def _read_number(text: str) -> Decimal:
@@ -86,6 +106,14 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "SS": lambda members: set(map(_read_text, members)),
     "NS": lambda members: set(map(_read_number, members)),
     "BS": lambda members: set(map(_read_binary, members)),
+}
+
+
+_KINDS: Mapping[str, Any] = {
+    "BOOL": bool,
+    "NULL": bool,
+    "M": dict | Mapping,
+    **dict.fromkeys(("L", "SS", "NS", "BS"), list | tuple | AbstractSet),
 }
 
 

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import pickle
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from boto3.dynamodb.types import Binary, TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, RandomSuffix, Resharding, Unsharded
+from shardkit import CalculatedSuffix, RandomSuffix, RangeSuffix, Resharding, Unsharded
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.errors import ConfigurationError, InvalidKeyError, InvalidValueError
 from shardkit.streams import LogicalRecord, RecordReader, table_of
+from tests.support.damage import damaged
 from tests.support.strategies import STRATEGIES, VECTORS
 
 RECORDED: dict[str, Any] = json.loads((VECTORS / "stream_events.json").read_text(encoding="utf-8"))
@@ -29,7 +31,8 @@ SCHEMA: dict[str, Any] = {
         {"AttributeName": "OrderId", "KeyType": "RANGE"},
     ]
 }
-ORDERS = RecordReader("Orders", CalculatedSuffix("OrderId", shards=10), key_schema=SCHEMA)
+ORDERS_BY = CalculatedSuffix("OrderId", shards=10)
+ORDERS = RecordReader("Orders", ORDERS_BY, key_schema=SCHEMA)
 
 A17, A18 = ({"Date": "2014-07-09", "OrderId": order} for order in ("A17", "A18"))
 EXPIRED = {"Date": "2014-07-08", "OrderId": "A16", "Expires": Decimal(1_404_899_999)}
@@ -206,6 +209,44 @@ def test_what_cannot_be_read(raw: Any, error: type[Exception], says: str) -> Non
         ORDERS.read(raw)
     assert says in str(raised.value)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)  # noqa: S301 - our own
+
+
+DAMAGED = [
+    DYNAMODB["Records"][1],
+    *RECORDED["export, full"][:2],
+    *RECORDED["export, incremental"],
+    *(json.loads(base64.b64decode(raw["kinesis"]["data"])) for raw in KINESIS["Records"][:2]),
+]
+INDEXED = {
+    **SCHEMA,
+    "GlobalSecondaryIndexes": [{"IndexName": "I", "KeySchema": [{"AttributeName": "Total", "KeyType": "HASH"}]}],
+}
+READERS = [
+    ORDERS,
+    RecordReader("Orders", RangeSuffix("OrderId", ["A18"]), key_schema=SCHEMA),
+    RecordReader("Orders", Unsharded(), key_schema=INDEXED, indexes={"I": RandomSuffix(3, source="Label")}),
+    RecordReader("Orders", Resharding(Unsharded(), ORDERS_BY, stage="move"), key_schema=SCHEMA),
+]
+
+
+def refused_or_sound(read: Callable[[], LogicalRecord]) -> None:
+    try:
+        record = read()
+    except (InvalidValueError, InvalidKeyError, ConfigurationError):
+        return
+    assert isinstance(record.sequence_number, str | None)
+    for item in (record.key, record.new_image or {}, record.old_image or {}):
+        to_wire_item(item)  # refuses NaN, and what is no value of DynamoDB
+
+
+@given(st.sampled_from(READERS), st.sampled_from(DAMAGED).flatmap(damaged))
+def test_a_damaged_record_is_refused_or_read(reader: RecordReader, record: Any) -> None:
+    refused_or_sound(lambda: reader.read(record))
+
+
+@given(damaged({**KINESIS["Records"][0], "eventSourceARN": None}))
+def test_a_damaged_record_around_one_is_refused_or_read(record: Any) -> None:
+    refused_or_sound(lambda: ORDERS.read(record))
 
 
 @pytest.mark.parametrize("source", ["Records", b"{}", bytearray(b"{}"), {}, {"Records": "x"}, {"Records": 5}, None, 5])
