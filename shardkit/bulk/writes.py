@@ -19,6 +19,7 @@ from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
+from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import plain
 from shardkit.strategies import Unsharded
@@ -122,7 +123,7 @@ class Writes:
 
     def delete(self, key: Mapping[str, Any], place: Any) -> Write:
         wire = to_wire_item(key)
-        stored = self._sharding.key_of(wire, kind="key")
+        stored = primary_key(self._sharding, wire, self._replace_by or ())
         shard = self._shard(stored, key, None, place)
         same = None if self._replace_by is None else _compared(wire.get(name) for name in self._replace_by)
         stored[self._partition_key] = self._sharding.physical(stored[self._partition_key], shard)

@@ -34,6 +34,7 @@ from shardkit.errors import (
     brief,
 )
 from shardkit.sharding.batch_get import BatchGet
+from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.strategies import RandomSuffix, Resharding, Strategy
@@ -82,16 +83,11 @@ class CounterPlace:
         if not isinstance(key, Mapping):
             raise InvalidKeyError(f"key: must be a mapping of the key attributes to values, got {brief(key)}")
         wire = sharding.form.item(key)
-        if unknown := sorted(wire.keys() - set(sharding.key_names)):
-            raise InvalidKeyError(
-                f"key: must be the primary key of table {sharding.table!r} ({', '.join(sharding.key_names)}), got also "
-                f"{unknown}; leave it out"
-            )
         if not isinstance(attribute, str) or not attribute or attribute in (*sharding.key_names, RESET):
             raise ConfigurationError(
                 f"attribute: must be the name of an attribute that is not part of the key, got {brief(attribute)}"
             )
-        return cls(sharding, sharding.key_of(wire, kind="key"), attribute)
+        return cls(sharding, primary_key(sharding, wire), attribute)
 
     @property
     def logical(self) -> WireValue:

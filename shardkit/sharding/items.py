@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -165,12 +165,16 @@ def write_request(
     return (sharding.sharded.rewritten(operation, wire, place, draw) if sharding.sharded else wire), place
 
 
-def primary_key(sharding: Sharding, key: WireItem) -> WireItem:
-    """Return a checked key without the attributes that only ``by`` reads; the service refuses any others."""
-    names = sharding.key_of(key, kind="key")
-    if sharding.reads_keys:
-        return names
-    return {name: value for name, value in key.items() if name in names or name not in sharding.placed_by}
+def primary_key(sharding: Sharding, key: WireItem, also: Collection[str] = ()) -> WireItem:
+    """Return a checked key without the attributes that only ``by`` reads, and those ``also`` allowed; refuse others."""
+    primary = sharding.key_of(key, kind="key")
+    if len(key) > len(primary) and not sharding.reads_keys:
+        for name in key.keys() - sharding.placed_by.union(primary, also):
+            raise InvalidKeyError(
+                f"{name}: is in the key, but is not a key attribute of table {sharding.table!r}, which has "
+                f"{', '.join(primary)}; leave it out"
+            )
+    return primary
 
 
 def _shard(sharding: Sharding, place: Mapping[str, Any], key: WireItem, given: int | None) -> tuple[int | None, bool]:

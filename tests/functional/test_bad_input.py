@@ -99,6 +99,11 @@ def test_the_partition_key_alone_spreads_nothing(resource: DynamoDBServiceResour
     ShardedTable(table, CalculatedSuffix(("pk", "other"), 5)).put_item(Item={**item, "other": 1})
 
 
+def delete_in_batch(orders: ShardedTable, key: Any) -> None:
+    with orders.batch_writer() as batch:
+        batch.delete_item(Key=key)
+
+
 # What is given is wrong: the types are left out of it.
 Call = Callable[[Any], Any]
 REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
@@ -115,6 +120,26 @@ REFUSED: dict[str, tuple[Call, type[ShardkitError], str]] = {
     "an empty key": (lambda orders: orders.put_item(Item={**KEY, "Date": ""}), InvalidKeyError, "empty"),
     "a key of the wrong type": (lambda orders: orders.put_item(Item={**KEY, "OrderId": 5}), InvalidKeyError, "type N"),
     "a key that is a list": (lambda orders: orders.get_item(Key={**KEY, "Date": ["x"]}), InvalidKeyError, "type L"),
+    "more than a key": (
+        lambda orders: orders.get_item(Key={**KEY, "Total": 5}),
+        InvalidKeyError,
+        "which has Date, OrderId; leave it out",
+    ),
+    "more than a key in a list": (
+        lambda orders: orders.batch_get_items([KEY, {**KEY, "Total": 5}]),
+        InvalidKeyError,
+        "Total: is in the key, but is not a key attribute of table",
+    ),
+    "more than a key in a transaction": (
+        lambda orders: orders.transact_write_items(TransactItems=[{"Delete": {"Key": {**KEY, "Total": 5}}}]),
+        InvalidKeyError,
+        "Total: is in the key, but is not a key attribute of table",
+    ),
+    "more than a key in a batch": (
+        lambda orders: delete_in_batch(orders, {**KEY, "Total": 5}),
+        BulkLoadError,
+        "Total: is in the key, but is not a key attribute of table",
+    ),
     "half a key": (lambda orders: orders.delete_item(Key={"OrderId": "A17"}), InvalidKeyError, "Date: missing"),
     "a float": (lambda orders: orders.put_item(Item={**KEY, "Amount": 1.5}), InvalidValueError, "'Amount': got 1.5"),
     "a nested float": (lambda orders: orders.put_item(Item={**KEY, "A": [{"b": 0.1}]}), InvalidValueError, "Decimal"),
@@ -284,9 +309,9 @@ def test_a_parameter_of_another_type(orders: ShardedTable, table: Table, name: s
 def test_a_shard_that_is_no_number(orders: ShardedTable, wrong: Any) -> None:
     """Also where it equals the number of one that was asked before."""
     orders.get_item(Key=KEY, Shard=1)
-    with pytest.raises(ConfigurationError, match="^Shard: must be from 1 to 5"):
+    with pytest.raises(ConfigurationError, match=r"^Shard: must be from 1 to 5"):
         orders.get_item(Key=KEY, Shard=wrong)
-    with pytest.raises(ConfigurationError, match="^Shard: must be from 1 to 5"):
+    with pytest.raises(ConfigurationError, match=r"^Shard: must be from 1 to 5"):
         orders.query(KeyConditionExpression=DAY, Shard=wrong)
 
 

@@ -167,7 +167,7 @@ def test_a_delete_without_its_shard(table: Table) -> None:
 
 def test_the_caller_s_objects_are_not_changed(orders: ShardedTable) -> None:
     """Neither items nor keys, nor the list of attribute names."""
-    item, key, by = order(1, deep=[{"a": {1, 2}}]), order(2, extra=1), ["Date", "OrderId"]
+    item, key, by = order(1, deep=[{"a": {1, 2}}]), order(2), ["Date", "OrderId"]
     before = copy.deepcopy((item, key, by))
     with orders.batch_writer(by) as batch:
         batch.put_item(item)

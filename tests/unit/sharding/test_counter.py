@@ -366,7 +366,7 @@ def test_what_is_refused(name: str, error: type[Exception], says: str) -> None:
         ("home", "Views", InvalidKeyError, "key: must be a mapping"),
         ({}, "Views", InvalidKeyError, "Page: missing in the key"),
         ({"Page": ""}, "Views", InvalidKeyError, "Page: empty"),
-        ({"Page": "home", "Day": "x"}, "Views", InvalidKeyError, "got also ['Day']"),
+        ({"Page": "home", "Day": "x"}, "Views", InvalidKeyError, "Day: is in the key, but is not a key"),
         ({"Page": "home"}, "Page", ConfigurationError, "attribute: must be the name"),
         ({"Page": "home"}, "", ConfigurationError, "attribute: must be the name"),
         ({"Page": "home"}, RESET, ConfigurationError, "attribute: must be the name"),

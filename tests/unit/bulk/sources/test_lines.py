@@ -288,7 +288,7 @@ def test_numbers_as_people_write_them() -> None:
         ("a.csv", "Date\nNA\n", {"absent": "NA"}, "absent: must be a list of strings, got 'NA'"),
         ("a.csv", "Date\nNA\n", {"absent": 5}, "absent: must be a list of strings, got 5"),
         ("a.csv", "Date\nd\n", {"types": [("Date", "S")]}, "types: must be text or a mapping"),
-        ("a.csv", "Date;Total\nd;1\n", {}, r"one column, 'Date;Total', if ',' .* delimiter=';' \(--delimiter ';'\), or"),
+        ("a.csv", "Date;Total\nd;1\n", {}, r"one column, 'Date;Total', if ',' .* delimiter=';' \(--delimiter ';'\)"),
         ("a.csv", "Date\tTotal\nd\t1\n", {}, r"one column, .* give format='tsv' \(--format tsv\), or delimiter=','"),
         ("a.tsv", "Date,Total\nd,1\n", {}, r"one column, 'Date,Total', if '\\t' .* delimiter=',' \(--delimiter ','\)"),
         ("a.csv", "Date\nd\n", {"delimiter": '"'}, "delimiter: must be one character"),
