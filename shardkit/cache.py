@@ -11,6 +11,8 @@ from shardkit.caching.runner import CacheRunner
 from shardkit.caching.source import source_of
 from shardkit.caching.stores import MemoryStore, RedisStore
 from shardkit.core.calls import explains_calls
+from shardkit.errors import ConfigurationError
+from shardkit.runtime.targets import Wrapper
 from shardkit.table_types import (
     CachedBatchResponse,
     CachedGetItemResponse,
@@ -23,7 +25,7 @@ __all__ = ["CacheOptions", "CachedTable", "MemoryStore", "RedisStore"]
 
 
 @explains_calls
-class CachedTable:
+class CachedTable(Wrapper):
     """Read a table's popular items from memory, and the others from the table.
 
     Example:
@@ -81,6 +83,8 @@ class CachedTable:
             stale_while_revalidate=stale_while_revalidate,
             stale_if_throttled=stale_if_throttled,
         )
+        if isinstance(table, CachedTable):
+            raise ConfigurationError(f"table: must be the table behind a cache, got {table!r:.200}; give its .table")
         self._table = table
         self._runner = CacheRunner(source_of(table, key_schema), options, rng)
 

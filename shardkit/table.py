@@ -14,6 +14,7 @@ from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
 from shardkit.runtime.runner import Runner, table_runner
+from shardkit.runtime.targets import Wrapper, check_unwrapped
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
@@ -46,7 +47,7 @@ _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
 @explains_calls
-class ItemOperations:
+class ItemOperations(Wrapper):
     """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
     _runner: Runner
@@ -666,6 +667,7 @@ class ShardedTable(ItemOperations):
         rng: random.Random | None = None,
         transport: Transport = "client",
     ) -> None:
+        check_unwrapped(table)
         self._table = table
         self._runner = table_runner(
             table,

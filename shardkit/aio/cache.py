@@ -14,6 +14,8 @@ from shardkit.caching.runner import AsyncCacheRunner
 from shardkit.caching.source import async_source_of
 from shardkit.caching.stores import MemoryStore, RedisStore
 from shardkit.core.calls import explains_calls
+from shardkit.errors import ConfigurationError
+from shardkit.runtime.targets import Wrapper
 from shardkit.table_types import (
     CachedBatchResponse,
     CachedGetItemResponse,
@@ -26,7 +28,7 @@ __all__ = ["CacheOptions", "CachedTable", "MemoryStore", "RedisStore"]
 
 
 @explains_calls
-class CachedTable:
+class CachedTable(Wrapper):
     """Read a table's popular items from memory, and the others from the table.
 
     Example:
@@ -85,6 +87,8 @@ class CachedTable:
             stale_while_revalidate=stale_while_revalidate,
             stale_if_throttled=stale_if_throttled,
         )
+        if isinstance(table, CachedTable):
+            raise ConfigurationError(f"table: must be the table behind a cache, got {table!r:.200}; give its .table")
         self._table = table
         self._runner = AsyncCacheRunner(async_source_of(table, key_schema), options, rng)
 

@@ -18,6 +18,7 @@ from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.client_table import table_of
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
 from shardkit.runtime.runner import AsyncRunner, async_table_runner
+from shardkit.runtime.targets import Wrapper, check_unwrapped
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
@@ -50,7 +51,7 @@ _KEPT: Any = object()  # default of with_options: keep the table's own setting
 
 
 @explains_calls
-class ItemOperations:
+class ItemOperations(Wrapper):
     """The operations on items that a ``ShardedTable`` and a ``TimeSeries`` have."""
 
     _runner: AsyncRunner
@@ -673,6 +674,7 @@ class ShardedTable(ItemOperations):
         rng: random.Random | None = None,
         transport: Transport = "client",
     ) -> None:
+        check_unwrapped(table)
         self._table = table_of(table, table_name)
         self._runner = async_table_runner(
             self._table,

@@ -36,6 +36,19 @@ def is_async(client: Any) -> bool:
     return hasattr(client, "__aenter__")
 
 
+class Wrapper:
+    """A class that has a table's methods, and wraps a table."""
+
+
+def check_unwrapped(table: Any) -> None:
+    """Refuse what wraps a table already where a strategy is given: its own strategy, or its cache, would be ignored."""
+    if isinstance(table, Wrapper):
+        raise ConfigurationError(
+            f"table: must not be wrapped already, got {table!r:.200}; give the table inside (.table), and for a cache "
+            "CachedTable(ShardedTable(…), …)"
+        )
+
+
 class Attachment:
     """A meter, a budget or an installation on clients, until ``detach`` or the end of its ``with``."""
 

@@ -14,8 +14,19 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, NoCredentialsError, ParamValidationError
 
-from shardkit import BulkLoadError, CalculatedSuffix, RandomSuffix, ShardedTable, Strategy, Unsharded, bulk_load, errors
+from shardkit import (
+    BulkLoadError,
+    CalculatedSuffix,
+    RandomSuffix,
+    ShardedTable,
+    Strategy,
+    TimeSeries,
+    Unsharded,
+    bulk_load,
+    errors,
+)
 from shardkit.bulk.report import BulkReport, BulkResult
+from shardkit.cache import CachedTable
 from shardkit.errors import (
     ConfigurationError,
     CursorError,
@@ -38,6 +49,10 @@ if TYPE_CHECKING:
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 ONE: Any = KEY
 FILE: Any = "orders.csv"
+SCHEMA = {
+    "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in KEY],
+}
 DAY = Key("Date").eq("2014-07-09")
 
 
@@ -435,6 +450,16 @@ def test_a_table_or_strategy_that_is_none(table: Table, wrong: Any) -> None:
         ShardedTable(cast("Any", table.meta.client), Unsharded())
     with pytest.raises(ConfigurationError, match=r"CalculatedSuffix.* or ShardMap\(\), got"):
         ShardedTable(table, wrong)
+
+
+def test_a_table_that_is_wrapped_already(table: Table, orders: ShardedTable) -> None:
+    """Its own strategy, or its cache, would be ignored without a word."""
+    series = TimeSeries(table, "clicks", at="OrderId", period="day", schema=SCHEMA)
+    for wrapped in (orders, CachedTable(orders, max_bytes=100_000), CachedTable(table, max_bytes=100_000), series):
+        with pytest.raises(ConfigurationError, match=r"^table: must not be wrapped already, got .*; give the table in"):
+            ShardedTable(wrapped, Unsharded())
+    with pytest.raises(ConfigurationError, match=r"^table: must be the table behind a cache, got .*; give its"):
+        CachedTable(CachedTable(orders, max_bytes=100_000), max_bytes=100_000)
 
 
 ERRORS: list[ShardkitError] = [
