@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 from botocore.exceptions import BotoCoreError, ClientError
 
+from shardkit.bulk.dead_letters import text_of
 from shardkit.bulk.load import Loading, LoadOptions, load_results
 from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
@@ -211,7 +212,7 @@ class PartConfig:
             return load_id
         try:
             then = orjson.loads(kept)
-            begun = str(then.pop("load_id"))
+            begun = text_of(then.pop("load_id"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(
                 f"checkpoint: {self.checkpoint!r} has a {_HEADER} that is not a write's ({error!r}); give another place"

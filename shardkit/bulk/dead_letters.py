@@ -20,10 +20,10 @@ from shardkit.bulk.locked_file import LockedFile
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.dynamodb.body import encode
-from shardkit.dynamodb.decode import from_wire_item
+from shardkit.dynamodb.decode import from_wire_item, refuse_unreadable
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, brief
 
 _BEGINNINGS = (b'{"Item":', b'{"text":')
 
@@ -87,10 +87,22 @@ def letter(result: BulkResult, *, place: str | int, load: str, at: Iterable[int]
 
 
 def result_of(letter: Mapping[str, Any]) -> BulkResult:
-    """Return the result that a dead letter was made of; its error has the reason's text."""
-    error = ShardkitError(letter["reason"])
-    item: Any = BadRecord(letter["text"], error) if "text" in letter else from_wire_item(letter["Item"])
-    return BulkResult(item, letter["place"], letter.get("shard"), ok=False, error=error)
+    """Return the result that a dead letter was made of; its error has the reason's text.
+
+    Raises:
+        ArithmeticError, LookupError, TypeError: the letter is damaged.
+    """
+    error, place, shard = ShardkitError(text_of(letter["reason"])), text_of(letter["place"]), letter.get("shard")
+    if shard is not None and type(shard) is not int:
+        raise TypeError(f"shard must be a number, got {brief(shard)}")
+    if "text" in letter:
+        return BulkResult(BadRecord(text_of(letter["text"]), error), place, shard, ok=False, error=error)
+    refuse_unreadable(letter["Item"])
+    return BulkResult(from_wire_item(letter["Item"]), place, shard, ok=False, error=error)
+
+
+text_of: Callable[[Any], str] = str.__str__
+"""Returns a text, and raises TypeError for everything else."""
 
 
 def _text(text: str) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import orjson
 
-from shardkit.bulk.dead_letters import letter, result_of
+from shardkit.bulk.dead_letters import letter, result_of, text_of
 from shardkit.bulk.report import HOT_KEYS, BulkLoadError, BulkReport, ShardTally
-from shardkit.dynamodb.decode import from_wire
+from shardkit.dynamodb.decode import from_wire, refuse_unreadable
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError, ShardkitError, brief
+
+M = TypeVar("M")
 
 KEPT_FAILURES = 100
 """Of a part's failed items, so many are in its report."""
@@ -120,25 +122,62 @@ class PartReport:
         try:
             given = orjson.loads(text)
             report, error = given["report"], given["error"]
-            return cls(
-                **{
+            return _made(
+                cls,
+                {
                     **given,
-                    "error": None if error is None else ShardkitError(error["reason"]),
-                    "report": BulkReport(
-                        **{
+                    "error": None if error is None else ShardkitError(text_of(error["reason"])),
+                    "report": _made(
+                        BulkReport,
+                        {
                             **report,
-                            "hot_keys": {from_wire(key): count for key, count in report["hot_keys"]},
-                            "per_shard": {shard: ShardTally(*took) for shard, *took in report["per_shard"]},
-                            "failures": tuple(map(result_of, report["failures"])),
-                            "advice": tuple(report["advice"]),
-                        }
+                            "hot_keys": {_key(key): count for key, count in _members(report["hot_keys"])},
+                            "per_shard": {
+                                shard: _made(ShardTally, {"items": items, "write_units": units})
+                                for shard, items, units in _members(report["per_shard"])
+                            },
+                            "failures": tuple(map(result_of, _members(report["failures"]))),
+                            "advice": tuple(map(text_of, _members(report["advice"]))),
+                        },
                     ),
-                }
+                },
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as problem:
             raise ConfigurationError(
                 f"text: is not the report of a part that this version of shardkit wrote ({problem!r}): {text!r:.100}"
             ) from problem
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: type(value) is str,
+    "int": lambda value: type(value) is int,
+    "float": lambda value: type(value) in {int, float},
+    "bool": lambda value: type(value) is bool,
+    "Mapping[Any, int]": lambda value: all(type(count) is int for count in value.values()),
+    "Mapping[str, int]": lambda value: all(type(count) is int for count in value.values()),
+    "Mapping[int | None, ShardTally]": lambda value: all(shard is None or type(shard) is int for shard in value),
+}
+
+
+def _made(kind: type[M], given: Mapping[str, Any]) -> M:
+    """Make a dataclass if every field is given, and of its type: what is damaged must not be added up."""
+    for one in fields(kind):  # type: ignore[arg-type]
+        value, named = given[one.name], str(one.type)
+        fits = _KINDS.get(named.removesuffix(" | None"))
+        if fits is not None and not fits(value) and not (value is None and named.endswith(" | None")):
+            raise TypeError(f"{one.name} must be {named}, got {brief(value)}")
+    return kind(**given)
+
+
+def _key(value: Any) -> Any:
+    refuse_unreadable({"key": value})
+    return from_wire(value)
+
+
+def _members(value: Any) -> list[Any]:
+    if not isinstance(value, list):  # a text has members too
+        raise TypeError(f"got {brief(value)} in place of a list")
+    return value
 
 
 _WRITTEN = frozenset({"hot_keys", "per_shard", "failures"})

@@ -270,7 +270,7 @@ def test_a_checkpoint_of_another_write(
     config(**given)
     with pytest.raises(ConfigurationError, match=f"is of another write: {problem}"):
         config(**{**given, **changed})
-    for content in ("{}", "[]", "no json"):
+    for content in ("{}", "[]", "no json", '{"load_id": 5}'):
         (tmp_path / "write.json").write_text(content)
         with pytest.raises(ConfigurationError, match="is not a write's"):
             config(**given)
