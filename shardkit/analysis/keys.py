@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from heapq import nlargest
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from shardkit.core.hashing import stable_hash, unwrapped
@@ -63,7 +65,8 @@ class Uniformity:
         entropy: of the write units over the keys, in bits.
         hottest: the keys with the most write units, hottest first.
         write_share: the hottest key's share of the write units. With ``times``, the share of the hottest key of each
-            time, on average, because what is written at one time goes only to the keys of that time.
+            time, on average, because what is written at one time goes only to the keys of that time. Times with too few
+            items to tell are counted together with the next ones, as one time.
         read_share: the same of the read units.
         unseen: of a sample, how many keys at most may be hotter than the hottest, with 95% confidence; 0: none.
     """
@@ -171,8 +174,8 @@ class KeyUniformity:
             error=0.0 if self._writes is None else self._writes.error,
             entropy=self._entropy(writes),
             hottest=tuple(map(self._usage, nlargest(top, writes, key=writes.__getitem__))),
-            write_share=self._share(writes) / self._total.write_units,
-            read_share=self._share(reads) / self._total.read_units,
+            write_share=self._share(writes),
+            read_share=self._share(reads, reads=True),
         )
 
     def _place(self, name: str) -> int:
@@ -230,13 +233,84 @@ class KeyUniformity:
         spread: float = math.log2(total) - (known + others * 2.0**self._level) / total
         return max(0.0, spread)
 
-    def _share(self, units: Mapping[Key, float]) -> float:
-        """Return the units of the hottest key; if keys have a time, the sum over all times of the hottest of each."""
-        hottest: defaultdict[Key, float] = defaultdict(float)
-        for key, used in units.items():
-            time = tuple(key[place] for place in self._times)
-            hottest[time] = max(hottest[time], used)
-        return sum(hottest.values())
+    def _share(self, units: Mapping[Key, float], *, reads: bool = False) -> float:
+        """Return the share of the hottest key; if keys have a time, of the hottest of each time, on average."""
+        if not self._times:
+            return max(units.values()) / (self._total.read_units if reads else self._total.write_units)
+        hottest = total = 0.0
+        for window in _windows(self._at_times(reads=reads)):
+            hottest += window.hottest[1]
+            total += window.units
+        return hottest / total if total else 1.0
+
+    def _at_times(self, *, reads: bool) -> Iterator[tuple[Key, Key, int, float]]:
+        """Yield each key as its time and its other parts, with its items and units."""
+        sketch = self._reads if reads else self._writes
+        # The sketch knows only keys with more units than its error, and the sample stands for all others.
+        heavy = {} if sketch is None else {key: one for key, one in sketch.held.items() if one.units > sketch.error}
+        known = [(key, held.requests, held.units) for key, held in heavy.items()]
+        for key, counts in self._keys.items():
+            if key not in heavy:
+                units = counts.read_units if reads else counts.write_units
+                known.append((key, counts.items, units * 2.0**self._level))
+        others = [place for place in range(len(self.attributes)) if place not in self._times]
+        for key, items, units in known:
+            yield tuple([key[place] for place in self._times]), tuple([key[place] for place in others]), items, units
+
+
+class _Window:
+    """The items of neighbouring times, by the parts of their keys that are no times."""
+
+    __slots__ = ("_keys", "hottest", "items", "units")
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.units = 0.0
+        self.hottest: tuple[int, float] = (0, 0.0)  # the items and units of the hottest key
+        self._keys: dict[Key, tuple[int, float]] = {}
+
+    def add(self, key: Key, items: int, units: float) -> None:
+        had_items, had_units = self._keys.get(key, (0, 0.0))
+        found = self._keys[key] = had_items + items, had_units + units
+        self.items += items
+        self.units += units
+        self.hottest = max(self.hottest, found, key=itemgetter(1))
+
+    def add_all(self, other: _Window) -> None:
+        for key, (items, units) in other._keys.items():
+            self.add(key, items, units)
+
+    @property
+    def tells(self) -> bool:
+        """Whether the items are enough: the standard error of the hottest key's share is at most a tenth of it.
+
+        One item more, of another key, is counted: a single item is no evidence that its key takes everything.
+        """
+        hottest, items = self.hottest[0], self.items + 1
+        return 100 * (items - hottest) <= items * hottest
+
+
+def _windows(keys: Iterable[tuple[Key, Key, int, float]]) -> Iterator[_Window]:
+    """Yield windows of as many neighbouring times as it takes to tell which key is the hottest."""
+    done: _Window | None = None
+    window = _Window()
+    for _, at_this_time in groupby(sorted(keys, key=_in_order), key=itemgetter(0)):
+        for _, key, items, units in at_this_time:
+            window.add(key, items, units)
+        if window.tells:
+            if done is not None:
+                yield done
+            done, window = window, _Window()
+    if done is None:
+        done = window
+    else:
+        done.add_all(window)
+    yield done
+
+
+def _in_order(found: tuple[Key, Key, int, float]) -> Any:
+    # Only values of one type can be compared.
+    return [(isinstance(part, str), isinstance(part, bytes), part) for part in found[0]]
 
 
 class _Counts:

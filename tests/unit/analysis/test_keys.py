@@ -6,6 +6,7 @@ import math
 import random
 import tracemalloc
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -144,6 +145,37 @@ def test_of_a_time_only_its_keys_are_hot() -> None:
     assert found.write_share == (3 + 2) / 8
     assert found.read_share == (3 + 2) / 8
     assert found.hottest[0].write_units / found.write_units == 3 / 8
+
+
+@pytest.mark.parametrize(("seconds", "max_keys"), [(3.0, 100_000), (3.0, 500), (0.5, 500), (0.01, 100_000)])
+def test_times_with_few_items_are_counted_together(seconds: float, max_keys: int) -> None:
+    """A second with one or two items says nothing of the share of a tenant in thousands of writes a second."""
+    draw, start = random.Random(1), datetime(2024, 1, 1, tzinfo=UTC)
+    tenants = draw.choices([f"t{number}" for number in range(50)], [1 / (1 + number) for number in range(50)], k=20_000)
+    uniformity = KeyUniformity(["tenant", "at"], max_keys=max_keys)
+    for number, tenant in enumerate(tenants):
+        at = start + timedelta(seconds=int(number * seconds))
+        uniformity.add((tenant, f"{at:%Y-%m-%dT%H:%M:%S}"), 300, 1.0, 0.5)
+    found = uniformity.result()
+    assert found.times == ("at",)
+    assert found.exact == (max_keys > 500)
+    true = tenants.count("t0") / 20_000
+    assert found.write_share == pytest.approx(true, rel=0.001 if found.exact else 0.15)
+    assert found.read_share == pytest.approx(found.write_share)
+
+
+def test_few_items_of_one_key_are_enough_to_tell() -> None:
+    """Each hour one other customer uploads: ten of ten items are evidence, and three of three are not."""
+
+    def share(items: int) -> float:
+        return counted(*[(f"2024-01-01T{hour:02}", f"c{hour}") for hour in range(20) for _ in range(items)]).write_share
+
+    assert share(10) == 1.0
+    assert share(3) < 0.5
+
+
+def test_times_of_several_types_are_counted_together() -> None:
+    assert counted((20140709, "a"), ("2014-07-09", "a"), ("2014-07-10", "b")).write_share == pytest.approx(2 / 3)
 
 
 def test_nothing_counted() -> None:
