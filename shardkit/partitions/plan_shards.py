@@ -17,6 +17,7 @@ from shardkit.partitions.statements import Statement, counted, model, number, pe
 from shardkit.partitions.stored_items import PAGE_BYTES
 
 _TIMES = (2, 4, 8)  # the alternatives' partitions, as multiples of the table's
+_BETTER = 4  # twice the partitions are worth their price if the shards are divided by at least this
 _UNITS = ("Item Size Calculations", "Working with Tables")
 
 
@@ -110,6 +111,21 @@ class ShardPlan:
         """The lowest probability, over the table and its indexes, that no partition gets more than it serves."""
         return min(fit.probability for fit in self.fits)
 
+    @property
+    def better(self) -> Alternative | None:
+        """The alternative to prefer: each doubling of the partitions up to it divides the shards by 4 or more.
+
+        None: the table's own partitions are as good.
+        """
+        better: Alternative | None = None
+        shards = self.shards
+        for other in self.alternatives:
+            if other.shards is not None and shards is not None and other.shards * _BETTER > shards:
+                break
+            if other.shards is not None:
+                better, shards = other, other.shards
+        return better
+
     def __str__(self) -> str:
         table = self.table
         units = f"{counted(table.write_units, 'write unit')} and {counted(table.read_units, 'read unit')} a second"
@@ -135,11 +151,21 @@ class ShardPlan:
             title = "No number of shards serves this load"
         else:
             title = "No sharding: 1 shard" if self.shards == 1 else f"{self.shards:,} shards"
+        if (better := self.better) is not None:
+            has = counted(better.partitions, "partition")
+            title = (
+                f"{better.shards:,} shards, with {has}\n"
+                f"  a table has {has} if it once had {counted(better.write_units, 'write unit')} a second, or as much "
+                "warm throughput\n"
+                f"  a Query of an empty key takes {counted(better.query_read_units or 0.0, 'read unit')}\n\n"
+                f"{title}, with {counted(table.partitions, 'partition')}"
+            )
         return show(title, figures, self.reasoning, self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        return {**asdict(self), "probability": self.probability}
+        better = None if self.better is None else asdict(self.better)
+        return {**asdict(self), "probability": self.probability, "better": better}
 
 
 def plan_shards(
@@ -182,7 +208,7 @@ def plan_shards(
             for each index separately.
 
     Returns:
-        The plan; ``print`` it, or see ``reasoning``, ``warnings`` and ``alternatives``.
+        The plan; ``print`` it, or see ``better``, ``reasoning``, ``warnings`` and ``alternatives``.
 
     Raises:
         ConfigurationError: an argument is invalid.

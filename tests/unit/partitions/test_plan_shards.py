@@ -99,6 +99,29 @@ def test_more_partitions_take_fewer_shards() -> None:
     assert (plan.shards, found) == (190, [(16, 16_000, 45), (32, 32_000, 20), (64, 64_000, 15)])
 
 
+@pytest.mark.parametrize(
+    ("writes", "partitions", "better"),
+    [
+        (2500, 4, (8, 32)),
+        (4000, None, (16, 45)),
+        (3000, 4, (8, 60)),  # then 16: 23 and 32: 15; two doublings together are no reason
+        (4000, 4, (16, 45)),  # no number is enough on 4
+        (4000, 16, None),
+        (800, 4, None),
+    ],
+)
+def test_the_text_leads_with_more_partitions_where_they_save_most_shards(
+    writes: int, partitions: int | None, better: tuple[int, int] | None
+) -> None:
+    plan = plan_shards(306, writes, partitions=partitions)
+    assert (plan.better and (plan.better.partitions, plan.better.shards)) == better
+    if better is None:
+        assert plan.to_dict()["better"] is None
+    else:
+        assert plan.to_dict()["better"]["shards"] == better[1]
+        assert str(plan).startswith(f"{better[1]} shards, with {better[0]} partitions\n")
+
+
 def test_reads_ask_for_shards_too() -> None:
     plan = plan_shards(350, 0, 12_000, partitions=20)
     assert (plan.table.read_units, plan.least_shards) == (6000, 3)
@@ -222,7 +245,7 @@ def test_partitions_that_are_too_few_for_any_number_of_shards() -> None:
     plan = plan_shards(350, 4000, partitions=1)
     assert (plan.shards, plan.least_shards) == (None, 5)
     assert plan.reason == "with 20% left free, 1 partition serves less than the load; more partitions are needed"
-    assert str(plan).startswith("No number of shards serves this load\n")
+    assert "\n\nNo number of shards serves this load, with 1 partition\n" in str(plan)
     assert "more partitions are needed" in warned(plan)
 
 
