@@ -85,7 +85,8 @@ class KeyCounts:
     """Counts the items of a live table by its own partition key, and, with a strategy, by its logical key."""
 
     def __init__(self, table: LiveTable, times: Sequence[str] | None, strategy: Strategy | None) -> None:
-        self.candidate = Candidate(table.keys.partition, times=times)
+        kept = None if times is None else [name for name in table.keys.partition if name in times]
+        self.candidate = Candidate(table.keys.partition, times=kept)
         self._logical: dict[Any, dict[int | None, Counter[str]]] = {}
         self._strategy = strategy
         self._name = table.keys.partition_key
@@ -102,7 +103,7 @@ class KeyCounts:
             for index in table.hot_alone
             if table.index is None
         ]
-        self._whole = Candidate([self._name], times=times)
+        self._whole = Candidate([self._name], times=kept)
 
     def take(self, item: Mapping[str, Any]) -> Mapping[str, float]:
         sizes = attribute_sizes(item)
@@ -274,11 +275,17 @@ def heat_of_sample(
     **how: Unpack[Reading],
 ) -> Callable[[], LiveHeat]:
     """Plan a sample and say what it will take; return the function that reads and judges it."""
+    for name in times or ():
+        if name not in table.key_types:
+            raise ConfigurationError(
+                f"--time: {name!r} is not a key of table {table.name} or its indexes; give one of "
+                f"{', '.join(table.key_types)}"
+            )
     if strategy is not None and table.keys.partition != (table.own_key,):
         raise ConfigurationError(
             f"--strategy: not supported for {table.title}, whose partition key is not the table's; omit it"
         )
-    if strategy is not None and strategy.separator and table.key_type == "N":
+    if strategy is not None and strategy.separator and table.key_types[table.own_key] == "N":
         raise ConfigurationError(
             f"--strategy: not supported for {table.title}, whose partition key is a number, which has no suffix; omit "
             "it"

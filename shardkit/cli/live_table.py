@@ -111,15 +111,15 @@ def check_source(
 class LiveTable:
     """A table, or one of its indexes, as DescribeTable describes it; ``items`` and ``bytes`` are 0 if unknown.
 
-    ``own_keys`` are the table's, and ``key_type`` is the type of its partition key; ``keys`` are those of the index.
-    ``global_indexes`` are all of the table's, whichever is read.
+    ``own_keys`` are the table's; ``keys`` are those of the index. ``key_types`` are the types of all key attributes, of
+    the table and its indexes. ``global_indexes`` are all of the table's, whichever is read.
     """
 
     client: Any
     name: str
     index: str | None
     own_keys: KeySchema
-    key_type: str
+    key_types: Mapping[str, str]
     keys: KeySchema
     items: int
     bytes: int
@@ -161,13 +161,12 @@ def describe(client: Any, name: str, index: str | None) -> LiveTable:
             raise ConfigurationError(f"--index: table {name!r} has no index {index!r}; its indexes are: {known}")
         described, count, of = indexes[index], "IndexSizeBytes", f"index {index!r}"
     own_keys = KeySchema.of(table["KeySchema"], f"table {name!r}")
-    types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
     return LiveTable(
         client=client,
         name=name,
         index=index,
         own_keys=own_keys,
-        key_type=types[own_keys.partition_key],
+        key_types={one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]},
         keys=KeySchema.of(described["KeySchema"], of),
         items=int(described.get("ItemCount") or 0),
         bytes=int(described.get(count) or 0),

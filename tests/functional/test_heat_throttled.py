@@ -78,8 +78,9 @@ class Service:
         by_day = Index("ByDay", KeySchema(("Date",), ("Total",)), local=False, projected=None)
         by_status = Index("ByStatus", KeySchema(("Status",)), local=False, projected=None)
         table = live.LiveTable(
-            client=self.dynamodb, name="Orders", index=index, own_keys=KeySchema(("Date",), ("OrderId",)), key_type="S",
-            keys=KeySchema(("Date",)), items=0, bytes=0, provisioned=None, global_indexes=(by_day, by_status),
+            client=self.dynamodb, name="Orders", index=index, own_keys=KeySchema(("Date",), ("OrderId",)),
+            key_types={"Date": "S"}, keys=KeySchema(("Date",)), items=0, bytes=0, provisioned=None,
+            global_indexes=(by_day, by_status),
         )  # fmt: skip
         how = {"until": UNTIL, "last": LAST, "top": 10, **window}
         return throttled.read_throttled_table(self.dynamodb, self.cloudwatch, table, **how)

@@ -446,6 +446,16 @@ def test_heat_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("table")
+def test_a_time_that_is_no_part_of_the_partition_key() -> None:
+    """The sort key, and the key of an index: only the keys that have it are judged by it."""
+    result = invoke("heat", "--table", "Orders", "--time", "OrderId,Status", "--json", "--write-units", "4000")
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert data["keys"][0]["times"] == []
+    assert data["indexes"][0]["hottest_share"] == 1.0
+
+
+@pytest.mark.usefixtures("table")
 def test_size_of_a_table() -> None:
     result = invoke("size", "--table", "Orders")
     assert result.exit_code == 0, result.output
@@ -464,7 +474,10 @@ def test_size_of_a_table() -> None:
         (("heat", "--table", "Orders", "--key", "Status"), "--key: is not for --table"),
         (("heat", "--table", "Orders", "--index-key", "Status"), "--index-key: is not for --table"),
         (("heat", "--table", "Orders", "--strategy", "x"), "--strategy: 'x' is not valid JSON"),
-        (("heat", "--table", "Orders", "--time", "Status"), "times: 'Status' is not an attribute of the key Customer"),
+        (
+            ("heat", "--table", "Orders", "--time", "Status"),
+            "--time: 'Status' is not a key of table Orders or its indexes; give one of Customer",
+        ),
         (("heat", "--table", "Orders", "--max-units", "5"), "--max-units: must be a number >= 256"),
         (("heat", "--table", "Nothing"), "--table: DescribeTable of table 'Nothing' failed: An error occurred"),
         (("size", "--table", "Nothing"), "--table: DescribeTable of table 'Nothing' failed: An error occurred"),
