@@ -92,9 +92,11 @@ class TextForm:
 
         Example:
             Strategy.from_dict({"type": "RandomSuffix", "shards": 200}) == RandomSuffix(200)
+            Strategy.from_dict({"type": "RandomSuffix", "shards": {"hot": 8}}) == RandomSuffix({"hot": 8})
 
         Args:
-            form: The result of ``to_dict``; fields with a default may be omitted.
+            form: The result of ``to_dict``; fields with a default may be omitted, and counts and boundaries per key may
+                be given as to the class.
 
         Returns:
             A strategy equal to the original one.
@@ -140,6 +142,8 @@ def _value(name: str, form: Any) -> Any:
         return _boundaries(form)
     if name in {"old", "new"} and isinstance(form, Mapping):  # of a Resharding
         return Strategy.from_dict(form)
+    if name in {"shards", "boundaries"} and isinstance(form, Mapping) and not isinstance(form.get("function"), str):
+        return {key: _boundaries(value) if isinstance(value, list) else value for key, value in form.items()}
     if isinstance(form, Mapping):
         if len(form) != 1 or form.get("function") not in list(_FUNCTIONS):
             raise ConfigurationError(

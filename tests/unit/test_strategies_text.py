@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardkit.errors import ConfigurationError
-from shardkit.strategies import RandomSuffix, Strategy, register_function
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, RangeSuffix, Strategy, register_function
 from tests.support.strategies import STRATEGIES, length_of, vectors
 
 
@@ -50,7 +50,12 @@ def test_golden_text_forms(strategy: Strategy, row: dict[str, Any]) -> None:
         {"type": "RandomSuffix", "shards": [[{"S": ""}, 2]]},
         {"type": "RandomSuffix", "shards": {"function": "unknown"}},
         {"type": "RandomSuffix", "shards": {"function": ["unhashable"]}},
-        {"type": "RandomSuffix", "shards": {"k": 2}},
+        {"type": "RandomSuffix", "shards": {"k": "2"}},
+        {"type": "RandomSuffix", "shards": {"": 2}},
+        {"type": "RandomSuffix", "shards": {"k": [2]}},
+        {"type": "RangeSuffix", "by": "sk", "boundaries": {"k": "F"}},
+        {"type": "RangeSuffix", "by": "sk", "boundaries": {"k": [{}]}},
+        {"type": "CalculatedSuffix", "by": {"a": 1}, "shards": 2},
         {"type": "RandomSuffix", "shards": [[{}, 2]]},
         {"type": "CalculatedSuffix", "by": [], "shards": 2},
         {"type": "RangeSuffix", "by": "sk", "boundaries": [{}]},
@@ -60,6 +65,27 @@ def test_golden_text_forms(strategy: Strategy, row: dict[str, Any]) -> None:
 def test_a_wrong_text_form_is_refused(form: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"must be|; give (one of )?shards|; give none|call register_function"):
         Strategy.from_dict(form)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ('{"type": "RandomSuffix", "shards": {"t0000": 8, "function": 2}}', RandomSuffix({"t0000": 8, "function": 2})),
+        ('{"type": "RandomSuffix", "shards": {"function": 3}}', RandomSuffix({"function": 3})),
+        ('{"type": "CalculatedSuffix", "by": "a", "shards": {"k": 5}}', CalculatedSuffix("a", shards={"k": 5})),
+        (
+            '{"type": "RangeSuffix", "by": "a", "boundaries": {"k": ["F", "M"], "n": [{"N": "1"}]}}',
+            RangeSuffix("a", {"k": ["F", "M"], "n": [1]}),
+        ),
+    ],
+)
+def test_counts_and_boundaries_per_key_may_be_given_as_to_the_class(text: str, strategy: Strategy) -> None:
+    """In JSON, keys are text; what is written keeps its form."""
+    form = json.loads(text)
+    assert Strategy.from_dict(form) == strategy
+    assert Strategy.from_dict(json.loads(json.dumps(strategy.to_dict()))) == strategy
+    if not isinstance(strategy, RangeSuffix):
+        assert Strategy.from_dict({**form, "shards": {**form["shards"], None: 2}}).shards_for("other") == range(1, 3)
 
 
 def test_functions_need_a_name() -> None:
