@@ -148,7 +148,7 @@ def heat(
     with refusing(stderr, WRONG_USE, "not begun"):
         candidates, indexes = _candidates(key, index_key, said, by)
         suffix = None if by is None else calculated_suffix(by, shards or 1)
-        opened = text_source(source, **reading)
+        opened = text_source(source, profile=live.profile, region=live.region, **reading)
         if suffix is not None and opened.bytes_total is None:
             raise ConfigurationError("--by: reads the source twice; a pipe can be read once; give a file")
         keys = [("--key", one) for one in candidates] + [("--index-key", one.candidate) for one in indexes]

@@ -150,11 +150,8 @@ def load(
                 direct_options(transport)  # refuses it if its extra is not installed
             way = "client" if transport == "client" else default_transport(profile)
             target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
-            s3 = None
-            if source.startswith("s3://"):
-                s3 = options.s3_client(profile, region)
-                stack.callback(s3.close)
-            opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), s3=s3, **reading)
+            aws = {"profile": profile, "region": region}
+            opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), **aws, **reading)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             units = _rate(write_units, shared_budget, resource, stack)
             show_plan(stderr, source, opened, target)

@@ -131,8 +131,16 @@ connection = several(
 """The options of :func:`dynamodb`."""
 
 
-def text_source(where: str, *, columns: str | None, **options: Any) -> SectionedSource:
-    """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`."""
+def text_source(
+    where: str, *, columns: str | None, profile: str | None, region: str | None, **options: Any
+) -> SectionedSource:
+    """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`.
+
+    ``profile`` and ``region`` are those of :data:`connection`: of a source in S3.
+    """
+    if where.startswith("s3://") and "s3" not in options:
+        options["s3"] = s3_client(profile, region)
+        click.get_current_context().call_on_close(options["s3"].close)
     return open_source(where, columns=columns.split(",") if columns else None, **options)
 
 

@@ -65,7 +65,8 @@ def measure(source: str | None, table: str | None, as_json: bool, progress: bool
     stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
     with refusing(stderr, WRONG_USE, "not begun"):
         check_source(source, table, reading, live.given)
-        opened = None if source is None else text_source(source, **reading)
+        aws = {"profile": live.profile, "region": live.region}
+        opened = None if source is None else text_source(source, **aws, **reading)
     if opened is None:
         with live.client(stderr) as client:
             with refusing(stderr, WRONG_USE, "not begun"):

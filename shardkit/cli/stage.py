@@ -110,7 +110,8 @@ def stage(
             s3 = options.s3_client(profile, region)
             stack.callback(s3.close)
             exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
-            opened = text_source(source, table=target, stored_by=exported, cursors=1, s3=s3, **reading)
+            how = {"table": target, "stored_by": exported, "cursors": 1, "s3": s3, **reading}
+            opened = text_source(source, profile=profile, region=region, **how)
             check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
             if processes is None and (opened.bytes_total or 0) >= _LARGE:
                 processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -8,12 +8,15 @@ import io
 import json
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from shardkit.bulk.sources.opening import open_source
 from shardkit.cli import build_app
+
+if TYPE_CHECKING:
+    from boto3.session import Session
 
 rich_console = pytest.importorskip("rich.console")
 click_testing = pytest.importorskip("click.testing")
@@ -172,3 +175,24 @@ def test_no_progress_without_a_console(folder: Path) -> None:
     with reading.ReadProgress(None, open_source("notes.jsonl"), clock=lambda: 0.0) as progress:
         progress.update(256)
     assert not invoke("notes.jsonl", "--no-progress").stderr
+
+
+@pytest.mark.usefixtures("resource")
+@pytest.mark.parametrize("command", [("size",), ("heat", "--key", "Date")])
+def test_a_source_in_s3_is_read_with_the_profile_and_the_region(
+    command: tuple[str, ...], boto3_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def s3_client(*args: Any) -> Any:
+        given.append(args)
+        return boto3_session.client("s3")
+
+    monkeypatch.setattr(reading, "s3_client", s3_client)
+    s3 = boto3_session.client("s3")
+    s3.create_bucket(Bucket="notes")
+    s3.put_object(Bucket="notes", Key="notes.jsonl", Body=b'{"Date": "2014-07-09"}\n')
+    args = [*command, "s3://notes/notes.jsonl", "--profile", "data", "--region", "eu-west-1"]
+    result = click_testing.CliRunner().invoke(build_app(), args)
+    assert result.exit_code == 0, result.output
+    assert given == [("data", "eu-west-1")]
