@@ -55,7 +55,7 @@ STEPS = (
     ),
     (
         "Is it a key of the table\n(not of a global secondary index)?",
-        "A suffix on the table does not help.\nChange the index's partition key.",
+        "A suffix on the table does not help.\nShard the index itself: indexes={…}.",
     ),
     (
         "Does it have many items that share\nthe load (not one hot item)?",
