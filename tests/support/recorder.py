@@ -42,6 +42,12 @@ def recording(client: Any) -> Iterator[Recorder]:
         client.meta.events.unregister("before-send.dynamodb", before_send)
 
 
+def answered(url: str, status: int, body: Mapping[str, Any], response_of: Any = AWSResponse) -> Any:
+    """Return what a ``before-send`` handler answers in the service's place."""
+    headers = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
+    return response_of(url, status, headers, _Body(json.dumps(body).encode()))
+
+
 @contextmanager
 def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str, Any] | None]) -> Iterator[None]:
     """Answer an operation in the service's place: with the wire response that is given for the body, unless None.
@@ -59,10 +65,7 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
         response = answer(json.loads(request.body))
         if response is None:
             return None
-        headers: Any = {"content-type": "application/x-amz-json-1.0", "x-amzn-requestid": "R" * 52}
-        body = json.dumps(response).encode()
-        raw: Any = _Body(body)
-        return response_of(request.url, 400 if "__type" in response else 200, headers, raw)
+        return answered(request.url, 400 if "__type" in response else 200, response, response_of)
 
     event = f"before-send.dynamodb.{operation}"
     client.meta.events.register(event, before_send)
