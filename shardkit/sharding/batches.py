@@ -62,10 +62,7 @@ class _Writes:
         value = form.item(body[source])
         identity = table, _key_of(sharding, value)
         if identity in self.single:
-            raise ConfigurationError(
-                f"RequestItems: must write an item once, got two writes of {dict(body[source])!r:.200} on "
-                f"table {table!r}; send them one after the other, because a batch has no order"
-            )
+            raise _two_writes(table, body[source])
         self.single[identity] = _shown(request, form), Steps(program, step)
 
 
@@ -96,7 +93,7 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             programs = [(OPERATIONS[name](sharding, body, None, fan_out), True) for name, body in singles]
         for request, (program, in_batch) in zip(requests, programs, strict=True):
             writes.add(table, sharding, request, program, form, batched=in_batch)
-    written, unprocessed = yield from _write_singly(writes, fan_out)
+    written, unprocessed = yield from _write_singly(writes, tables, fan_out)
     response: Response = {}
     if writes.batch:
         response = yield Send("BatchWriteItem", {**params, "RequestItems": writes.batch})
@@ -119,12 +116,35 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     return result
 
 
-def _write_singly(writes: _Writes, fan_out: FanOut) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
+def _refuse_two_writes(sent: Mapping[str, Sequence[_Sent]], tables: Mapping[str, Sharding | None]) -> None:
+    """Refuse a batch that the service would refuse, before single writes are made."""
+    for table, items in sent.items():
+        sharding = tables[table]
+        assert sharding is not None
+        seen: set[Hashable] = set()
+        for stored, given in items:
+            key = _key_of(sharding, stored)
+            if key in seen:
+                raise _two_writes(table, given)
+            seen.add(key)
+
+
+def _two_writes(table: str, item: Params) -> ConfigurationError:
+    return ConfigurationError(
+        f"RequestItems: must write an item once, got two writes of {dict(item)!r:.200} on table {table!r}; send them "
+        "one after the other, because a batch has no order"
+    )
+
+
+def _write_singly(
+    writes: _Writes, tables: Mapping[str, Sharding | None], fan_out: FanOut
+) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
     """Make the single writes; return their responses, and the requests that were throttled, by table."""
     written: list[tuple[str, Response]] = []
     throttled = writes.unprocessed
     if not writes.single:
         return written, throttled
+    _refuse_two_writes(writes.sent, tables)
     last: Exception | None = None
     steps = [one for _, one in writes.single.values()]
     answers = yield SideBySide(steps, fan_out.concurrency)

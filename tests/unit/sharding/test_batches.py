@@ -184,6 +184,14 @@ def test_two_located_writes_of_one_item(tables: Several) -> None:
     assert tables.sent == []
 
 
+def test_two_writes_of_one_item_beside_a_located_one(tables: Several) -> None:
+    """The service would refuse them only when the located write is made."""
+    twice = [put(tables.given(pk="k", sk=1)), delete(tables.given(pk="k", sk=1))]
+    with pytest.raises(ConfigurationError, match=r"^RequestItems: must write an item once, got .*'calculated'"):
+        tables.run(batch_write, {"RequestItems": {"calculated": twice, **located(tables, 2)}})
+    assert tables.sent == []
+
+
 @pytest.mark.parametrize("request_", [{}, {**put({}), **delete({})}, {"UpdateRequest": {}}], ids=str)
 def test_what_is_not_a_write(request_: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedParameterError, match=r"^RequestItems: must have dicts with either DeleteRequest or"):
