@@ -29,7 +29,7 @@ def test_the_same_as_on_a_plain_table(boto3_session: boto3.Session, engine_resou
     """
     seed = int(os.environ.get("SHARDKIT_SEED") or Random().randrange(10**9))
     sys.stderr.write(f"SHARDKIT_SEED={seed}\n")
-    seconds, programs = float(os.environ.get("SHARDKIT_SECONDS", "0")), settings().max_examples // 15
+    seconds, programs = float(os.environ.get("SHARDKIT_SECONDS", "0")), max(2, settings().max_examples // 5 - 10)
     end = time.monotonic() + seconds
     with closing(Player(boto3_session, engine_resource)) as player:
         while time.monotonic() < end if seconds else programs:

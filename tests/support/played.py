@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from copy import deepcopy
 from dataclasses import replace
+from decimal import Decimal
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.transform import ParameterTransformer
-from boto3.dynamodb.types import Binary, TypeSerializer
+from boto3.dynamodb.types import DYNAMODB_CONTEXT, TypeSerializer
 from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -26,6 +27,7 @@ from shardkit.errors import ShardkitError
 from shardkit.runtime.runner import on_clock
 from shardkit.strategies.resharding import STAGES
 from shardkit.testing import VirtualClock
+from tests.support.equivalence import plainly
 from tests.support.programs import MOVES, POSITIONS, TABLE, Op, Program
 from tests.support.recorder import answered
 from tests.support.tables import GlobalIndex, LocalIndex, make_table
@@ -45,7 +47,8 @@ _UNLIKE = {"Cached", "ConsumedCapacity", "ResponseMetadata", *_UNPROCESSED.value
 class Faults:
     """Lets a share of a client's requests fail: throttles, conflicts, short pages, and batches that are done in part.
 
-    Which ones depends on ``at`` and the request, not on the order of threads. After ``most`` requests, all are denied.
+    Which ones depends on ``at`` and the request, not on the order of threads. Some operations have hot
+    keys, which are throttled 12 times: longer than shardkit tries. After ``most`` requests, all are denied.
     """
 
     def __init__(self, client: Any) -> None:
@@ -65,24 +68,44 @@ class Faults:
         text = operation + re.sub("[0-9a-f]{32}", "", json.dumps({**body, "ClientRequestToken": ""}))
         self._sent[text] += 1
         rng = Random(f"{self._at} {text} {self._sent[text]}")
+        fails = rng.random() < self._share
         if self._most is not None and self._sent.total() > self._most:
-            code = "AccessDeniedException"
-        elif operation == "DescribeTable" or rng.random() >= self._share:
-            return None
-        elif operation in {"Query", "Scan"} and rng.random() < 0.6:
+            return answered(request.url, *error("AccessDeniedException"))
+        if operation in _UNPROCESSED:
+            return self._batch(request, body, rng if fails and rng.random() < 0.8 else None)
+        if operation in {"Query", "Scan"} and fails and rng.random() < 0.6:
             return _send(request, {**body, "Limit": min(body.get("Limit", 9), rng.randint(1, 3))})
-        elif operation in _UNPROCESSED and rng.random() < 0.8:
-            self._call.left, goes = _cut(body["RequestItems"], rng)
-            return _send(request, {**body, "RequestItems": goes})
-        elif operation.startswith("Transact"):
+        if operation.startswith("Transact") and fails:
             reasons = [{"Code": rng.choice(("TransactionConflict", "ThrottlingError"))}]
             reasons += [{"Code": "None"}] * (len(body["TransactItems"]) - 1)
             return answered(request.url, *error("TransactionCanceledException", CancellationReasons=reasons))
-        elif operation in {"PutItem", "UpdateItem", "DeleteItem"}:
-            code = rng.choice((THROTTLE, _CONFLICT))
-        else:
-            code = rng.choice((THROTTLE, "InternalServerError")) if operation != "BatchWriteItem" else THROTTLE
-        return answered(request.url, *error(code))
+        if operation.endswith("Item") and self._is_hot(body):
+            return answered(request.url, *error(THROTTLE))
+        other = _CONFLICT if operation in {"PutItem", "UpdateItem", "DeleteItem"} else "InternalServerError"
+        return answered(request.url, *error(rng.choice((THROTTLE, other)))) if fails else None
+
+    def _batch(self, request: Any, body: Any, rng: Random | None) -> Any:
+        """Let some requests of a batch, which is of one table, be unprocessed: at random, and those of hot keys."""
+        ((table, part),) = body["RequestItems"].items()
+        entries = part["Keys"] if isinstance(part, Mapping) else part
+        some = entries if rng is None else rng.sample(entries, rng.randint(0, len(entries)))
+        some = [entry for entry in some if not self._is_hot(entry)]
+        left = [entry for entry in entries if entry not in some]
+        if not some:
+            return answered(request.url, *error(THROTTLE))
+        if left:
+            as_given = (lambda keys: {**part, "Keys": keys}) if isinstance(part, Mapping) else (lambda keys: keys)
+            self._call.left = {table: as_given(left)}
+            _send(request, {**body, "RequestItems": {table: as_given(some)}})
+        return None
+
+    def _is_hot(self, entry: Any) -> bool:
+        item = entry.get("PutRequest") or entry.get("DeleteRequest") or entry
+        item = item.get("Item") or item.get("Key") or item
+        key = f"{self._at} {item['pk']} {item['sk']}"
+        self._sent[key] += 1
+        hot = self._share > 0 and Random(self._at).random() < 0.4 and Random(key).random() < 0.4
+        return hot and self._sent[key] <= 12
 
     def _before_parse(self, response_dict: dict[str, Any], **_: Any) -> None:
         if self._call.left and response_dict["status_code"] == 200:
@@ -94,16 +117,6 @@ class Faults:
 def _send(request: Any, body: Any) -> None:
     request.body = json.dumps(body).encode()
     request.headers["Content-Length"] = str(len(request.body))
-
-
-def _cut(requests: Mapping[str, Any], rng: Random) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what stays unprocessed of a batch of one table, and the rest, which is one request at least."""
-    ((table, part),) = requests.items()
-    entries = part["Keys"] if isinstance(part, Mapping) else part
-    goes = rng.sample(entries, rng.randint(1, len(entries)))
-    left = [entry for entry in entries if entry not in goes]
-    as_given = (lambda some: {**part, "Keys": some}) if isinstance(part, Mapping) else (lambda some: some)
-    return {table: as_given(left)} if left else {}, {table: as_given(goes)}
 
 
 class Player:
@@ -242,7 +255,7 @@ class _Play:
     # Calls.
     def called(self, op: Op, table: Any) -> Any:
         """Make a call until it is done; return what must be the same on both tables."""
-        params, items = self._given(op, table), []
+        params, items = self._given(op, table), list[Any]()
         while True:
             answer = self._sent(op, params, table)
             if "Error" in answer:
@@ -251,7 +264,8 @@ class _Play:
             left = answer.get(_UNPROCESSED.get(op.name, ""))
             if not left:
                 break
-            assert not _entries(left) - _entries(params["RequestItems"]), f"{op}: unprocessed, but not given: {left}"
+            other = _entries(left) - _entries(params["RequestItems"])
+            assert not other, f"{op}: unprocessed, but not given so: {other}"
             params = {**params, "RequestItems": left}
         shown = {name: value for name, value in answer.items() if name not in _UNLIKE}
         if op.name == "BatchGetItem":
@@ -259,7 +273,9 @@ class _Play:
         return _plainly(shown)
 
     def _given(self, op: Op, table: Any) -> Any:
-        """Return the parameters in the caller's form."""
+        """Return the parameters in the caller's form; from here on, the faults are those of this operation."""
+        for client in self.clients[1:]:
+            self.faults[client].begin(self.program.faults, f"{self.program.seed} {op.number}")
         given = _named(deepcopy(op.params), table.name)
         if self.program.face == "client":
             shape = self.clients[0].meta.service_model.operation_model(op.name).input_shape
@@ -272,7 +288,6 @@ class _Play:
         if table is self.sharded:
             # A cache shows the writes through its own client only.
             client = self.clients[1 if self.program.cached else 1 + op.process]
-            self.faults[client].begin(self.program.faults, f"{self.program.seed} {op.number}")
         for _ in range(100):
             try:
                 response = getattr(client, xform_name(op.name))(**params)
@@ -288,7 +303,7 @@ class _Play:
 
     def _pages(self, op: Op, table: Any) -> Any:
         """Return the items of all pages; their number if they are counted; or the error."""
-        params, items, count = self._given(op, table), [], 0
+        params, items, count = self._given(op, table), list[Any](), 0
         params |= {} if op.limit is None else {"Limit": op.limit}
         for _ in range(300):
             page = self._sent(op, params, table)
@@ -325,11 +340,16 @@ def _entries(requests: Mapping[str, Any]) -> set[str]:
 def _plainly(value: Any) -> Any:
     """Return a value that is equal, and has an equal repr, where DynamoDB's value is the same: sets have no order."""
     if isinstance(value, Mapping):
+        number = value.get("N") if len(value) == 1 else None
+        if isinstance(number, str) and re.fullmatch(r"-?[\d.]+(E[+-]\d+)?", number):
+            return {"N": _plainly(Decimal(number))}  # a cache shows a number as it was written
         found = {name: _plainly(value[name]) for name in sorted(value)}
         return {name: sorted(one, key=repr) if name in {"SS", "NS", "BS"} and isinstance(one, list) else one
                 for name, one in found.items()}  # fmt: skip
+    if isinstance(value, Decimal):
+        return value.normalize(DYNAMODB_CONTEXT)
     if isinstance(value, list | tuple):
         return [_plainly(member) for member in value]
     if isinstance(value, set | frozenset):
         return {"a set of": sorted(map(repr, map(_plainly, value)))}
-    return value.value if isinstance(value, Binary) else value
+    return plainly(value)

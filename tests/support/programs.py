@@ -93,7 +93,7 @@ def program(seed: int, length: int = 30) -> Program:
 class _Draw:
     def __init__(self, seed: int) -> None:
         rng = self.rng = Random(seed)
-        types: tuple[AttributeType, AttributeType] = (rng.choice(("S", "B")), rng.choice(("S", "N", "B")))
+        types: tuple[AttributeType, AttributeType] = (rng.choice(("S", "B")), rng.choice(("S", "N", "B", "B")))
         kind, face = rng.choice(KINDS), rng.choice(("client", "resource"))
         cached, index = rng.random() < 0.3, kind in {"calculated", "ranges"} and rng.random() < 0.5
         # A key that looks like another's shard is refused where a table without suffixes is adopted.
@@ -123,8 +123,13 @@ class _Draw:
 
     # Values.
     def keys(self, most: int) -> list[dict[str, Any]]:
-        pairs = [{"pk": pk, "sk": sk} for pk in self.made.pks for sk in self.made.sks]
-        return self.rng.sample(pairs, self.rng.randint(1, most))
+        pairs = [(pk, sk) for pk in self.made.pks for sk in self.made.sks]
+        return [{"pk": pk, "sk": self.form(sk)} for pk, sk in self.rng.sample(pairs, self.rng.randint(1, most))]
+
+    def form(self, value: Any) -> Any:
+        """Write a number of few digits in one of its forms."""
+        few = isinstance(value, Decimal) and abs(value) < 1000
+        return value * self.rng.choice((1, Decimal("1.00"), Decimal("1E+0"))) if few else value
 
     def value(self, depth: int = 0) -> Any:
         rng, way = self.rng, self.rng.randrange(8 if depth > 2 else 10)
@@ -180,11 +185,15 @@ class _Draw:
 
     def write(self, kind: str, key: dict[str, Any], conditions: float) -> dict[str, Any]:
         item = {"Item": self.item(key)} if kind == "Put" else {"Key": key}
+        if kind == "Put" and self.rng.random() < 0.03:
+            item["Item"]["b"] = {"of": "a wrong type"}  # refused, because of the indexes
         update = self.rng.choice(_UPDATES) if kind == "Update" else ""
         return {"TableName": TABLE, **item, **self.expressions(update, conditions)}
 
     def several(self, name: str) -> tuple[str, dict[str, Any]]:
         rng, keys = self.rng, self.keys(14 if name.startswith("Batch") else 6)
+        if name.startswith("Batch") and self.made.faults == 0 and rng.random() < 0.1:
+            keys.append(keys[0])  # the service refuses it; faults would hide it from the service
         parts: list[Any] = []
         if name == "BatchGetItem":
             return name, {"RequestItems": {TABLE: {"Keys": keys, **self.shown()}}}
@@ -208,10 +217,12 @@ class _Draw:
         if rng.random() < 0.2 and made.kind not in MOVES:
             given: dict[str, Any] = {"TableName": TABLE, **self.shown()}
             given |= {"FilterExpression": "attribute_exists(n)"} if rng.random() < 0.5 else {}
+            if rng.random() < 0.3:
+                given = {"TableName": TABLE, "IndexName": rng.choice(("local", "same", "city"))}
             return Op(number, "Scan", given, process, limit)
         index = rng.choice((None, None, "local", "same", "city"))
         compared = rng.choice((None, "eq", "lt", "lte", "gt", "gte", "between", "begins_with"))
-        operands = tuple(sorted(rng.sample(made.sks, 2 if compared == "between" else 1)))
+        operands = tuple(map(self.form, sorted(rng.sample(made.sks, 2 if compared == "between" else 1))))
         none = compared is None or (compared == "begins_with" and made.types[1] == "N")
         query = Query(
             index,
@@ -227,5 +238,5 @@ class _Draw:
         equals = {"city": rng.choice("rs")} if index == "city" else {"pk": rng.choice(made.pks)}
         given = {"TableName": TABLE, **query.of(equals)}
         if index is None and none and made.kind != "located" and rng.random() < 0.3:
-            given["ExclusiveStartKey"] = {**equals, "sk": rng.choice(made.sks)}
+            given["ExclusiveStartKey"] = {**equals, "sk": self.form(rng.choice(made.sks))}
         return Op(number, "Query", given, process, limit, query.sort)
