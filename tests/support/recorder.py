@@ -61,7 +61,7 @@ def answering(client: Any, operation: str, answer: Callable[[Body], Mapping[str,
 
         response_of = AioAWSResponse
 
-    def before_send(request: Any, **_: Any) -> AWSResponse | None:
+    def before_send(request: Any, **_: Any) -> Any:
         response = answer(json.loads(request.body))
         if response is None:
             return None
