@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _UNPROCESSED = {"BatchGetItem": "UnprocessedKeys", "BatchWriteItem": "UnprocessedItems"}
 _CONFLICT = "TransactionConflictException"
 _AGAIN = {THROTTLE, "InternalServerError", _CONFLICT, "TransactionConflict", "ThrottlingError"}
-_UNLIKE = {"Cached", "ConsumedCapacity", "ResponseMetadata", *_UNPROCESSED.values()}
+_UNLIKE = {"Cached", "ConsumedCapacity", "ResponseMetadata", "SizeEstimateRangeGB", *_UNPROCESSED.values()}
 """What a sharded table may answer otherwise; the rest of a response must be equal."""
 
 
@@ -244,12 +244,12 @@ class _Play:
         return migrate.move(moving, write_units=None, read_units=None)
 
     def end(self) -> None:
-        """Compare all items: as a stream shows them, and one by one."""
+        """Compare all items as a stream shows them, and some one by one."""
         table = ShardedTable(self.sharded, self.strategy(1), indexes=self.indexes)
         items = self.plain.scan(ConsistentRead=True)["Items"], table.scan_items(ConsistentRead=True)
         _same("the items in the end", *(sorted(map(_plainly, some), key=repr) for some in items))
         keys = [{"pk": pk, "sk": sk} for pk in self.program.pks for sk in self.program.sks]
-        for number, key in enumerate(keys):
+        for number, key in enumerate(keys[::2]):
             self.one(Op(1000 + number, "GetItem", {"TableName": TABLE, "Key": key}, number % 2))
 
     # Calls.
@@ -267,10 +267,8 @@ class _Play:
             other = _entries(left) - _entries(params["RequestItems"])
             assert not other, f"{op}: unprocessed, but not given so: {other}"
             params = {**params, "RequestItems": left}
-        shown = {name: value for name, value in answer.items() if name not in _UNLIKE}
-        if op.name == "BatchGetItem":
-            shown["Responses"] = sorted(map(_plainly, items), key=repr)
-        return _plainly(shown)
+        found = sorted(map(_plainly, items), key=repr)
+        return _plainly({**answer, "Responses": found} if op.name == "BatchGetItem" else answer)
 
     def _given(self, op: Op, table: Any) -> Any:
         """Return the parameters in the caller's form; from here on, the faults are those of this operation."""
@@ -343,7 +341,7 @@ def _plainly(value: Any) -> Any:
         number = value.get("N") if len(value) == 1 else None
         if isinstance(number, str) and re.fullmatch(r"-?[\d.]+(E[+-]\d+)?", number):
             return {"N": _plainly(Decimal(number))}  # a cache shows a number as it was written
-        found = {name: _plainly(value[name]) for name in sorted(value)}
+        found = {name: _plainly(value[name]) for name in sorted(value) if name not in _UNLIKE}
         return {name: sorted(one, key=repr) if name in {"SS", "NS", "BS"} and isinstance(one, list) else one
                 for name, one in found.items()}  # fmt: skip
     if isinstance(value, Decimal):

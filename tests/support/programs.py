@@ -181,7 +181,8 @@ class _Draw:
         if kind == "Get":
             return "GetItem", {"TableName": TABLE, "Key": key, **self.shown()}
         returned = ("NONE", "ALL_OLD", *(("ALL_NEW", "UPDATED_OLD", "UPDATED_NEW") if kind == "Update" else ()))
-        return f"{kind}Item", {**self.write(kind, key, 0.4), "ReturnValues": self.rng.choice(returned)}
+        more = {"ReturnItemCollectionMetrics": "SIZE"} if self.rng.random() < 0.2 else {}
+        return f"{kind}Item", {**self.write(kind, key, 0.4), **more, "ReturnValues": self.rng.choice(returned)}
 
     def write(self, kind: str, key: dict[str, Any], conditions: float) -> dict[str, Any]:
         item = {"Item": self.item(key)} if kind == "Put" else {"Key": key}
