@@ -47,8 +47,9 @@ _UNLIKE = {"Cached", "ConsumedCapacity", "ResponseMetadata", "SizeEstimateRangeG
 class Faults:
     """Lets a share of a client's requests fail: throttles, conflicts, short pages, and batches that are done in part.
 
-    Which ones depends on ``at`` and the request, not on the order of threads. Some operations have hot
-    keys, which are throttled 12 times: longer than shardkit tries. After ``most`` requests, all are denied.
+    Which ones depends on ``at`` and the request, not on the order of threads. A request fails three times at most. Some
+    operations have hot keys, which are throttled 12 times: longer than shardkit tries. After ``most`` requests, all are
+    denied.
     """
 
     def __init__(self, client: Any) -> None:
@@ -68,7 +69,7 @@ class Faults:
         text = operation + re.sub("[0-9a-f]{32}", "", json.dumps({**body, "ClientRequestToken": ""}))
         self._sent[text] += 1
         rng = Random(f"{self._at} {text} {self._sent[text]}")
-        fails = rng.random() < self._share
+        fails = self._sent[text] <= 3 and rng.random() < self._share
         if self._most is not None and self._sent.total() > self._most:
             return answered(request.url, *error("AccessDeniedException"))
         if operation in _UNPROCESSED:
