@@ -351,11 +351,14 @@ class _Tables(Attachment):
         if named in self._programs or plain not in self._names:
             return self._programs.get(named)
         try:
-            description: Mapping[str, Any] = (yield Send("DescribeTable", {"TableName": plain}))["Table"]
+            answer = yield Send("DescribeTable", {"TableName": plain}, joins=True)
         except ClientError as error:
             if code_of(error) != "ResourceNotFoundException":
                 raise
             return None  # not remembered: another client may create it
+        if named in self._programs:  # another thread has described it meanwhile
+            return self._programs[named]
+        description: Mapping[str, Any] = answer["Table"]
         arn = description.get("TableArn")
         programs = None
         for table in self._names[plain]:

@@ -37,6 +37,7 @@ class Send:
     follow, so it never takes the place of the call that a caller makes on an installed client. ``read``: a function
     that converts the response where it arrives, so that its wire form, which takes the most memory, is not kept until
     the machine receives it. It may empty the response's list ``Items``, and has no other effect.
+    ``joins``: the answer to the same request of another caller will do, if that is in flight.
     ``check``: raises just before the request goes, after it was signed, if it may not go; the machine gets the error.
     """
 
@@ -47,6 +48,7 @@ class Send:
     once: bool = False
     part: bool = False
     check: Callable[[], None] | None = None
+    joins: bool = False
 
     def answer(self, response: Response) -> Any:
         """Convert a response to the answer for the machine."""

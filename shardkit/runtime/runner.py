@@ -19,6 +19,7 @@ from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
+from shardkit.runtime.joining import joining, joining_async
 from shardkit.runtime.leases import check_requests, clocks
 from shardkit.runtime.targets import is_async
 from shardkit.runtime.transports import Transport, direct_options
@@ -121,7 +122,7 @@ class ClientRunner(_Runner):
         super().__init__(client, max_concurrency)
         self.transport = transport
         self._direct = _direct_sender(client, shardings, transport)
-        self.send = through_client(client, shardings) if self._direct is None else self._direct.send
+        self.send = joining(through_client(client, shardings) if self._direct is None else self._direct.send)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
         self._locks: dict[int, threading.RLock] = {}
@@ -224,7 +225,7 @@ class AsyncClientRunner(_Runner):
     ) -> None:
         super().__init__(client, max_concurrency)
         self.transport = transport
-        self._send = _async_send(client, shardings, transport)
+        self._send = joining_async(_async_send(client, shardings, transport))
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""

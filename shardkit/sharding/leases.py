@@ -198,7 +198,7 @@ class Leased(Generic[T]):
 
     def _checked(self, send: Send, check: Callable[[], None]) -> Send:
         checked = _Checked(
-            send.operation, send.params, send.paced, send.answer, send.once, send.part, check=check, request=send
+            send.operation, send.params, send.paced, send.answer, send.once, send.part, check, send.joins, request=send
         )
         self._in_flight.add(checked)
         return checked

@@ -100,12 +100,12 @@ class Programs:
         """Return the table's sharding, after at most one DescribeTable; read it again for an unknown index."""
         sharding = self._sharding
         if sharding is None or (isinstance(index, str) and index not in sharding.indexes and self.given is None):
-            return self.describe((yield from self.description()))
+            return self.describe((yield from self.description(joins=True)))
         return sharding
 
-    def description(self) -> Program[Mapping[str, Any]]:
+    def description(self, *, joins: bool = False) -> Program[Mapping[str, Any]]:
         try:
-            answer = yield Send("DescribeTable", {"TableName": self.table})
+            answer = yield Send("DescribeTable", {"TableName": self.table}, joins=joins)
         except Exception as error:
             described = _not_described(self.table, error)
             if described is error:

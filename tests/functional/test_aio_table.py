@@ -27,6 +27,11 @@ from shardkit.aio import ShardedTable  # noqa: E402
 STRATEGY = CalculatedSuffix("OrderId", shards=4)
 DAY = Key("Date").eq("2014-07-09")
 ITEMS = [{"Date": "2014-07-09", "OrderId": f"A{number:03}"} for number in range(60)]
+DESCRIBED: Body = {
+    "TableName": "Orders",
+    "KeySchema": [{"AttributeName": "Date", "KeyType": "HASH"}, {"AttributeName": "OrderId", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("Date", "OrderId")],
+}
 HELD = ["client", *(["table"] if find_spec("aioboto3") else [])]
 Use = Callable[[ShardedTable], Awaitable[None]]
 
@@ -133,6 +138,33 @@ def test_tasks_share_a_writer_and_a_stream(moto_endpoint: str, table: Any, held:
     run(held, moto_endpoint, table.name, use)
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_the_first_calls_of_many_tasks_ask_for_the_schema_once(*, cancelled: bool) -> None:
+    """They wait for the first one's answer. If it is cancelled, the others ask for themselves."""
+    came, opened = threading.Event(), threading.Event()
+
+    def answer(operation: str, body: Body) -> tuple[int, Body]:
+        if operation == "DescribeTable":
+            came.set()
+            assert opened.wait(60)
+            return 200, {"Table": DESCRIBED}
+        return 200, {}
+
+    async def use(orders: ShardedTable) -> None:
+        tasks = [asyncio.ensure_future(orders.get_item(Key=ITEMS[0])) for _ in range(30)]
+        assert await asyncio.to_thread(came.wait, 60)
+        if cancelled:
+            tasks[0].cancel()
+        opened.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        failed = [answer for answer in answers if isinstance(answer, BaseException)]
+        assert [type(error) for error in failed] == [asyncio.CancelledError] * cancelled
+
+    with serving(answer) as service:
+        run("client", service.url, "Orders", use)
+    assert service.operations.count("DescribeTable") == (30 if cancelled else 1)
+
+
 def test_a_write_that_was_cancelled_is_sent_with_the_next_batch() -> None:
     """The task that is cancelled gives up waiting, not the items of others."""
     written: list[str] = []
@@ -152,10 +184,7 @@ def test_a_write_that_was_cancelled_is_sent_with_the_next_batch() -> None:
 
     def answer(operation: str, body: Body) -> tuple[int, Body]:
         if operation == "DescribeTable":
-            key = [("Date", "HASH"), ("OrderId", "RANGE")]
-            schema = [{"AttributeName": name, "KeyType": kind} for name, kind in key]
-            types = [{"AttributeName": name, "AttributeType": "S"} for name, _ in key]
-            return 200, {"Table": {"TableName": "Orders", "KeySchema": schema, "AttributeDefinitions": types}}
+            return 200, {"Table": DESCRIBED}
         came.set()
         assert opened.wait(60)
         written.extend(put["PutRequest"]["Item"]["OrderId"]["S"] for put in body["RequestItems"]["Orders"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
+from threading import Semaphore
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 KEY = {"Date": "2014-07-09", "OrderId": "A17"}
 STRATEGY = CalculatedSuffix("OrderId", 4)
 DAY = Key("Date").eq("2014-07-09")
+THREADS = 10
 
 
 @pytest.fixture
@@ -81,6 +83,46 @@ def test_the_schema_is_asked_for_once_and_when_first_needed(table: Table) -> Non
         use_everything(orders)
     assert wire.operations.count("DescribeTable") == 1
     assert wire.operations[0] == "DescribeTable"
+
+
+@pytest.mark.parametrize("fault", [None, ConnectionError("no route"), KeyboardInterrupt()], ids=repr)
+def test_the_first_calls_of_many_threads_ask_for_the_schema_once(
+    table: Table, fault: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for the first one's answer. If it gets none, each asks for itself; the table is not asked for ever."""
+    waiting = Semaphore(0)
+
+    class Joined(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            waiting.release()
+            return super().result(timeout)
+
+    monkeypatch.setattr("shardkit.runtime.joining.Future", Joined)
+    orders, faults = ShardedTable(table, STRATEGY), [fault] if fault else []
+    inner: list[Any] = []
+
+    def before_send(**_: Any) -> None:
+        if not inner:
+            inner.append(None)
+            assert all(waiting.acquire(timeout=4) for _ in range(THREADS - 1))
+            # A call of the handler's own must not wait for the request that it is in.
+            inner.append(orders.physical_key(KEY))
+            if faults:
+                raise faults.pop()
+
+    def use(_: int) -> Any:
+        try:
+            return orders.get_item(Key=KEY)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            return error
+
+    table.meta.client.meta.events.register_first("before-send.dynamodb.DescribeTable", before_send)
+    with recording(table.meta.client) as wire, ThreadPoolExecutor(THREADS) as pool:
+        answers = [*pool.map(use, range(THREADS))]
+    assert inner[1]["OrderId"] == KEY["OrderId"]
+    assert sum(isinstance(answer, BaseException) for answer in answers) == (fault is not None)
+    # That of the handler's own call; and the first one, or if that fails on the way, those of all others.
+    assert wire.operations.count("DescribeTable") == 1 + (1 if fault is None else THREADS - 1)
 
 
 def test_a_query_sends_one_query_a_shard(orders: ShardedTable, table: Table) -> None:
