@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardkit.core.machine import Program, Response, Send, SideBySide, Steps
-from shardkit.dynamodb.service_errors import is_throttle
+from shardkit.dynamodb.service_errors import CONFLICTS, code_of, is_throttle
 from shardkit.dynamodb.units import add_consumed, table_name
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import (
@@ -139,11 +139,11 @@ def _two_writes(table: str, item: Params) -> ConfigurationError:
 def _write_singly(
     writes: _Writes, tables: Mapping[str, Sharding | None], fan_out: FanOut
 ) -> Program[tuple[list[tuple[str, Response]], dict[str, list[Any]]]]:
-    """Make the single writes; return their responses, and the requests that were throttled, by table."""
+    """Make the single writes; return their responses, and the requests that are left unprocessed, by table."""
     written: list[tuple[str, Response]] = []
-    throttled = writes.unprocessed
+    unprocessed = writes.unprocessed
     if not writes.single:
-        return written, throttled
+        return written, unprocessed
     _refuse_two_writes(writes.sent, tables)
     last: Exception | None = None
     steps = [one for _, one in writes.single.values()]
@@ -153,12 +153,14 @@ def _write_singly(
             written.append((table, answer))
         elif _throttled(answer):
             last = answer
-            throttled.setdefault(table, []).append(request)
+            unprocessed.setdefault(table, []).append(request)
+        elif code_of(answer) in CONFLICTS:  # with a transaction, for example: a batch has no such error
+            unprocessed.setdefault(table, []).append(request)
         else:
             raise answer
     if last is not None and not written and not writes.batch:
         raise last  # the service does the same if it can process nothing of a batch
-    return written, throttled
+    return written, unprocessed
 
 
 def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:

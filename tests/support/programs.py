@@ -222,8 +222,6 @@ class _Draw:
                 given = {"TableName": TABLE, "IndexName": rng.choice(("local", "same", "city"))}
             return Op(number, "Scan", given, process, limit)
         index = rng.choice((None, None, "local", "same", "city"))
-        if made.kind == "adopted" and index == "city":
-            index = None  # its second page begins at the new place of an item that is at its old one
         compared = rng.choice((None, "eq", "lt", "lte", "gt", "gte", "between", "begins_with"))
         operands = tuple(map(self.form, sorted(rng.sample(made.sks, 2 if compared == "between" else 1))))
         none = compared is None or (compared == "begins_with" and made.types[1] == "N")

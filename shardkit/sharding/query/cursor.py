@@ -125,6 +125,8 @@ def from_key(sharding: Sharding, key: WireItem, index: ShardedIndex | None = Non
     if sharding.logical(key[sharding.partition_key])[1] is not None:
         return key
     if isinstance(sharding, Moving):
+        if (None, True) in [calculated(one, key) for one in (sharding.old, sharding.new)]:
+            return key  # stored without a suffix, where the table is or was unsharded
         # A logical key of the stage before or after; in an index, only a key that is there can be a position.
         sharding = sharding.new if sharding.stage == "move" else sharding.old
     shard, known = calculated(sharding, key)

@@ -140,8 +140,9 @@ def test_located_writes_come_first_and_alone(tables: Several) -> None:
     }
 
 
-def test_a_throttled_located_write_comes_back(tables: Several) -> None:
-    tables.answers = Locating(n2=throttled("KeyRangeThroughput"))
+@pytest.mark.parametrize("error", [throttled("KeyRangeThroughput"), client_error("TransactionConflictException")])
+def test_a_refused_located_write_comes_back(tables: Several, error: ClientError) -> None:
+    tables.answers = Locating(n2=error)
     requests = located(tables, 1, 2)
     result = tables.run(batch_write, {"RequestItems": requests})
     assert result["UnprocessedItems"] == {"located": requests["located"][1:]}

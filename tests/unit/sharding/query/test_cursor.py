@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import Any
 from unittest.mock import patch
 
@@ -24,7 +25,8 @@ from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.scan import scan
-from shardkit.strategies import CalculatedSuffix, RandomSuffix, Strategy, Unsharded
+from shardkit.strategies import CalculatedSuffix, RandomSuffix, Stage, Strategy, Unsharded
+from tests.support.moving import moving
 from tests.support.strategies import vectors
 from tests.support.tables import described, many
 
@@ -512,6 +514,17 @@ def test_a_key_as_a_cursor_means_the_position_that_it_came_from(
         assert "stored without a suffix" in str(error)  # noqa: PT017
         return
     assert from_key(sharding, shown) == stored
+
+
+@pytest.mark.parametrize("stage", ["guard", "switch", "move"])
+@pytest.mark.parametrize("strategies", [*permutations([Unsharded(), CalculatedSuffix("sk", 3)])])
+def test_a_page_that_ends_at_an_unsuffixed_item_goes_on_after_it_while_items_move(
+    stage: Stage, strategies: tuple[Strategy, Strategy]
+) -> None:
+    sharding = moving(stage, *strategies)
+    for pk in ("k", "k.2"):
+        stored: WireItem = {"pk": {"S": pk}, "sk": {"S": "7"}}
+        assert from_key(sharding, as_key(sharding, stored)) == stored
 
 
 def test_a_key_that_a_library_builds_from_an_item_is_a_cursor_too() -> None:
