@@ -104,15 +104,6 @@ class _AnyCacheRunner:
         self._known = CachedReads(self.cache, source.name, names, self.cache.all_keys, source.form)
         return self._known
 
-    def carry_now(self, program: CacheProgram[None]) -> None:
-        """Run a program that only changes a store without I/O, or with blocking I/O."""
-        try:
-            step = next(program)
-            while isinstance(step, Change):
-                step = program.send(self._change_now(step))
-        except StopIteration:
-            return
-
     def _change_now(self, step: Change) -> bool:
         if self._is_resting():
             return False
@@ -209,7 +200,7 @@ class CacheRunner(_AnyCacheRunner):
         self.carry(program(self.reads()))
 
     def carry(self, program: CacheProgram[None]) -> None:
-        self.carry_now(program)
+        self._run(program)
 
     @property
     def reads_now(self) -> CachedReads | None:
@@ -314,8 +305,11 @@ class AsyncCacheRunner(_AnyCacheRunner):
         if self.store.is_async:
             # Its first step at once: nobody may join a read any more that began before the write.
             self.later(self._run(program, next(program)))
-        else:
-            self.carry_now(program)
+            return
+        with suppress(StopIteration):
+            step = next(program)
+            while isinstance(step, Change):  # in memory, where nothing fails
+                step = program.send(self._change_now(step))
 
     async def _settled(self, program: Callable[[CachedReads], CacheProgram[None]]) -> None:
         try:

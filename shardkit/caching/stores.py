@@ -156,7 +156,8 @@ class RedisStore:
 
     Copies are JSON of wire values under ``shardkit:<region>:<table>:…``. The server evicts: give it a ``maxmemory`` and
     ``maxmemory-policy allkeys-lfu``. If it fails or is slow, reads go to the table, and it is asked again a second
-    later.
+    later. Writes leave no mark meanwhile: ``unmarked`` counts them. They are marked late, when the process next sees
+    that the server answers; until then, other processes may serve what was there before.
 
     Args:
         client: A client of redis-py or valkey-py, for a server or a cluster; of their ``asyncio`` for async tables. A
@@ -189,9 +190,12 @@ class RedisStore:
         self._client = client
         self._prefix = prefix.encode()
         self._admit_after = check_count("admit_after", admit_after, "requests", most=MOST, why="counts end there")
+        self.unmarked = 0
+        self._counting = threading.Lock()
         self._asked = FrequencySketch()
         self._asked.fit(_COUNTED)
         self._check()
+        renew_after_fork(self)
 
     def __repr__(self) -> str:
         return f"RedisStore({type(self._client).__name__})"
@@ -236,7 +240,15 @@ class RedisStore:
 
     def writes_of(self, table: bytes) -> WriteLog:
         """Return the writes of a table through one client; others see the marks that they leave."""
-        return WriteLog(threading.Lock())
+        return WriteLog(threading.Lock(), on_untold=self._count)
+
+    def _count(self) -> None:
+        with self._counting:
+            self.unmarked += 1
+
+    def forked(self) -> None:
+        """Make a new lock: in a forked process, one that another thread held stays locked."""
+        self._counting = threading.Lock()
 
     def holds(self, key: bytes) -> bool:
         """Return False: a write leaves a mark, whatever there is."""

@@ -8,7 +8,7 @@ The hard part is that a copy must not outlive a write of this process. Three thi
 1. A read that misses is a *flight*, which later readers of the key join. The end of a write forgets the flight: nobody
    joins it any more, and what it returns is not kept.
 2. From a write's begin until the store has been told of its end, the key is *blocked*: its readers go past the store,
-   and keep nothing. If the store fails then, the next reader tells it.
+   and keep nothing. If the store fails then, the next reader tells it; so does whoever sees that it answers again.
 3. For ``SETTLES`` seconds after a write, a read that misses is strongly consistent: an eventually consistent one may
    still return what was there before, which would then be served for a whole ``ttl``.
 
@@ -36,6 +36,7 @@ SETTLES = 2.0
 _VERSION_SECONDS = 86_400.0
 _HOT = 1.0  # seconds for which a key is not asked for again that was throttled, or is read in the background
 _SKEW = 1.0  # seconds by which the clocks of processes may differ
+_TOLD_AT_ONCE = 100  # keys
 _MOST_WRITTEN = 10_000  # keys; for those of earlier writes stand all keys
 
 T = TypeVar("T")
@@ -146,11 +147,16 @@ class _Written:
 
 @dataclass
 class WriteLog:
-    """The writes of a table by the clients whose caches have one store in this process, by key."""
+    """The writes of a table by the clients whose caches have one store in this process, by key.
+
+    ``untold``: whether the store must yet be told of some. ``on_untold`` is called for each write that ends so.
+    """
 
     lock: AbstractContextManager[Any]
     by_key: OrderedDict[bytes, _Written] = field(default_factory=OrderedDict)
     ended: int = 0
+    untold: bool = False
+    on_untold: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -196,6 +202,7 @@ class TableCache:
         # Before the look: a write may end between the look and what is made of it here.
         blocked = {key: self._blocked_until(key) for key in keys} if self.writes.by_key else {}
         now, contents = yield Look(keys)
+        yield from self._catch_up(answers=any(contents))
         reads: list[Read | None] = [None] * len(keys)
         missed: list[int] = []
         old: dict[int, Entry] = {}
@@ -350,11 +357,8 @@ class TableCache:
         load: Loader,
     ) -> CacheProgram[None]:
         untold = [keys[place] for place in led if self._is_untold(keys[place])]
-        if untold and (yield Change(drop=untold)):
-            with self.writes.lock:
-                for key in untold:
-                    if (written := self.writes.by_key.get(key)) is not None:
-                        written.untold = False
+        if untold:
+            yield from self._tell(untold)
         consistent = bool(untold) or any(self._was_written(keys[place], contents[place], now) for place in led)
         now, _ = yield Look(())  # a copy is as old as the beginning of its read
         try:
@@ -447,6 +451,37 @@ class TableCache:
                     if known is not None and ended in known.under_way:
                         known.under_way.remove(ended)
                         known.untold = not told
+                if not told:
+                    self.writes.untold = True
+                    self.writes.on_untold()
+        yield from self._catch_up(answers=told)
+
+    def _catch_up(self, *, answers: bool) -> CacheProgram[None]:
+        """Tell a store that answers (again) of all writes of which it must yet be told."""
+        if answers and self.writes.untold:
+            self.writes.untold = False
+            yield Later(self._tell_all())
+
+    def _tell_all(self) -> CacheProgram[None]:
+        with self.writes.lock:
+            keys = [key for key in self.writes.by_key if key != self.all_keys and self._is_untold(key)]
+        for at in range(0, len(keys), _TOLD_AT_ONCE):
+            if not (yield from self._tell(keys[at : at + _TOLD_AT_ONCE])):
+                self.writes.untold = True
+                return
+
+    def _tell(self, keys: Sequence[bytes]) -> CacheProgram[bool]:
+        by_key = self.writes.by_key
+        with self.writes.lock:
+            numbers = {key: written.number for key in keys if (written := by_key.get(key)) is not None}
+        told: bool = yield Change(drop=keys)
+        with self.writes.lock:
+            for key, number in numbers.items():
+                written = by_key.get(key)
+                # Not of a later write.
+                if told and written is not None and written.number == number:
+                    written.untold = False
+        return told
 
     def _note(self, key: bytes, write: OpenWrite, now: float) -> None:
         written = self.writes.by_key.setdefault(key, _Written(now))

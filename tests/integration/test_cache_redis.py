@@ -105,6 +105,24 @@ def test_a_write_of_one_process_is_seen_by_both(fleet: Fleet, client: Any) -> No
     assert fleet.one.get_item(Key=BOOK)["Cached"] == "fresh"
 
 
+def test_a_mark_that_did_not_reach_the_server_is_left_later(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        fleet.other.get_item(Key=BOOK)
+    store = fleet.one.store
+    assert isinstance(store, RedisStore)
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "change", lambda _: 1 / 0)
+        fleet.one.put_item(Item=BOOK)
+    assert store.unmarked == 1
+    assert "Item" not in fleet.other.get_item(Key=BOOK)
+    fleet.clock.now = 1.1
+    fleet.one.put_item(Item=BOOK | {"Id": 2})
+    for pool in fleet.one._runner._pools.values():  # noqa: SLF001 - it is left in the background
+        pool.shutdown()
+    assert fleet.other.get_item(Key=BOOK)["Item"] == BOOK
+    assert store.unmarked == 1
+
+
 @pytest.mark.parametrize("mark", ["there", "replaced"])
 def test_a_read_that_began_before_a_write_leaves_no_copy(fleet: Fleet, client: Any, mark: str) -> None:
     fleet.one.put_item(Item=BOOK | {"Name": "old"})

@@ -372,6 +372,47 @@ def test_a_store_that_did_not_hear_of_a_write_is_not_asked_for_the_item() -> Non
     assert reads.read() == ("fresh", "new")
 
 
+@pytest.mark.parametrize("sees", ["read", "write"])
+def test_a_store_that_answers_again_is_told_of_the_writes_that_it_missed(sees: str) -> None:
+    """Though nobody reads their items in this process; a write that is missed meanwhile is told of again."""
+    one, other = Reads(shared=True), Reads(shared=True)
+    other.store = one.store
+    other.answer = "old"
+    other.read()
+    other.read(b"another")
+    assert other.read() == ("fresh", "old")
+
+    def missed() -> None:
+        one.store.fails = True
+        one.write()
+        one.store.fails = False
+
+    def telling() -> Actor:
+        if sees == "read":
+            one.read(b"another")
+            saw = one.last
+        else:
+            saw = Actor(one.cache.end({b"another": None}, None, one.now), one.store, lambda: one.now, one.load)
+            saw.run()
+        (program,) = saw.later
+        return Actor(program, one.store, lambda: one.now, one.load)
+
+    missed()
+    tells = telling()
+    tells.go()
+    other.answer = "new"
+    assert other.read() == ("miss", "new")
+    missed()
+    tells.run()
+    assert other.read() == ("fresh", "new")
+    other.answer = "newest"
+    other.read(b"another")
+    telling().run()
+    assert other.read() == ("miss", "newest")
+    one.read(b"another")
+    assert one.last.later == []
+
+
 def test_a_copy_that_was_looked_up_before_the_store_heard_of_a_write_is_not_served() -> None:
     reads = Reads()
     reads.answer = "old"
