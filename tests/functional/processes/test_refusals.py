@@ -136,7 +136,7 @@ def test_an_async_table_is_refused(options: Any) -> None:
     client: Any = boto3.client("dynamodb", region_name=REGION)
     type(client).__aenter__ = None
     table: Any = shardkit_aio.ShardedTable(client, CalculatedSuffix("OrderId", 2), table_name="Orders")
-    for wrap in (lambda: bulk_load(table, some(10), **options), lambda: ShardedTable(table, table.strategy)):
+    for wrap in (lambda: bulk_load(table, some(10), **options), lambda: ShardedTable(table.table, table.strategy)):
         with pytest.raises(ConfigurationError, match=r"must be a boto3 Table, got .+ or use shardkit\.aio"):
             wrap()
 

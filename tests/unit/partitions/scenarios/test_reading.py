@@ -251,7 +251,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
             "[items] attributes: 'User' is missing, but is a key of an index or part of a suffix; give its",
         ),
         (scenario(sharding={"shards": 0}), "[sharding] type: shards: must be an integer >= 1, got 0"),
-        (scenario(sharding={"shard": 9}), "[sharding] type: {'shard': 9, 'type': 'Unsharded'}"),
+        (scenario(sharding={"shard": 9}), "[sharding] type: shard: not a parameter of Unsharded; give none"),
         (scenario(sharding={"type": "Random"}), "[sharding] type = 'Random': must be one of CalculatedSuffix"),
         (scenario(sharding=5), "[sharding] = 5: must be a table"),
         (scenario(load={"workers": 1.5}), "[load] workers = 1.5: must be an integer from 1 to 1,000 (workers)"),
