@@ -267,6 +267,8 @@ def _take(place: CounterPlace, shard: int | None, item: WireItem, name: str, fan
                     return count
                 if lost is not None:
                     raise _LostTakeError(count, lost) from error
+                if tries >= ATTEMPTS:
+                    raise
                 item = found
                 continue
             if may_be_done(error):

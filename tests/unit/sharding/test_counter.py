@@ -294,6 +294,21 @@ def test_a_reset_whose_answers_are_lost_knows_what_it_took() -> None:
     assert pages.operations == {"BatchGetItem": 1, "UpdateItem": 2}  # none for a shard that is 0
 
 
+def test_a_reset_gives_up_when_others_always_win() -> None:
+    """Adds and resets of others come between its own tries for ever: it has taken nothing of that shard."""
+    pages = Pages({"home.1": {"Views": {"N": "1"}}, "home.2": {"Views": {"N": "2"}}})
+    call = Call(counter.reset(PLACE, "reset-0", fan_out(0)))
+    call.step(pages, "done")
+    call.step(pages, "done")
+    for number in range(100):
+        pages.items["home.2"] = {"Views": {"N": "5"}, RESET: {"S": f"other-{number}"}}
+        call.step(pages, "done")
+    error = call.ended
+    assert isinstance(error, IncompleteResetError)
+    assert (error.taken, error.unknown) == (1, 0)
+    assert pages.operations == {"BatchGetItem": 1, "UpdateItem": 1 + ATTEMPTS}
+
+
 def test_a_reset_that_cannot_go_on_says_what_it_took() -> None:
     pages = Pages({f"home.{shard}": {"Views": {"N": str(shard)}} for shard in (1, 2, 3)})
     call = Call(counter.reset(PLACE, "reset-0", fan_out(0)))
