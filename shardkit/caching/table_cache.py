@@ -13,8 +13,9 @@ The hard part is that a copy must not outlive a write of this process. Three thi
    still return what was there before, which would then be served for a whole ``ttl``.
 
 Other processes have a copy of their own, or, in a shared store, the same one. There a write leaves a mark in place of
-the copy. Only a read that has seen the mark can replace it, and such a read is strongly consistent. Neither does a read
-replace a copy that it has not seen: it may have begun before a write, and end after the mark was replaced.
+the copy. Only a read that has seen the mark can replace it, and such a read is strongly consistent. A reader that has
+seen the mark joins no flight that has not. Neither does a read replace a copy that it has not seen: it may have begun
+before a write, and end after the mark was replaced.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ unprocessed."""
 class _ReadInFlight:
     waiter: Any
     after: int  # how many writes had ended
+    seen: bytes | None  # in the store, before it began
     content: bytes | None = None
     error: Exception | None = None
 
@@ -323,8 +325,11 @@ class TableCache:
             led: dict[int, _ReadInFlight] = {}
             joined: dict[int, _ReadInFlight] = {}
             for place in missed:
-                mine = _ReadInFlight(waiter, self.writes.ended)
+                mine = _ReadInFlight(waiter, self.writes.ended, contents[place])
                 flight = self._flights.setdefault(keys[place], mine)
+                if flight.seen != mine.seen and (mine.seen or b"").startswith(MARK):
+                    # It may have begun before another process's write, whose mark this reader has seen.
+                    flight = self._flights[keys[place]] = mine
                 (led if flight is mine else joined)[place] = flight
             if led:
                 try:

@@ -436,6 +436,24 @@ def test_another_process_replaces_the_mark_of_a_write_by_what_it_reads_strongly_
     assert one.read() == ("fresh", "new")
 
 
+def test_a_reader_that_sees_the_mark_of_a_write_joins_no_read_that_began_before_it() -> None:
+    one, other = Reads(shared=True), Reads(shared=True)
+    other.store = one.store
+    other.answer = "old"
+    slow = other.actor()
+    while not other.loads:
+        slow.go()  # it has the item, and has not told of it
+    one.write()
+    other.answer = "new"
+    readers = [other.actor() for _ in range(2)]
+    for reader in (*readers, *readers):
+        reader.go()  # both see the mark
+    assert [reader.run()[0].entry.item["v"]["S"] for reader in readers] == ["new", "new"]
+    assert slow.run()[0].entry.item == {"v": {"S": "old"}}
+    assert len(other.loads) == 2  # the readers share one
+    assert other.read() == ("fresh", "new")
+
+
 def test_keys_that_were_written_are_forgotten() -> None:
     cache = table_cache(ttl=5.0)
     for number in range(5_000):
