@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
 from tests.support import engines
-from tests.support.fast import read_models_once
+from tests.support.fast import answer_in_less_time, read_models_once
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -51,6 +51,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 gc.disable()
 
 read_models_once()
+answer_in_less_time()
 
 # A job in the background of a shell ignores Ctrl-C, and what it starts does: tests of interruptions would find none.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
