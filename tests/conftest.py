@@ -34,6 +34,9 @@ os.environ.update(
     AWS_EC2_METADATA_DISABLED="true",
 )
 
+# A process that a test starts reads what another has compiled; compiling it anew is half of its time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # No deadline anywhere: it would measure the machine. Function-scoped fixtures are fine where an example makes its own
 # table. HYPOTHESIS_PROFILE chooses; where CI is set, `ci` is the default (hypothesis's own `ci` repeats the same
 # examples in every run; ours draws new ones, and prints how to repeat a failure). Tests marked `long_search` draw more
