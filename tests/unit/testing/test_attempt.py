@@ -38,7 +38,7 @@ class Engine:
     """A table that takes all, but the first entries of the next batch of an operation, as many as ``leaves`` says."""
 
     def __init__(self) -> None:
-        unbounded: Any = {"read_units": None, "write_units": None, "on_demand": True, "count": 1000}
+        unbounded: Any = {"read_units": None, "write_units": None, "on_demand": True, "count": 3}
         self.table = SimulatedTable(
             DESCRIPTION, Partitions(**unbounded), indexes={"ByCustomer": Partitions(**unbounded)}
         )
