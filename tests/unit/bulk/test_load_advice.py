@@ -11,11 +11,18 @@ from shardkit.bulk.report import BulkReport
 from shardkit.partitions import SimulatedTable, Simulator
 
 SCHEMA = [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]
-COUNT = 20_000
+COUNT = 8000
+MORE = 20_000
 
 
 def loaded(
-    units: int, index: int, by: Callable[[int], dict[str, str]], *, window: int, keys: int = COUNT
+    units: int,
+    index: int,
+    by: Callable[[int], dict[str, str]],
+    *,
+    window: int,
+    count: int = COUNT,
+    keys: int | None = None,
 ) -> BulkReport:
     """Load items of so many partition keys into a table with an index."""
     by_g: dict[str, Any] = {
@@ -35,7 +42,7 @@ def loaded(
         burst_seconds=0,
         keeps_items=False,
     )
-    items = ({"pk": f"U{number % keys:06}", "sk": str(number), **by(number)} for number in range(COUNT))
+    items = ({"pk": f"U{number % (keys or count):06}", "sk": str(number), **by(number)} for number in range(count))
     return Simulator(table).load(items, window=window)
 
 
@@ -59,6 +66,7 @@ def test_throttles_are_worth_a_word_without_a_reason(keys: int, share: float) ->
         20_000,
         lambda n: {"gk": "HOT" if n % 10 < 10 * share else f"G{n}"},
         window=10_000,
+        count=MORE,
         keys=keys,
     )
     assert report.throttles > 500
@@ -75,7 +83,7 @@ def test_every_throttle_has_a_reason(index: int) -> None:
 @pytest.mark.parametrize("share", [0.5, 0.8])
 def test_a_hot_key_of_the_table_is_named_without_a_reason_too(share: float) -> None:
     """Most of what was refused is of one key."""
-    report = loaded(10_000, 10_000, lambda n: {"pk": "HOT"} if n % 10 < 10 * share else {}, window=5000)
+    report = loaded(10_000, 10_000, lambda n: {"pk": "HOT"} if n % 10 < 10 * share else {}, window=5000, count=MORE)
     assert next(iter(report.hot_keys)) == "HOT"
     assert report.throttles > 20
     assert any("'HOT'" in advice for advice in report.advice), report.advice

@@ -84,10 +84,10 @@ def test_at_the_table_s_own_rate_large_items_are_sent_once() -> None:
 @pytest.mark.parametrize(("seconds", "write_units"), [(10, None), (25, "80%"), (45, None)])
 def test_an_outage_is_over_when_it_is_over(seconds: int, write_units: str | None) -> None:
     """Others take all for some seconds; the last rest is of 20 s at the most, and then it soon goes on as before."""
-    table = changing(described(2000), 1e9, described(2000))
+    table = changing(described(500), 1e9, described(500))
     table.outage = range(10, 10 + seconds)
-    rate = 2000 if write_units is None else 1600
-    report = Simulator(table).load(items(rate * 40), window=5000, write_units=write_units)
+    rate = 500 if write_units is None else 400
+    report = Simulator(table).load(items(rate * 40), window=1250, write_units=write_units)
     assert report.seconds <= 40 + seconds + min(20, seconds) + 5
 
 

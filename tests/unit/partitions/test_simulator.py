@@ -65,12 +65,12 @@ def test_a_hot_key_is_slower_than_its_shards() -> None:
     for strategy in strategies:
         table = a_table(write_units=8000, count=8)
         simulator = Simulator(table)
-        items = ({"User": "2014-07-09", "Id": number} for number in range(20_000))
+        items = ({"User": "2014-07-09", "Id": number} for number in range(10_000))
         report = simulator.load(items, strategy, window=2000)
-        assert report.written == 20_000
+        assert report.written == 10_000
         seconds[strategy] = report.seconds
     slow, fast = seconds.values()
-    assert slow > 17
+    assert slow > 7
     assert fast < slow / 3
 
 
@@ -113,28 +113,24 @@ def test_writes_that_are_made_already() -> None:
     assert report.throttles > 0
 
 
-RUN = """
-from tests.unit.partitions.test_simulator import a_table, messages
-from shardkit.partitions import Simulator
-simulator = Simulator(a_table(write_units=500, count=4), seed=7)
-print(simulator.load(messages(2000, 30), window=500))
-print(simulator.now)
-"""
+def a_run(seed: int) -> str:
+    simulator = Simulator(a_table(write_units=500, count=4), seed=seed)
+    return f"{simulator.load(messages(2000, 30), window=500)} {simulator.now}\n"
 
 
 def test_the_same_seed_is_the_same_run() -> None:
     """In every process, however it hashes its strings; another seed is another run."""
     runs = []
-    for code, hashes in ((RUN, "1"), (RUN, "2"), (RUN.replace("seed=7", "seed=8"), "1")):
+    for hashes in ("1", "2"):
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", "from tests.unit.partitions.test_simulator import a_run; print(a_run(7), end='')"],
             check=True,
             capture_output=True,
             text=True,
             env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": hashes},
         )
         runs.append(done.stdout)
-    assert runs[0] == runs[1] != runs[2]
+    assert runs[0] == runs[1] != a_run(8)
     assert "2,000 written" in runs[0]
     assert " 0 throttles" not in runs[0]
 
