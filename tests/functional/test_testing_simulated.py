@@ -61,8 +61,9 @@ def test_it(dynamodb_table, simulated_partitions):
     ).assert_outcomes(passed=1)
 
 
-def test_each_test_has_tables_and_simulations_of_its_own(run: Callable[..., pytest.RunResult]) -> None:
-    run(
+def test_tables_simulations_and_units(run: Callable[..., pytest.RunResult]) -> None:
+    """Each test has tables and simulations of its own; moto alone says one unit for each."""
+    result = run(
         """
 import pytest
 
@@ -96,18 +97,9 @@ def test_indexes(dynamodb_table, simulated_partitions):
         orders.put_item(Item={"Date": f"day {number}", "Customer": "C1"})
     with pytest.raises(Exception, match="index"):
         orders.put_item(Item={"Date": "day 8", "Customer": "C1"})
-"""
-    ).assert_outcomes(passed=3)
-
-
-def test_units_over_moto_are_true_for_capacity_budget(run: Callable[..., pytest.RunResult]) -> None:
-    """Moto alone says one unit for each."""
-    result = run(
-        """
-import pytest
 
 @pytest.mark.parametrize("simulate", [False, True])
-def test_it(capacity_budget, dynamodb_table, simulated_partitions, simulate):
+def test_units(capacity_budget, dynamodb_table, simulated_partitions, simulate):
     orders = dynamodb_table("Date")
     if simulate:
         simulated_partitions(orders)
@@ -115,7 +107,7 @@ def test_it(capacity_budget, dynamodb_table, simulated_partitions, simulate):
         orders.put_item(Item={"Date": "2014-07-09", "Note": "x" * 5000})
 """
     )
-    result.assert_outcomes(passed=1, failed=1)
+    result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["*5.0 write units were consumed, where capacity_budget(write_units=4) allows 4.0*"])
 
 
