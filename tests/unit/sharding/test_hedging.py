@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from boto3.dynamodb.conditions import Key
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.core.backoff import ATTEMPTS
@@ -255,6 +255,8 @@ class TestHowMany:
         page(service, fan_out)
         assert len(hedges(service)) == 20
 
+    @pytest.mark.long_search
+    @settings(max_examples=settings().max_examples // 3)
     @given(st.integers(0, 2**32), st.integers(1, 40), st.booleans(), st.integers(2, 40))
     def test_any_delays_and_throttles(self, seed: int, shards: int, streaming: bool, connections: int) -> None:
         """The result is that without hedges; at most 5% (and one) more requests; no throttled shard is hedged."""
@@ -369,7 +371,7 @@ class TestLatencies:
     def test_what_the_losers_took_is_learnt(self) -> None:
         """Otherwise the hedges would hide the slow tail from the quantile."""
         fan_out = hedging(concurrency=1000)
-        for _ in range(100):
+        for _ in range(40):
             page(FaultyShards(20, slow_first(2)), fan_out)
         late = fan_out.hedges.latencies["Query"].quantile(0.96)
         assert late is not None
