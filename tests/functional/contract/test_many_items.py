@@ -145,7 +145,8 @@ def test_pages_put_together_are_boto3s(
     face: Face, loaded: Loaded, plain: Any, strategy: Strategy, limit: int, forward: bool
 ) -> None:
     """Paging by the cursor loses and repeats nothing, keeps the order, and never exceeds Limit."""
-    query = {"KeyConditionExpression": DAY, "ScanIndexForward": forward}
+    asked = DAY if limit > 1 else DAY & Key("OrderId").lt("A008")
+    query = {"KeyConditionExpression": asked, "ScanIndexForward": forward}
     found = pages(loaded(strategy).query, {**query, "Limit": limit})
     assert items_of(found) == plain.query(**query)["Items"]
     assert all(len(page["Items"]) <= limit for page in found)
