@@ -32,8 +32,8 @@ MOTO = ("objects", "strings", "legacy, conditions only")
 def test_the_same_as_a_plain_table(resource: DynamoDBServiceResource, shape: str) -> None:
     """Promise 2: same items, sort-key order, no page over Limit, one fixed order, whatever is asked of whatever."""
 
-    # Half of the others' examples, since each makes two tables; all but as many where there is time.
-    @settings(max_examples=settings().max_examples - 15, print_blob=True)
+    # A third of the others' examples, since each makes two tables; all but as many where there is time.
+    @settings(max_examples=settings().max_examples - 20, print_blob=True)
     @given(case=cases(SHAPES[shape], asked=2, styles=MOTO))
     @kept(shape)
     def same(case: Case) -> None:

@@ -20,9 +20,9 @@ from tests.support.tables import GlobalIndex, LocalIndex, make_table
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-CONTENTS = settings().max_examples // len(SHAPES) - 3
+CONTENTS = settings().max_examples // len(SHAPES) - 4
 OF_ONE_CONTENT = 10
-"""Queries of one content, each read in three or four ways: 160 on each engine, in the long search 2,360."""
+"""Queries of one content, each read in three or four ways: 120 on each engine, in the long search 2,320."""
 
 
 @pytest.mark.long_search
