@@ -10,7 +10,7 @@ import pytest
 from shardkit.partitions import Partitions, SimulatedTable, Simulator
 
 SCHEMA = [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]
-ITEMS = 40_000
+ITEMS = 30_000
 UNKNOWING = 17_000  # ten batches at a time for half a second
 WHOLE = 2000
 PROVISIONED = {"ProvisionedThroughput": {"ReadCapacityUnits": 1, "WriteCapacityUnits": WHOLE}}
