@@ -208,11 +208,11 @@ def test_a_way_that_writes_other_items_is_not_measured(monkeypatch: pytest.Monke
 
 
 def test_memory_is_that_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "ITEMS", (5_000,))
+    monkeypatch.setattr(memory, "ITEMS", (2_000,))
     through_client, past_it = memory.memory(short=False)
     for figure in (through_client, past_it):
         assert figure.value is not None
-        assert 5_000 * ORDER_BYTES / 1e6 < figure.value < memory.MEGABYTES
+        assert 2_000 * ORDER_BYTES / 1e6 < figure.value < memory.MEGABYTES
     assert past_it.target == through_client.value
 
 
