@@ -61,15 +61,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Files of few long tests. They come first, so that at the end of a run no core waits for one of them; pytest-xdist by
-# itself begins with the files of most tests.
+# Files of few long tests. They come first, so that at the end of a run no core waits for one of them.
 _LONG = ("integration/", "test_benchmark", "test_docs", "test_heat_command", "test_hot_day", "test_testing_simulated",
          "test_query.py", "test_attempt.py", "test_shards.py", "test_plan_shards.py")  # fmt: skip
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if hasattr(config.option, "loadscopereorder"):
-        config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,42 +1,18 @@
-"""What most tests wait for, in less time: boto3's new sessions and clients, and moto's answers."""
+"""What most tests wait for, in less time: boto3's new sessions, and moto's answers."""
 
 from __future__ import annotations
 
-import inspect
 from functools import cache
 from typing import Any
 
-import botocore.hooks
 import botocore.session
 
 __all__ = ["answer_in_less_time", "read_models_once"]
 
 
 def read_models_once() -> None:
-    """Have all of boto3's sessions share what they read of botocore's data files; each would read them again.
-
-    They also share what events are called now, and see at a glance that a handler takes any keyword.
-    """
+    """Have all of boto3's sessions share what they read of botocore's data files; each would read them again."""
     botocore.session.create_loader = cache(botocore.session.create_loader)
-
-    aliaser: Any = botocore.hooks.EventAliaser
-    as_usual = aliaser.__init__
-    names: dict[str, str] = {}
-
-    def init(self: Any, *arguments: Any, **keywords: Any) -> None:
-        as_usual(self, *arguments, **keywords)
-        self._alias_name_cache = names
-
-    aliaser.__init__ = init
-
-    hooks: Any = botocore.hooks
-    look_at = hooks.accepts_kwargs
-
-    def accepts_kwargs(handler: Any) -> Any:
-        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
-        return look_at(handler) if code is None else code.co_flags & inspect.CO_VARKEYWORDS
-
-    hooks.accepts_kwargs = accepts_kwargs
 
 
 def answer_in_less_time() -> None:
