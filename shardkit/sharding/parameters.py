@@ -72,9 +72,9 @@ def refuse_kept(sharding: Sharding, options: Params) -> None:
 
 def check_keywords(operation: str, params: Params) -> None:
     known = KEYWORDS[operation]
-    unknown = sorted(params.keys() - known)
-    if not unknown:
+    if params.keys() <= known:
         return
+    unknown = sorted(params.keys() - known)
     given = ", ".join(name + did_you_mean(name, (*known, *_ADDED.get(operation, ()))) for name in unknown)
     raise UnsupportedParameterError(f"{given}: not a parameter of {operation}; give one of {', '.join(sorted(known))}")
 
