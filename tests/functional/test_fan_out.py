@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import boto3
@@ -90,6 +92,35 @@ def test_the_first_throttle_is_seen_and_only_its_shard_waits() -> None:
         assert sort_keys(table.query(KeyConditionExpression=K)["Items"]) == list(range(40))
         assert shards.asked == {1: 1, 2: 4, 3: 1, 4: 1}
         assert len(clock.sleeps) == 3
+
+
+def test_botocores_own_retries_and_those_of_shardkit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Botocore's default depends on its version, as docs/reference/reads.md says; a fan-out's retries do not."""
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    standard = tuple(map(int, boto3.__version__.split(".")[:2])) >= (1, 44)
+    with serving(lambda *_: error(THROTTLE)) as service:
+        resource = boto3.resource("dynamodb", endpoint_url=service.url)
+        table = ShardedTable(resource.Table("orders"), CalculatedSuffix("sk", 1), key_schema=SCHEMA)
+
+        def requests(call: Callable[[], object]) -> int:
+            service.clear()
+            with pytest.raises(ClientError, match=THROTTLE):
+                call()
+            return len(service.requests)
+
+        read = partial(table.get_item, Key={"pk": "k", "sk": 1})
+        assert resource.meta.client.meta.config.retries["mode"] == ("standard" if standard else "legacy")
+        assert requests(read) == (4 if standard else 10)
+        if standard:
+            assert all(wait < most for wait, most in zip(waits, (1, 2, 4), strict=True))
+        else:
+            assert sum(waits) == pytest.approx(25.55)
+        # The quota of mode standard: 100 retries of throttles without a success.
+        assert sum(requests(read) for _ in range(40)) == (40 + 97 if standard else 400)
+        timeless(table)
+        assert requests(partial(table.query, KeyConditionExpression=K)) == 10
+        resource.meta.client.close()
 
 
 def test_a_shard_that_fails() -> None:
