@@ -261,23 +261,20 @@ def _take(place: CounterPlace, shard: int | None, item: WireItem, name: str, fan
             yield Send("UpdateItem", params, paced=True, once=True)
         except Exception as error:
             tries += 1
-            if code_of(error) == "ConditionalCheckFailedException":
-                found = _item_of(error)
-                if found.get(RESET) == {"S": name}:
-                    return count
-                if lost is not None:
-                    raise _LostTakeError(count, lost) from error
-                if tries >= ATTEMPTS:
-                    raise
-                item = found
-                continue
+            overtaken = code_of(error) == "ConditionalCheckFailedException"
+            if overtaken and _item_of(error).get(RESET) == {"S": name}:
+                return count
             if may_be_done(error):
                 lost = error
-            if not (_refused(error) or may_be_done(error)) or tries >= ATTEMPTS:
+            again = lost is None if overtaken else _refused(error) or may_be_done(error)
+            if not again or tries >= ATTEMPTS:
                 if lost is not None:
                     raise _LostTakeError(count, lost) from error
                 raise
-            yield from _pause(place, "UpdateItem", tries, error, fan_out)
+            if overtaken:
+                item = _item_of(error)
+            else:
+                yield from _pause(place, "UpdateItem", tries, error, fan_out)
         else:
             return count
 

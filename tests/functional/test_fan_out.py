@@ -110,7 +110,8 @@ def test_botocores_own_retries_and_those_of_shardkit(monkeypatch: pytest.MonkeyP
             return len(service.requests)
 
         read = partial(table.get_item, Key={"pk": "k", "sk": 1})
-        assert resource.meta.client.meta.config.retries["mode"] == ("standard" if standard else "legacy")
+        config: Any = resource.meta.client.meta.config
+        assert config.retries["mode"] == ("standard" if standard else "legacy")
         assert requests(read) == (4 if standard else 10)
         if standard:
             assert all(wait < most for wait, most in zip(waits, (1, 2, 4), strict=True))

@@ -305,7 +305,7 @@ def test_a_reset_gives_up_when_others_always_win() -> None:
         call.step(pages, "done")
     error = call.ended
     assert isinstance(error, IncompleteResetError)
-    assert (error.taken, error.unknown) == (1, 0)
+    assert [error.taken, error.unknown] == [1, 0]
     assert pages.operations == {"BatchGetItem": 1, "UpdateItem": 1 + ATTEMPTS}
 
 
