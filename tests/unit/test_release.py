@@ -43,7 +43,9 @@ def test_the_lock_has_what_is_asked_for(python: str, extra: str | None) -> None:
     environment = {"python_version": python, "python_full_version": f"{python}.0"}
     locked = {}
     for name, version, marker in re.findall(
-        r"^([\w.-]+)(?:\[.*\])?==([^ ]+)(?: ; (.*?))? \\$", (ROOT / ".ci" / "dev.txt").read_text(encoding="utf-8"), re.MULTILINE
+        r"^([\w.-]+)(?:\[.*\])?==([^ ]+)(?: ; (.*?))? \\$",
+        (ROOT / ".ci" / "dev.txt").read_text(encoding="utf-8"),
+        re.MULTILINE,
     ):
         if not marker or Marker(marker).evaluate(environment):
             locked[name] = version
