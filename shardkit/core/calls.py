@@ -30,7 +30,8 @@ def explains_calls(made: C) -> C:
 
 def explains_construction(made: C) -> C:
     """Make only the constructor of a class do so."""
-    made.__init__ = _explaining(made.__init__)  # type: ignore[misc]
+    if "__init__" in vars(made):  # an inherited one is its own class's, and may be another's in a subclass
+        made.__init__ = _explaining(made.__init__)  # type: ignore[misc]
     return made
 
 
@@ -77,10 +78,11 @@ def _problem(called: str, parameters: Sequence[Parameter], args: Sequence[Any], 
     others = len(names) < len(parameters)  # they are checked where their operation is known
     if others:
         names = missing
-        unknown = [name for name in unknown if most_similar(name, missing)]
+        unknown = [name for name in unknown if name == "self" or most_similar(name, missing)]
     if unknown:
         listed = ", ".join(name + did_you_mean(name, [one for one in names if one not in given]) for name in unknown)
-        return f"{listed}: not a parameter of {called}; give {f'one of {_listed(names)}' if names else 'none'}"
+        give = "" if others else f"; give one of {_listed(names)}" if names else "; give none"
+        return f"{listed}: not a parameter of {called}{give}"
     if len(args) > len(by_place):
         example = next((f"{name}=…" for name in (*missing, *names) if name not in by_place), "…" if others else "")
         return f"{called}: got {brief(args[len(by_place)])} without a keyword; give keywords only: {called}({example})"

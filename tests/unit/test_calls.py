@@ -45,13 +45,16 @@ def parameters(made: type, name: str) -> list[Parameter]:
 
 @METHOD
 def test_a_required_argument_that_is_misspelt_or_missing(made: type, name: str) -> None:
+    more = any(one.kind is Parameter.VAR_KEYWORD for one in parameters(made, name))
     for one in parameters(made, name):
         if one.default is Parameter.empty and one.kind in {one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD}:
             misspelt = f"{one.name}s"
             with pytest.raises(ParamValidationError) as refused:
                 call(made, name, **{misspelt: {}})
             assert isinstance(refused.value, UnsupportedParameterError)
-            assert str(refused.value).startswith(f"{misspelt} (did you mean {one.name}?): not a parameter of {name}; ")
+            said = f"{misspelt} (did you mean {one.name}?): not a parameter of {name}"
+            # With options, those that are listed would not be all that it takes.
+            assert str(refused.value) == said if more else str(refused.value).startswith(f"{said}; give ")
             with pytest.raises(UnsupportedParameterError, match=rf"{one.name}: missing in {name}; give {one.name}=…$"):
                 call(made, name)
 
@@ -121,6 +124,28 @@ def test_a_value_without_its_keyword(made: type, name: str) -> None:
 def test_a_constructor_or_an_option(made: Callable[..., Any], args: Any, given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{re.escape(said)}"):
         made(*args, **given)
+
+
+@METHOD
+def test_self_is_not_a_parameter(made: type, name: str) -> None:
+    refused = ConfigurationError if name == "with_options" else UnsupportedParameterError
+    with pytest.raises(refused, match=rf"^self: not a parameter of {name}"):
+        call(made, name, **{"self": 1, **{one.name: {} for one in parameters(made, name) if one.name != "options"}})
+
+
+def test_a_constructor_that_a_class_inherits_is_left_alone() -> None:
+    @explains_calls
+    class Made:
+        pass
+
+    class Mixin:
+        def __init__(self) -> None:
+            self.begun = True
+
+    class Both(Made, Mixin):
+        pass
+
+    assert Both().begun
 
 
 def test_a_misspelt_field_of_a_strategys_text_form() -> None:
