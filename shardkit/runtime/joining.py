@@ -11,6 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Hashable
 from concurrent.futures import Future
 from contextvars import ContextVar
+from typing import Any
 
 from shardkit.core.machine import Answer, Send
 
@@ -34,16 +35,16 @@ def joining(send: Callable[[Send], Answer]) -> Callable[[Send], Answer]:
             try:
                 answer = first.result(_MOST_SECONDS)
             except TimeoutError:
-                in_flight.pop(key, None)
+                _forget(in_flight, key, first)
                 answer = None
             return send(request) if answer is None else answer
         answer, outer = None, _sending.set(True)
         try:
             answer = send(request)
         finally:
+            _forget(in_flight, key, mine)
+            mine.set_result(None if isinstance(answer, Exception) else answer)
             _sending.reset(outer)
-            in_flight.pop(key, None)
-            first.set_result(None if isinstance(answer, Exception) else answer)
         return answer
 
     return joined
@@ -58,19 +59,26 @@ def joining_async(send: Callable[[Send], Awaitable[Answer]]) -> Callable[[Send],
             return await send(request)
         loop = asyncio.get_running_loop()
         key = loop, request.operation, request.params["TableName"]
-        first = in_flight.get(key)
-        if first is not None:
+        mine: asyncio.Future[Answer | None] = loop.create_future()
+        first = in_flight.setdefault(key, mine)
+        if first is not mine:
             await asyncio.wait((first,), timeout=_MOST_SECONDS)
+            _forget(in_flight, key, first)  # it may not have come in time
             answer = first.result() if first.done() else None
             return await send(request) if answer is None else answer
-        first = in_flight[key] = loop.create_future()
         answer, outer = None, _sending.set(True)
         try:
             answer = await send(request)
         finally:
-            _sending.reset(outer)
-            in_flight.pop(key, None)
-            first.set_result(None if isinstance(answer, Exception) else answer)
+            _forget(in_flight, key, mine)
+            mine.set_result(None if isinstance(answer, Exception) else answer)
+            _sending.reset(outer)  # last: it fails if the coroutine is closed in another context
         return answer
 
     return joined
+
+
+def _forget(in_flight: dict[Hashable, Any], key: Hashable, first: object) -> None:
+    """Forget a first caller's request, and not that of the next first caller after one that did not come in time."""
+    if in_flight.get(key) is first:
+        del in_flight[key]
