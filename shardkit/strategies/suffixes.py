@@ -117,6 +117,17 @@ class TextForm:
         return made(**{str(name): _value(name, value) for name, value in form.items() if name != "type"})
 
 
+def _outside() -> int:
+    """Return the ``stacklevel`` with which a warning names the line that called shardkit."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001
+    while frame.f_back is not None and (
+        frame.f_globals.get("__name__", "").startswith("shardkit.")
+        or (frame.f_code.co_name, frame.f_code.co_filename) == ("__init__", "<string>")  # of a subclass's dataclass()
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def _plain(value: Any) -> Any:
     """Return the plain form of a field's value; ``_value`` is the inverse."""
     if isinstance(value, Mapping) and not callable(value):
@@ -505,7 +516,7 @@ class CalculatedSuffix(Strategy):
             warnings.warn(
                 "code_point_product: a product of code points is nearly always divisible by 200; most items share a "
                 "suffix (of 20,000 UUIDs all, of random 8-digit ids 64%). Use it only for data written with it.",
-                stacklevel=5 if sys._getframe(3).f_code is Strategy.from_dict.__code__ else 4,  # noqa: SLF001
+                stacklevel=_outside(),
             )
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102

@@ -9,8 +9,11 @@ import functools
 import json
 import pickle
 import warnings
+from _thread import start_new_thread
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
+from threading import Event
 from typing import Any
 
 import pytest
@@ -351,6 +354,19 @@ def test_code_point_product_warns_where_it_is_chosen() -> None:
     with pytest.warns(UserWarning, match="64%") as caught:
         Strategy.from_dict(strategy.to_dict())
     assert [one.filename for one in caught] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "decorate", [lambda made: made, dataclasses.dataclass(frozen=True)], ids=["plain", "dataclass"]
+)
+def test_code_point_product_warns_where_a_subclass_is_made(decorate: Callable[[type], type]) -> None:
+    """Also if that is a line of the program itself, which nothing calls."""
+    made, done = decorate(type("Made", (CalculatedSuffix,), {})), Event()
+    line = compile("made('OrderId', 200, hash=hash), done.set()", "a program", "eval")
+    with pytest.warns(UserWarning, match="64%") as caught:  # noqa: PT031
+        start_new_thread(eval, (line, {"made": made, "hash": code_point_product, "done": done}))
+        assert done.wait(5)
+    assert [one.filename for one in caught] == ["a program"]
 
 
 # immutable, comparable, picklable
