@@ -19,7 +19,7 @@ from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed, read_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import ShardkitError
-from shardkit.sharding.batches import repeated
+from shardkit.sharding.batches import first_twice, repeated
 from shardkit.sharding.form import Form
 from shardkit.sharding.programs import no_request
 
@@ -87,10 +87,11 @@ class CachedReads:
         if not asked:
             response = yield AskTable(operation, {"keys": keys, **options})
             return response
+        twice = first_twice(key for _, key in asked) if once else None
+        if twice is not None:
+            raise repeated(operation, keys[twice])
         places = {key: place for place, (_, key) in reversed([*enumerate(asked)])}  # of each key, the first
         given = sorted(places.values())
-        if once and len(given) < len(keys):
-            raise repeated(operation, keys[next(place for place in range(len(keys)) if place not in given)])
         responses: list[Response] = []
 
         def load(missed: Sequence[int], more: Mapping[str, Any]) -> CacheProgram[list[Entry | None]]:

@@ -30,25 +30,22 @@ _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "It
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
 _Sent = tuple[WireItem, Params]
 """An item or a key as it is stored, and as the caller gave it."""
-_Identity = tuple[str, Hashable]
-"""A table, and the primary key of one of its items."""
 _REPORTS = ("ReturnConsumedCapacity", "ReturnItemCollectionMetrics")
 
 
 @dataclass
 class _Writes:
-    """The writes of a batch on sharded tables, by table."""
+    """The writes of a batch, by table."""
 
     batch: dict[str, list[Any]] = field(default_factory=dict)
     sent: dict[str, list[_Sent]] = field(default_factory=dict)
     # Those that are requests of their own: because they must find the item first (locate), or because it moves.
-    single: dict[_Identity, tuple[Any, Steps[Response]]] = field(default_factory=dict)
+    single: list[tuple[str, Any, Steps[Response]]] = field(default_factory=list)
+    sent_singly: dict[str, list[_Sent]] = field(default_factory=dict)
     unprocessed: dict[str, list[Any]] = field(default_factory=dict)
     reads: list[BatchGet] = field(default_factory=list)
 
-    def add(
-        self, table: str, sharding: Sharding, request: Any, program: Program[Response], form: Form, *, batched: bool
-    ) -> None:
+    def add(self, table: str, request: Any, program: Program[Response], form: Form, *, batched: bool) -> None:
         """Add a write, whose ``program`` has the request for a batch as its first step, if it may be in one."""
         kind, body = _write_of(request)
         source = _WRITES[kind][1]
@@ -59,11 +56,8 @@ class _Writes:
             self.sent.setdefault(table, []).append((stored, body[source]))
             self.batch.setdefault(table, []).append({kind: {source: stored}})
             return
-        value = form.item(body[source])
-        identity = table, _key_of(sharding, value)
-        if identity in self.single:
-            raise _two_writes(table, body[source])
-        self.single[identity] = _shown(request, form), Steps(program, step)
+        self.sent_singly.setdefault(table, []).append((form.item(body[source]), body[source]))
+        self.single.append((table, _shown(request, form), Steps(program, step)))
 
 
 def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
@@ -77,7 +71,9 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     for table, requests in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
         if sharding is None:
-            writes.batch[table] = [{kind: form.params(body)} for kind, body in map(_write_of, requests)]
+            plain = [(kind, form.params(body), body) for kind, body in map(_write_of, requests)]
+            writes.batch[table] = [{kind: wire} for kind, wire, _ in plain]
+            writes.sent[table] = [(wire[_WRITES[kind][1]], body[_WRITES[kind][1]]) for kind, wire, body in plain]
             continue
         singles = [(_WRITES[kind][0], {**body, **reports}) for kind, body in map(_write_of, requests)]
         if isinstance(sharding, Moving):
@@ -92,7 +88,7 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
         else:
             programs = [(OPERATIONS[name](sharding, body, None, fan_out), True) for name, body in singles]
         for request, (program, in_batch) in zip(requests, programs, strict=True):
-            writes.add(table, sharding, request, program, form, batched=in_batch)
+            writes.add(table, request, program, form, batched=in_batch)
     written, unprocessed = yield from _write_singly(writes, tables, fan_out)
     response: Response = {}
     if writes.batch:
@@ -116,24 +112,28 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
     return result
 
 
-def _refuse_two_writes(sent: Mapping[str, Sequence[_Sent]], tables: Mapping[str, Sharding | None]) -> None:
-    """Refuse a batch that the service would refuse, before single writes are made."""
-    for table, items in sent.items():
-        sharding = tables[table]
-        assert sharding is not None
-        seen: set[Hashable] = set()
-        for stored, given in items:
-            key = _key_of(sharding, stored)
-            if key in seen:
-                raise _two_writes(table, given)
-            seen.add(key)
+def _refuse_two_writes(writes: _Writes, tables: Mapping[str, Sharding | None]) -> None:
+    """Refuse a batch that the service would refuse, before single writes are made.
+
+    The key of an unsharded table is not known: of its writes, only equal ones are refused.
+    """
+    for sent in (writes.sent, writes.sent_singly):
+        for table, items in sent.items():
+            twice = first_twice(_identity(tables[table], stored) for stored, _ in items)
+            if twice is not None:
+                raise ConfigurationError(
+                    f"RequestItems: must write an item once, got two writes of {dict(items[twice][1])!r:.200} on table "
+                    f"{table!r}; send them one after the other, because a batch has no order"
+                )
 
 
-def _two_writes(table: str, item: Params) -> ConfigurationError:
-    return ConfigurationError(
-        f"RequestItems: must write an item once, got two writes of {dict(item)!r:.200} on table {table!r}; send them "
-        "one after the other, because a batch has no order"
-    )
+def _identity(sharding: Sharding | None, item: WireItem) -> Hashable:
+    if sharding is not None:
+        return _key_of(sharding, item)
+    try:
+        return comparable_item(item)
+    except (ArithmeticError, AttributeError, TypeError, ValueError):
+        return id(item)  # no item: the service refuses it
 
 
 def _write_singly(
@@ -144,11 +144,11 @@ def _write_singly(
     unprocessed = writes.unprocessed
     if not writes.single:
         return written, unprocessed
-    _refuse_two_writes(writes.sent, tables)
+    _refuse_two_writes(writes, tables)
     last: Exception | None = None
-    steps = [one for _, one in writes.single.values()]
+    steps = [one for *_, one in writes.single]
     answers = yield SideBySide(steps, fan_out.concurrency)
-    for ((table, _), (request, _)), answer in zip(writes.single.items(), answers, strict=True):
+    for (table, request, _), answer in zip(writes.single, answers, strict=True):
         if not isinstance(answer, Exception):
             written.append((table, answer))
         elif _throttled(answer):
@@ -288,11 +288,19 @@ def lookups(sharding: Sharding, key: Mapping[str, Any]) -> list[Lookup]:
 
 def _refuse_repeated(table: str, given: Sequence[Mapping[str, Any]], keys: Iterable[WireItem]) -> None:
     """Refuse what the service refuses, where it is not asked for the keys as they were given."""
+    twice = first_twice(map(comparable_item, keys))
+    if twice is not None:
+        raise repeated(table, given[twice])
+
+
+def first_twice(keys: Iterable[Hashable]) -> int | None:
+    """Return the place of the first key that came before; None: each is there once."""
     seen: set[Hashable] = set()
-    for one, key in zip(given, map(comparable_item, keys), strict=True):
+    for place, key in enumerate(keys):
         if key in seen:
-            raise repeated(table, one)
+            return place
         seen.add(key)
+    return None
 
 
 def repeated(table: str, key: Mapping[str, Any]) -> ConfigurationError:

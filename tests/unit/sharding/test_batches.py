@@ -188,9 +188,19 @@ def test_two_located_writes_of_one_item(tables: Several) -> None:
 def test_two_writes_of_one_item_beside_a_located_one(tables: Several) -> None:
     """The service would refuse them only when the located write is made."""
     twice = [put(tables.given(pk="k", sk=1)), delete(tables.given(pk="k", sk=1))]
-    with pytest.raises(ConfigurationError, match=r"^RequestItems: must write an item once, got .*'calculated'"):
-        tables.run(batch_write, {"RequestItems": {"calculated": twice, **located(tables, 2)}})
+    for table in ("calculated", "plain"):
+        with pytest.raises(ConfigurationError, match=rf"^RequestItems: must write an item once, got .*'{table}'"):
+            tables.run(batch_write, {"RequestItems": {table: twice, **located(tables, 2)}})
     assert tables.sent == []
+
+
+@pytest.mark.parametrize("wrong", [{"N": "x"}, {"N": "sNaN"}, {}, {"L": [5]}, 5], ids=str)
+def test_a_wrong_value_beside_a_located_write(wrong: Any) -> None:
+    """It is the service's to refuse, where the table is not sharded."""
+    tables = Several(WIRE_VALUES, Locating())
+    items = [put({"pk": {"S": key}, "n": wrong}) for key in ("k", "j")]
+    tables.run(batch_write, {"RequestItems": {"plain": items, **located(tables, 2)}})
+    assert tables.sent[-1].params["RequestItems"] == {"plain": items}
 
 
 @pytest.mark.parametrize("request_", [{}, {**put({}), **delete({})}, {"UpdateRequest": {}}], ids=str)
