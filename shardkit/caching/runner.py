@@ -405,11 +405,13 @@ class _WriteObserver(Holder):
             note.write = cache.begin(keys, runner.store.clock())
 
     def _end(self, runner: _AnyCacheRunner, call: Call, note: _WriteNote, parsed: dict[str, Any]) -> None:
-        cache, items, shardings, store = runner.cache, note.items, runner.source.shardings, runner.store
+        cache, items, source, store = runner.cache, note.items, runner.source, runner.store
         if items:
             runner.settle(
                 lambda reads: cache.end(
-                    changes_of(call, parsed, items, reads, shardings, store.holds), note.write, store.clock()
+                    changes_of(call, parsed, items, reads, source.shardings, source.named, store.holds),
+                    note.write,
+                    store.clock(),
                 )
             )
         elif items is None and (note.readable or "Error" not in parsed):

@@ -53,11 +53,13 @@ def changes_of(
     written_items: list[tuple[Access, WireItem]],
     reads: CachedReads,
     shardings: Mapping[str, Sharding],
+    named: str,
     holds: Callable[[bytes], bool],
 ) -> dict[bytes, Entry | None]:
     """Return what is known of each written item after a call: its entry, or None if that is unknown.
 
-    ``parsed`` is the wire response, or the error under ``Error``; ``holds`` returns whether there is a copy to replace.
+    ``parsed`` is the wire response, or the error under ``Error``; ``named`` is the name or ARN of the cached table;
+    ``holds`` returns whether there is a copy to replace.
     """
     changes: dict[bytes, Entry | None] = {}
     # A transaction may have been made earlier: one with the same token is not made again, and succeeds all the same.
@@ -65,8 +67,8 @@ def changes_of(
     for access, item in written_items:
         entry: Entry | None = None
         key = reads.key(item)
-        # An ARN may name another account's table of the same name.
-        if unknown or ":" in access.table or not holds(key):
+        # By another name, it may be another account's table of the same plain name.
+        if unknown or access.table != named or not holds(key):
             pass
         elif access.kind == "put":
             entry = entry_of(item)

@@ -711,9 +711,10 @@ ELSEWHERE = ARN.replace("1111", "9999")
     [
         ({"T": STRATEGY, ELSEWHERE: CalculatedSuffix("sk", 5, separator="~")}, ("T", ELSEWHERE)),
         ({ELSEWHERE: CalculatedSuffix("sk", 5, separator="~"), "T": STRATEGY}, ("T", ELSEWHERE)),
+        ({"T": Unsharded(), ELSEWHERE: Unsharded()}, ("T", ELSEWHERE)),
         ({"T": STRATEGY}, ("T", ARN)),
     ],
-    ids=["two tables", "the other way round", "one table"],
+    ids=["two tables", "the other way round", "without suffixes", "one table"],
 )
 def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str]) -> None:
     """Of two accounts, by ARN, or one that has both names: a cache sees all writes, and a meter shows logical keys."""
@@ -733,14 +734,18 @@ def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str
     service.answer = answer
     client, meter = a_client(service), CapacityMeter()
     caches = {name: CacheOptions(max_bytes=1_000_000) for name in tables}
+    expected: dict[str, Any] = {}
     with install(client, tables, cache=caches), meter.attach(client):
         for number in range(3):
             for place, name in enumerate(names):
-                for reader in names if len(tables) == 1 else (name,):
+                for reader in names:
                     client.get_item(TableName=reader, Key=key())
-                client.put_item(TableName=name, Item={**key(), "n": {"S": f"{number}.{place}"}})
-                for reader in names if len(tables) == 1 else (name,):
-                    assert client.get_item(TableName=reader, Key=key())["Item"]["n"] == {"S": f"{number}.{place}"}
+                item = {**key(), "n": {"S": f"{number}.{place}"}}
+                client.put_item(TableName=name, Item=item)
+                expected |= dict.fromkeys(names if len(tables) == 1 else (name,), item)
+                assert {reader: client.get_item(TableName=reader, Key=key()).get("Item") for reader in names} == {
+                    reader: expected.get(reader) for reader in names
+                }
     assert {logical for _, logical in meter.by_key} == {"day"}
     client.close()
 

@@ -20,11 +20,11 @@ NEW: dict[str, Any] = {"Name": {"S": "new"}}
 ARN = "arn:aws:dynamodb:us-east-1:123456789012:table/Orders"
 
 
-def changes(operation: str, parsed: Any, **params: Any) -> dict[bytes, Entry | None]:
+def changes(operation: str, parsed: Any, named: str = "Orders", **params: Any) -> dict[bytes, Entry | None]:
     call: Any = SimpleNamespace(operation=operation, params=params, shardings={})
     items = written(call, "Orders".__eq__, {"Orders": SHARDING})
     reads = CachedReads(table_cache(), "Orders", ("Shop", "Id"), b"p:", WIRE_VALUES)
-    return changes_of(call, parsed, items, reads, {"Orders": SHARDING}, holds=lambda _: True)
+    return changes_of(call, parsed, items, reads, {"Orders": SHARDING}, named, holds=lambda _: True)
 
 
 NAME = b"p:S2:s1S1:a"
@@ -61,6 +61,12 @@ def test_what_is_known_of_an_item_after_a_write(operation: str, params: Any, par
 
 def test_a_delete_leaves_nothing() -> None:
     assert changes("DeleteItem", {}, TableName="Orders", Key=STORED) == {NAME: Entry(0.5)}
+
+
+@pytest.mark.parametrize(("table", "expected"), [(ARN, KNOWN), ("Orders", UNKNOWN), (ARN + "2", {})])
+def test_a_write_to_a_table_that_is_cached_by_its_arn(table: str, expected: Any) -> None:
+    found = changes("PutItem", {}, named=ARN, **PUT | {"TableName": table})
+    assert {key: entry and entry.item for key, entry in found.items()} == expected
 
 
 @pytest.mark.parametrize(
