@@ -62,7 +62,7 @@ class _AnyCacheRunner:
                 f"store: must have {'an asyncio' if is_async else 'a sync'} client for this table, got {self.store!r}; "
                 "give one of the other kind"
             )
-        prefix = f"shardkit:{source.client.meta.region_name}:{source.name}:".encode()
+        prefix = f"shardkit:{source.client.meta.region_name}:{source.named}:".encode()
         self.cache = TableCache(
             options,
             not self.store.shared and source.is_part is None,

@@ -50,8 +50,8 @@ class MemoryStore:
         products = CachedTable(table, store=MemoryStore(64_000_000))
 
     Popular is decided by frequency (TinyLFU): a new copy is taken if there is room, or if it was asked for more often
-    lately than those that it would push out. Different tables with one store must differ in name or region. One table
-    may have several clients, such as one for each thread.
+    lately than those that it would push out. Different tables with one store must differ in region, or in the name or
+    ARN that they are given by. One table may have several clients, such as one for each thread.
 
     Args:
         max_bytes: The memory for copies, at least 100,000 bytes: keys, contents (the JSON of items), and 400 bytes for
@@ -164,7 +164,8 @@ class RedisStore:
             sync one must not retry, and its ``socket_connect_timeout`` and ``socket_timeout`` are a second together at
             most: a command that fails costs a read that long.
         timeout: Seconds after which an async client's command is given up.
-        prefix: What keys begin with. Tables of the same name and region, in several accounts, need different ones.
+        prefix: What keys begin with. Tables of the same name and region, in several accounts, need different ones if
+            they are given by name.
         admit_after: How often this process must ask for an item lately before it stores it, 1 to 15, so that a scan of
             cold keys does not fill the server.
         clock: Returns the time in seconds, the same in all processes; for tests.

@@ -35,7 +35,7 @@ from shardkit import (
     bulk_load,
     install,
 )
-from shardkit.cache import CacheOptions
+from shardkit.cache import CacheOptions, MemoryStore
 from shardkit.sharding.operations import DECISIONS
 from tests.support.recorder import answering, recording
 from tests.support.tables import GlobalIndex, make_table
@@ -716,7 +716,8 @@ ELSEWHERE = ARN.replace("1111", "9999")
     ],
     ids=["two tables", "the other way round", "without suffixes", "one table"],
 )
-def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("one_store", [False, True], ids=["a store each", "one store"])
+def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str], one_store: bool) -> None:
     """Of two accounts, by ARN, or one that has both names: a cache sees all writes, and a meter shows logical keys."""
     items: dict[tuple[str, str, str], Any] = {}
 
@@ -733,7 +734,8 @@ def test_tables_of_one_name(service: Service, tables: Any, names: tuple[str, str
 
     service.answer = answer
     client, meter = a_client(service), CapacityMeter()
-    caches = {name: CacheOptions(max_bytes=1_000_000) for name in tables}
+    of_copies: Any = {"store": MemoryStore(1_000_000)} if one_store else {"max_bytes": 1_000_000}
+    caches = {name: CacheOptions(**of_copies) for name in tables}
     expected: dict[str, Any] = {}
     with install(client, tables, cache=caches), meter.attach(client):
         for number in range(3):
