@@ -469,9 +469,13 @@ class TableCache:
 
     def _tell_all(self) -> CacheProgram[None]:
         with self.writes.lock:
-            keys = [key for key in self.writes.by_key if key != self.all_keys and self._is_untold(key)]
-        for at in range(0, len(keys), _TOLD_AT_ONCE):
-            if not (yield from self._tell(keys[at : at + _TOLD_AT_ONCE])):
+            untold = [key for key in self.writes.by_key if self._is_untold(key)]
+        keys = [key for key in untold if key != self.all_keys]
+        parts = [keys[at : at + _TOLD_AT_ONCE] for at in range(0, len(keys), _TOLD_AT_ONCE)]
+        if len(keys) < len(untold):
+            parts.insert(0, [self.all_keys])  # first: it drops the marks of the others too
+        for part in parts:
+            if not (yield from self._tell(part)):
                 self.writes.untold = True
                 return
 
@@ -479,7 +483,7 @@ class TableCache:
         by_key = self.writes.by_key
         with self.writes.lock:
             numbers = {key: written.number for key in keys if (written := by_key.get(key)) is not None}
-        told: bool = yield Change(drop=keys)
+        told: bool = yield Change(clear=self.all_keys) if self.all_keys in keys else Change(drop=keys)
         with self.writes.lock:
             for key, number in numbers.items():
                 written = by_key.get(key)

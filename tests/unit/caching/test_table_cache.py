@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shardkit.caching.entries import Entry
+from shardkit.caching.entries import MARK, Entry
 from shardkit.caching.table_cache import SETTLES, AskTable, OpenWrite, TableCache
 from shardkit.errors import ShardQueryError
 from tests.support.cached import Actor, FakeStore, loader, table_cache
@@ -160,10 +160,10 @@ class Reads:
         (read, *_) = self.last.run()
         return None if read is None else (read.status, read.entry.item and read.entry.item["v"]["S"])
 
-    def write(self, *, succeeds: bool = True) -> None:
-        write = self.cache.begin([KEY], self.now)
+    def write(self, *, key: bytes = KEY, succeeds: bool = True) -> None:
+        write = self.cache.begin([key], self.now)
         Actor(
-            self.cache.end({KEY: Entry(1.0, {"v": {"S": "w"}}) if succeeds else None}, write, self.now),
+            self.cache.end({key: Entry(1.0, {"v": {"S": "w"}}) if succeeds else None}, write, self.now),
             self.store,
             lambda: self.now,
             self.load,
@@ -411,6 +411,25 @@ def test_a_store_that_answers_again_is_told_of_the_writes_that_it_missed(sees: s
     assert other.read() == ("miss", "newest")
     one.read(b"another")
     assert one.last.later == []
+
+
+def test_a_store_that_answers_again_is_told_of_a_missed_write_that_may_change_any_item() -> None:
+    """Before the other writes, whose marks must stay; if it fails again, it is told later."""
+    reads = Reads(shared=True)
+    reads.answer = "old"
+    reads.read(b"another")
+    reads.store.fails = True
+    reads.write()
+    reads.write(key=reads.cache.all_keys, succeeds=False)
+    for fails in (True, False):
+        reads.store.fails = False
+        reads.read(b"another")
+        (program,) = reads.last.later
+        reads.store.fails = fails
+        Actor(program, reads.store, lambda: reads.now, reads.load).run()
+    assert [(key, content[:1]) for key, content in reads.store.contents.items()] == [(KEY, MARK)]
+    assert reads.read(b"another") == ("miss", "old")
+    assert reads.read(b"another") == ("fresh", "old")
 
 
 def test_a_copy_that_was_looked_up_before_the_store_heard_of_a_write_is_not_served() -> None:
