@@ -311,7 +311,7 @@ class ShardMapAdmin:
             if code_of(error) != "ConditionalCheckFailedException":
                 raise
             if self._send("GetItem", Key=key, ConsistentRead=True).get("Item") == item:
-                return  # the answer was lost, and botocore sent the request again
+                return  # the answer was lost and botocore sent it again, or another process made the same change
             raise StageError(
                 f"stage: the shard map of table {self._name!r} "
                 + ("exists already; read it" if after is None else "was changed by another process; read it again"),
