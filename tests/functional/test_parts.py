@@ -425,6 +425,7 @@ def test_a_percentage_is_of_the_throughput_of_the_table_and_its_indexes(
         ({"dead_letters": "s3://"}, "dead_letters: must be s3://bucket/prefix"),
         ({"checkpoint": 5}, "checkpoint: must be"),
         ({"dead_letters": "letters-\udcff"}, "dead_letters: must be a path in UTF-8"),
+        ({"dead_letters": "half-\ud800"}, "dead_letters: must be a path in UTF-8"),
         ({"indexes": {"by-total": BY_ID}}, "indexes: 'by-total'.*known: "),
     ],
 )

@@ -200,10 +200,10 @@ File = LocalFile | S3File | Pipe
 def printable(path: str) -> str:
     r"""Return a path as text that can be printed and written as JSON; bytes that are not UTF-8 become ``\xff``."""
     try:
-        path.encode()
-    except UnicodeEncodeError:
-        return os.fsencode(path).decode("utf-8", "backslashreplace")
-    return path
+        raw = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # no bytes of a name are read as such text
+        raw = path.encode("utf-8", "backslashreplace")
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def _hash(content: bytes) -> str:
@@ -268,12 +268,14 @@ def _on_disk(where: str) -> Iterator[LocalFile | Pipe]:
     if path.is_fifo() or path.is_char_device():
         return iter([Pipe(where)])
     found = [one for one in path.rglob("*") if _is_data(one.relative_to(path).parts)] if path.is_dir() else []
-    names = map(str, found) if path.is_dir() else _matching(where)
+    names = list(map(str, found) if path.is_dir() else _matching(where))
     chosen: dict[str, str] = {}  # per file: its own name, or else the first of its links
     for name in sorted(name for name in names if Path(name).is_file()):
         real = os.path.realpath(name)
         if real not in chosen or real == os.path.abspath(name):  # noqa: PTH100 - do not resolve links
             chosen[real] = name
+    if not chosen and any(Path(name).is_fifo() for name in names):
+        raise ConfigurationError(f"source: there are only pipes at {where!r}; give the name of one")
     return map(LocalFile, sorted(chosen.values()))
 
 

@@ -172,15 +172,16 @@ def _sharding_of(table: Any) -> Sharding | None:
 
 
 def _format_of(files: Sequence[File]) -> FormatName:
-    if isinstance(files[0], Pipe) and files[0].name == "-":
-        raise ConfigurationError(
-            f"format: is missing for standard input; give one of {', '.join(get_args(FormatName))}"
-        )
     endings = [
         [end.lower() for end in PurePath(file.name).suffixes if end.lower() not in _COMPRESSED] for file in files
     ]
     suffixes = {ends[-1] if ends else "" for ends in endings}
     names = {_SUFFIXES.get(suffix) for suffix in suffixes}
+    if isinstance(files[0], Pipe) and None in names:
+        raise ConfigurationError(
+            f"format: is missing for {'standard input' if files[0].name == '-' else files[0].name}; give one of "
+            f"{', '.join(get_args(FormatName))}"
+        )
     if len(names) != 1 or None in names:
         raise ConfigurationError(
             f"format: cannot be inferred from the names of {files[0].name}{' and others' if len(files) > 1 else ''} "

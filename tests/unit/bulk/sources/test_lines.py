@@ -17,7 +17,7 @@ import pytest
 from shardkit import CalculatedSuffix, ShardedTable
 from shardkit.bulk.sources.base import BadRecord, Place, Source
 from shardkit.bulk.sources.cells import Cells, infer_types, item_of, parse_types
-from shardkit.bulk.sources.files import Pipe
+from shardkit.bulk.sources.files import Pipe, printable
 from shardkit.bulk.sources.opening import open_source
 from shardkit.errors import ConfigurationError, InvalidValueError
 
@@ -354,7 +354,23 @@ def test_a_pipe_is_read_as_standard_input_is() -> None:
         (f"/dev/fd/{end}, line 1", {"n": 1}),
         (f"/dev/fd/{end}, line 2", {"n": 2}),
     ]
+    with pytest.raises(ConfigurationError, match=f"format: is missing for /dev/fd/{end}; give one of"):
+        open_source(f"/dev/fd/{end}")
     os.close(end)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_is_read_only_by_its_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "orders.csv")
+    for where in (tmp_path, tmp_path / "*.csv"):
+        with pytest.raises(ConfigurationError, match=r"source: there are only pipes at '.*'; give the name of one"):
+            open_source(where)
+
+
+def test_any_name_can_be_printed() -> None:
+    """Also one that no file can have: half of a surrogate pair."""
+    for name, shown in (("é.csv", "é.csv"), ("\udcff.csv", r"\xff.csv"), ("\ud800\udcff.csv", r"\ud800\udcff.csv")):
+        assert printable(name) == shown
 
 
 def test_standard_input_is_looked_at_and_read_once() -> None:
