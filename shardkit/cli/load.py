@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields
@@ -50,7 +49,7 @@ from shardkit.cli.options import (
     text_source,
 )
 from shardkit.cli.screen import CommandProgress, bar, duration, say, size
-from shardkit.core.remaining import Done, seconds_left
+from shardkit.core.remaining import History, seconds_left
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.runtime.transports import default_transport, direct_options
@@ -260,8 +259,6 @@ def _cursors(text: str) -> int | Literal["auto"]:
 MOST_SHARDS = 20
 MOST_FAILURES = 10
 _SMOOTH_SECONDS = 5.0
-_SAMPLED_SECONDS = 0.25
-_SAMPLES = 480
 
 
 class LoadProgress(CommandProgress):
@@ -274,7 +271,7 @@ class LoadProgress(CommandProgress):
         self.report = BulkReport()
         self._source = source
         self._before: list[tuple[float, int, float]] = []
-        self._history: deque[Done] = deque(maxlen=_SAMPLES)  # of this run, since its first request
+        self._history = History()  # of this run, since its first request
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
@@ -289,8 +286,8 @@ class LoadProgress(CommandProgress):
         if self._console is None:
             return
         now = self._clock()
-        if report.requests and (not self._history or now - self._history[-1][0] >= _SAMPLED_SECONDS):
-            self._history.append((now, _settled(report)))
+        if report.requests:
+            self._history.add(now, _settled(report))
         if not self.due:
             return
         self._shown = now
@@ -324,7 +321,7 @@ class LoadProgress(CommandProgress):
         if not share:
             return []
         settled = _settled(self.report) + self.report.resumed
-        left = seconds_left(self._history, settled * (1 - share) / share)
+        left = seconds_left(self._history.entries, settled * (1 - share) / share)
         return [f"{share:.0%}", *([] if left is None else [f"about {duration(left)} left"])]
 
     def _display(self, report: BulkReport, written: str, console: Console) -> RenderableType:

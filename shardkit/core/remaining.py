@@ -7,9 +7,28 @@ from collections.abc import Sequence
 Done = tuple[float, float]
 """A time in seconds, and what was done until then."""
 
+_SAMPLES = 480
+_SPACING = 0.25
 _SECONDS = 5.0
 _UNSTEADY_SECONDS = 30.0
 _STEADY = 1.25
+
+
+class History:
+    """What was done until when, of the whole run: when it is full, every second entry is dropped."""
+
+    def __init__(self) -> None:
+        self.entries: list[Done] = []
+        self._spacing = _SPACING
+
+    def add(self, now: float, done: float) -> None:
+        """Add an entry, unless the last one is recent."""
+        if self.entries and now - self.entries[-1][0] < self._spacing:
+            return
+        if len(self.entries) == _SAMPLES:
+            del self.entries[1::2]  # the first one stays
+            self._spacing *= 2
+        self.entries.append((now, done))
 
 
 def seconds_left(history: Sequence[Done], left: float) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardkit.core.remaining import seconds_left
+from shardkit.core.remaining import History, seconds_left
 
 
 def history(until: float, done: Callable[[float], float], step: float = 0.25) -> list[tuple[float, float]]:
@@ -60,3 +60,12 @@ def test_an_uneven_pace_has_an_estimate_after_half_a_minute() -> None:
 
 def test_nothing_is_said_while_nothing_is_done() -> None:
     assert seconds_left(history(60, lambda seconds: min(seconds, 10) * 100), 1000) is None
+
+
+def test_the_last_half_of_a_long_run_counts() -> None:
+    """Ten minutes, of which the last two are slow: three fifths of the last half are fast. Few entries are kept."""
+    kept = History()
+    for now, done in history(600, lambda seconds: 100 * min(seconds, 480) + 10 * max(0, seconds - 480)):
+        kept.add(now, done)
+    assert seconds_left(kept.entries, 10_000) == pytest.approx(10_000 / 64, rel=0.02)
+    assert len(kept.entries) <= 480
