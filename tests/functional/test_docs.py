@@ -44,7 +44,7 @@ INSTALL_LINE = 'pip install "shardkit[demo]"'
 DEMO_LINE = "python3 -m venv .venv && .venv/bin/pip install -q '.[demo]' && .venv/bin/shardkit demo"
 TEST_LINE = (
     "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && "
-    ".venv/bin/python -m pytest -n auto --dist loadfile"
+    ".venv/bin/python -m pytest -n auto --dist worksteal"
 )
 
 OTHER_LIBRARIES = ["aws_lambda_powertools", "awswrangler", "pynamodb"]
