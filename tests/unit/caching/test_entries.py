@@ -59,7 +59,7 @@ def test_what_is_no_entry() -> None:
 
 @given(st.data())
 def test_damage_is_noticed(data: st.DataObject) -> None:
-    """Also damage that is JSON: another type, a number that is none, the copy of another key."""
+    """Also damage that is still JSON: another type, an invalid number, another key's copy."""
     content = Entry(1.0, {"pk": {"S": "p1"}, "n": {"N": "1"}}, None, 1e9).encoded(b"key")
     assert decoded(content, b"kez") is None
     damaged = data.draw(

@@ -1,4 +1,4 @@
-"""How long a job still takes: what is said, and when nothing is."""
+"""How long a job still takes: the estimate, and when there is none yet."""
 
 from __future__ import annotations
 
