@@ -215,6 +215,11 @@ class _Play:
     def query(self, op: Op) -> None:
         wanted, found = (self._pages(op, table) for table in (self.plain, self.sharded))
         if isinstance(wanted, list) and isinstance(found, list):
+            if self.program.kind in MOVES and op.params.get("IndexName") in {"city", "same"}:
+                # An item whose move was stopped half-way has two entries, which can be in two pages: documented.
+                wanted, found = (
+                    [item for place, item in enumerate(items) if item not in items[:place]] for items in (wanted, found)
+                )
             if op.sort is not None:
                 _same(op, *([item.get(op.sort) for item in items] for items in (wanted, found)))
             if op.sort is None or "IndexName" in op.params:  # equal sort keys have another order
