@@ -176,6 +176,8 @@ class _Play:
         self.plain, self.sharded = plain, sharded
         self.clients = player.clients[program.face]
         self.position = 0
+        self.halfway = False
+        """Whether the mover was stopped: an item may have two entries in a global index, in two pages (documented)."""
         self.indexes = {"city": CalculatedSuffix("sk", 2)} if program.index else {}
 
     def strategy(self, process: int) -> Any:
@@ -214,9 +216,11 @@ class _Play:
 
     def query(self, op: Op) -> None:
         wanted, found = (self._pages(op, table) for table in (self.plain, self.sharded))
+        twice = self.halfway and op.params.get("IndexName") in {"city", "same"}
+        if twice and isinstance(wanted, int) and isinstance(found, int) and found > wanted:
+            return
         if isinstance(wanted, list) and isinstance(found, list):
-            if self.program.kind in MOVES and op.params.get("IndexName") in {"city", "same"}:
-                # An item whose move was stopped half-way has two entries, which can be in two pages: documented.
+            if twice:
                 wanted, found = (
                     [item for place, item in enumerate(items) if item not in items[:place]] for items in (wanted, found)
                 )
@@ -233,6 +237,7 @@ class _Play:
         for position in range(self.position + 1, (op.limit or 0) + 1):
             if position == POSITIONS - 2:
                 assert self._moved().complete
+                self.halfway = False
             self.position = position
         self.install()
 
@@ -240,8 +245,10 @@ class _Play:
         faults = self.faults[self.mover.meta.client]
         if 5 <= self.position < POSITIONS - 2:
             faults.begin(0, "", op.limit)
+            self.halfway = True
             with suppress(*(() if op.limit is None else (ClientError, ShardkitError))):
-                assert self._moved().complete or op.limit is not None
+                self.halfway = not self._moved().complete
+                assert not self.halfway or op.limit is not None
             faults.begin(0)
 
     def _moved(self) -> Any:
