@@ -16,6 +16,7 @@ from shardkit.dynamodb.body import binary_bytes, encode
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.limits import check_limits
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
+from shardkit.dynamodb.templates import Templates
 from shardkit.dynamodb.units import WRITE_UNIT_BYTES, write_units
 from shardkit.dynamodb.values import WireItem, WireValue, comparable
 from shardkit.errors import InvalidKeyError, InvalidValueError, ShardUnknownError
@@ -88,13 +89,36 @@ class Writes:
         self._index_keys = sharding.types.keys() - set(self._names)
         self._partition_key = sharding.partition_key
         self._unsharded = isinstance(sharding.strategy, Unsharded)
+        self._templates = _templates(sharding, replace_by)
 
     def put(self, item: Mapping[str, Any], place: Any) -> Write:
+        write = self._from_template(item, place) if type(item) is dict and self._templates is not None else None
+        if write is not None:
+            return write
         wire, key, shard, same = self._stored(item, place)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
         _check_sets(body, wire)
         identity = _compared(key.values())
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
+
+    def _from_template(self, item: dict[str, Any], place: Any) -> Write | None:
+        """Return the same without wire values, whose conversion is most of the work; None if the item needs them."""
+        assert self._templates is not None
+        template = self._templates.of(item)
+        texts = None if template is None else template.texts(item)
+        if template is None or texts is None:
+            return None
+        logical, *sort = [item[name] for name in self._names]
+        if not logical or "" in sort:
+            return None
+        shard = self._sharding.strategy.shard_of(logical, item)
+        if shard is None and not self._unsharded:
+            shard = self._drawn(to_wire_item({name: item[name] for name in self._names}), item, place)
+        stored = self._sharding.physical({"S": logical}, shard)["S"]
+        body = template.put(texts, stored)
+        identity = (stored, *sort)
+        units = 1 if len(body) <= WRITE_UNIT_BYTES else _units(body, {**item, self._partition_key: stored})
+        return Write(body, place, shard, identity, identity, units)
 
     def line(self, item: Mapping[str, Any]) -> tuple[WireItem, bytes, int]:
         """Return an item's stored primary key, its line of DynamoDB JSON, and its write units.
@@ -169,10 +193,23 @@ class Writes:
                 f"the shard of {dict(source)!r:.200} cannot be known from its key with {sharding.strategy!r}; "
                 "use delete_item() with Shard= or locate=True"
             )
+        return self._drawn(key, source, place)
+
+    def _drawn(self, key: WireItem, source: Mapping[str, Any], place: Any) -> int | None:
+        sharding, logical = self._sharding, key[self._partition_key]
         before = source.shard if isinstance(source, DeadLetter) else None
         if before is not None and before in sharding.shards(logical):
             return before
         return sharding.drawn(logical, self._spread(place, key))
+
+
+def _templates(sharding: Sharding, replace_by: tuple[str, ...] | None) -> Templates | None:
+    """Return the templates of a table's puts; None if puts need more of their items than the primary key."""
+    types = [sharding.types.get(name, "S") for name in sharding.keys.names]
+    if replace_by is not None or sharding.sharded or sharding.has_map or types[0] != "S":
+        return None
+    kinds = {"S": (str,), "N": (int, Decimal)}
+    return Templates({name: kinds.get(letter, ()) for name, letter in zip(sharding.keys.names, types, strict=True)})
 
 
 Outline = dict[tuple[str, str | bytes], tuple[int, int]]
@@ -239,7 +276,7 @@ def _packed(body: bytes) -> bytes:
     return bytes(memoryview(body))
 
 
-def _units(body: bytes, item: WireItem) -> int:
+def _units(body: bytes, item: Mapping[str, Any]) -> int:
     """Return the write units of an item; an item is never larger than its JSON, so short JSON means one unit."""
     if len(body) <= WRITE_UNIT_BYTES:
         return 1

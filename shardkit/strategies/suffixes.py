@@ -521,8 +521,13 @@ class CalculatedSuffix(Strategy):
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
         shards = self.shards_for(key)
-        number: Any = self.hash(_by_value(self.by, item))
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        by, value = self.by, None
+        if type(by) is str:
+            value = item.get(by)  # most values are ASCII texts, which need no check
+        if type(value) is not str or not value.isascii():
+            value = _by_value(by, item)
+        number: Any = self.hash(value)
+        if (type(number) is not int and (isinstance(number, bool) or not isinstance(number, int))) or number < 0:
             raise ConfigurationError(
                 f"hash: {shown(self.hash)} returned {shown(number)}; it must return an int >= 0; use stable_hash"
             )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from time import process_time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix
+from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, RangeSuffix, Strategy, Unsharded
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.writes import EncodedRequests, Writes, drawn_by_key
 from shardkit.capacity import item_size
@@ -20,6 +22,77 @@ from tests.support.fakes import a_load, sharding, some
 from tests.support.tables import described
 
 WRITES = Writes(sharding(CalculatedSuffix("sk", shards=20, hash=int, first=90)), lambda *_: 0.5)
+
+
+class Other(dict[Any, Any]): ...
+
+
+class Text(str):
+    __slots__ = ()
+
+
+EDGES: list[Any] = [
+    *("x", "", "\x7f", '"', "\\", "\n", "é", "é\n", "\ud800", "a\x7fb", "\x7f\n", "x" * 1100, "é" * 600),
+    *(7, -7, 10**37, 10**38, 10**5000, Decimal("9" * 38), Decimal("9" * 39), Decimal("0." + "3" * 38)),
+    *map(Decimal, ("7", "-0", "0.00", "-1.50", "1E+3", "1e-20", "NaN", "Infinity")),
+    *(True, False, None, 1.5, b"x", [], ["x"], set(), {"x"}, {"m": "x"}),
+]
+STRATEGIES = [
+    CalculatedSuffix("sk", shards=20),
+    CalculatedSuffix(("sk", "a"), shards={"x": 3, None: 2}, separator='"'),
+    RandomSuffix(9),
+    RangeSuffix("sk", ["F", "é"]),
+    Unsharded(),
+]
+TYPES = [("S", "S"), ("S", "N"), ("B", "S"), ("N", "S")]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("types", TYPES, ids="".join)
+def test_a_put_is_the_same_from_a_template_as_from_wire_values(strategy: Strategy, types: tuple[str, str]) -> None:
+    """Its bytes, its shard, what identifies it, its units; or its error."""
+    if types[0] == "N" and not isinstance(strategy, Unsharded):
+        return
+    writes = Writes(sharding(strategy, pk=types[0], sk=types[1]), drawn_by_key("load"))
+    usual = {"pk": {"S": "U1", "N": 7, "B": b"U1"}[types[0]], "sk": {"S": "x", "N": 5}[types[1]], "a": "x", "b": 2}
+    for name in usual:
+        for edge in EDGES:
+            check(writes, {**usual, name: edge})
+    for name in [*EDGES[:10], 5, None, Text("a"), Text("c")]:
+        check(writes, {**usual, name: "x"})
+        check(writes, {name: "x", **usual})
+    for missing in usual:
+        check(writes, {name: value for name, value in usual.items() if name != missing})
+
+
+TEXTS = st.text(max_size=4) | st.sampled_from([edge for edge in EDGES if isinstance(edge, str)])
+VALUES = st.one_of(TEXTS, st.sampled_from(EDGES), st.integers(), st.decimals())
+
+
+@given(
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(TYPES[:2]),
+    st.lists(st.tuples(TEXTS, VALUES, st.dictionaries(TEXTS, VALUES, max_size=4)), min_size=1, max_size=3),
+)
+@pytest.mark.long_search
+def test_so_it_is_of_any_items(strategy: Strategy, types: tuple[str, str], items: list[tuple[Any, ...]]) -> None:
+    """Items of one shape share a template."""
+    writes = Writes(sharding(strategy, pk=types[0], sk=types[1]), drawn_by_key("load"))
+    for pk, sk, more in items:
+        check(writes, {**more, "pk": pk, "sk": sk})
+
+
+def check(writes: Writes, item: dict[Any, Any]) -> None:
+    """Compare it with a put of a subclass of dict, which is converted to wire values."""
+    assert made(writes, item) == made(writes, Other(item)), item
+
+
+def made(writes: Writes, item: dict[Any, Any]) -> Any:
+    try:
+        write = writes.put(item, 0)
+    except Exception as error:  # noqa: BLE001 - any is compared
+        return type(error), str(error).replace(Other.__name__, "dict")
+    return write.body, write.shard, write.identity, write.same, write.units
 
 
 @given(st.integers(0, 3000), st.text(max_size=3), st.integers(0, 19))

@@ -1,0 +1,102 @@
+"""Puts as JSON without wire values: the texts of an item's values, between pieces that its names and types decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+_SHAPES = 1000  # templates that are kept; an item of still other names and types is converted
+_DIGITS = 38
+_CUT = "\x7f"  # needs no escape in JSON
+_AROUND: Mapping[type, tuple[str, str]] = {
+    str: ('{"S":"', '"}'),
+    int: ('{"N":"', '"}'),
+    Decimal: ('{"N":"', '"}'),
+    bool: ('{"BOOL":', "}"),
+    type(None): ('{"NULL":', "}"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The JSON of a put of any item with the same names, in the same order, and values of the same types.
+
+    ``pieces`` has room for the text of each value between two constant pieces. The others are places of values: that
+    of the partition key, of numbers, and of words (true, false).
+    """
+
+    pieces: list[str]
+    key: int
+    numbers: tuple[int, ...]
+    words: tuple[int, ...]
+
+    def texts(self, item: dict[str, Any]) -> list[str] | None:
+        """Return the text of each value in JSON; None if only a conversion can tell it."""
+        texts = [*item.values()]
+        for at in self.words:
+            texts[at] = "false" if texts[at] is False else "true"
+        try:
+            for at in self.numbers:
+                text = texts[at] = str(texts[at])
+                # Not digits: it has an exponent, or is not a number that DynamoDB holds.
+                if len(text) > _DIGITS or not (text.isdecimal() or text.lstrip("-").replace(".", "").isdecimal()):
+                    return None
+            joined = _CUT.join(texts)
+            written = orjson.dumps(joined)
+        except (TypeError, ValueError):  # an unpaired surrogate; an int of thousands of digits
+            return None
+        if len(written) != len(joined) + 2:  # a character is escaped, or not ASCII
+            texts = written[1:-1].decode().split(_CUT)
+        return texts if len(texts) == len(item) else None
+
+    def put(self, texts: list[str], stored: str) -> bytes:
+        """Return the put of an item by the texts of its values, under its stored partition key."""
+        texts[self.key] = orjson.dumps(stored)[1:-1].decode()
+        pieces = self.pieces.copy()
+        pieces[1::2] = texts
+        return "".join(pieces).encode()
+
+
+class Templates:
+    """The templates of the puts to a table; ``keys`` are the types that each of its key attributes may have."""
+
+    def __init__(self, keys: Mapping[str, tuple[type, ...]]) -> None:
+        self._keys = keys
+        self._made: dict[tuple[Any, ...], Template | None] = {}
+
+    def of(self, item: dict[str, Any]) -> Template | None:
+        """Return the template of an item; None: it must be converted."""
+        shape = (*item, *map(type, item.values()))
+        try:
+            return self._made[shape]
+        except KeyError:
+            made = None
+            if len(self._made) < _SHAPES:
+                made = self._made[shape] = self._template(item)
+            return made
+
+    def _template(self, item: dict[str, Any]) -> Template | None:
+        types = [*map(type, item.values())]
+        if any(type(item.get(name)) not in allowed for name, allowed in self._keys.items()):
+            return None
+        if {*map(type, item)} != {str} or not _AROUND.keys() >= {*types}:
+            return None
+        pieces = ['{"PutRequest":{"Item":{']
+        for name, kind in zip(item, types, strict=True):
+            before, after = _AROUND[kind]
+            try:
+                pieces[-1] += f"{orjson.dumps(name).decode()}:{before}"
+            except TypeError:  # an unpaired surrogate
+                return None
+            pieces += ["", f"{after},"]
+        pieces[-1] = pieces[-1].removesuffix(",") + "}}}"
+        return Template(
+            pieces,
+            key=[*item].index(next(iter(self._keys))),
+            numbers=tuple(at for at, kind in enumerate(types) if kind in {int, Decimal}),
+            words=tuple(at for at, kind in enumerate(types) if kind in {bool, type(None)}),
+        )
