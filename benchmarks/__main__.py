@@ -36,6 +36,7 @@ from benchmarks.staging import draw as draw_orders
 from benchmarks.staging import staging
 from benchmarks.units import Case, figures, units
 from benchmarks.window import window
+from benchmarks.workers import workers
 from tests.support import engines
 
 __all__ = ["MEASURES", "Bench", "main"]
@@ -58,6 +59,7 @@ class Bench(StrEnum):
     cache = "cache"
     bulk = "bulk"
     window = "window"
+    workers = "workers"
     units = "units"
     growth = "growth"
     simulate = "simulate"
@@ -78,6 +80,7 @@ _TITLES = {
     Bench.cache: "Popular items from memory",
     Bench.bulk: "Bulk loads",
     Bench.window: "Bulk loads: the window",
+    Bench.workers: "Bulk loads: the workers",
     Bench.units: "Read units",
     Bench.growth: "Growth",
     Bench.simulate: "Simulated loads",
@@ -97,6 +100,7 @@ MEASURES = {
     Bench.cache: cache,
     Bench.bulk: bulk,
     Bench.window: window,
+    Bench.workers: workers,
     Bench.imports: imports,
 }
 DRAWN: dict[Bench, tuple[Callable[..., Iterable[Figure]], Callable[[Sequence[Any]], None]]] = {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from itertools import dropwhile
+from textwrap import dedent
 
 from benchmarks import ways
-from benchmarks.measure import Clock, Figure, Timing, alternate, over
+from benchmarks.measure import ROOT, Clock, Figure, Timing, alternate, over
 from benchmarks.memory import memory
 from benchmarks.stub import stub
 from benchmarks.writes import (
@@ -35,10 +38,24 @@ LATENCY_MS = 5
 MANY = 100_000
 """More than a load's window, and enough for what a process takes to start not to matter much."""
 
+PROGRAM_ITEMS = 10_000
+PROGRAM = 0.14
+"""Of ``batch_writer``'s CPU, at most, where a program loads so many items and ends."""
+_PROGRAM = """
+    import sys, time
+    from benchmarks.writes import WAYS, Orders
+    endpoint, way, items = sys.argv[1:]
+    orders = Orders(int(items))
+    with WAYS[way](endpoint, orders) as write:
+        began = time.process_time()
+        write()
+        print(time.process_time() - began)
+"""
+
 Judged = Mapping[str, Mapping[str, float]]
 """The ways that are compared with all after them; of some of these they are to take so much at most."""
 
-CPU: Judged = {DIRECT: {BOTO3: 0.15, PYDYNOX: 1.0, PYDYNOX_ASYNC: 1.0}, OURS: {BOTO3: 0.45}}
+CPU: Judged = {DIRECT: {BOTO3: 0.11, PYDYNOX: 1.0, PYDYNOX_ASYNC: 1.0}, OURS: {BOTO3: 0.45}}
 WALL: Judged = {DIRECT: {BOTO3: 1 / 10}, OURS: {}}
 WALL_MORE: Judged = {DIRECT_MORE: {PYDYNOX_MORE: 1 / 0.8}}
 WALL_CORES: Judged = {BY_PROCESSES: {}}
@@ -57,7 +74,24 @@ def bulk(*, short: bool) -> Iterator[Figure]:
             yield from _beside(
                 "wall time", which, beside, judged, clock=time.perf_counter, runs=runs, latency_ms=LATENCY_MS
             )
+    yield from _programs(PROGRAM_ITEMS // 10 if short else PROGRAM_ITEMS, runs=1 if short else 7)
     yield from memory(short=short)
+
+
+def _programs(items: int, *, runs: int) -> Iterator[Figure]:
+    """CPU of the only load of a program, with what only a first load does; not of its imports and its client."""
+    seconds: dict[str, list[float]] = {DIRECT: [], BOTO3: []}
+    with stub() as endpoint:
+        for _ in range(runs):
+            for way, measured in seconds.items():
+                given = (sys.executable, "-c", dedent(_PROGRAM), endpoint, way, str(items))
+                child = subprocess.run(given, check=True, capture_output=True, text=True, cwd=ROOT)  # noqa: S603 - our own
+                measured.append(float(child.stdout))
+    direct, boto3 = (Timing(tuple(measured)) for measured in seconds.values())
+    value, spread = over(direct, boto3)
+    name = f"{DIRECT}: CPU of a program of {items:,} items, of {BOTO3}"
+    note = f"{direct.milliseconds()}, {boto3.milliseconds()}"
+    yield Figure(bench="bulk", name=name, value=value, target=None if runs == 1 else PROGRAM, spread=spread, note=note)
 
 
 def _beside(
