@@ -105,17 +105,19 @@ class Writes:
         """Return the same without wire values, whose conversion is most of the work; None if the item needs them."""
         assert self._templates is not None
         template = self._templates.of(item)
-        texts = None if template is None else template.texts(item)
-        if template is None or texts is None:
+        logical, *sort = [item.get(name) for name in self._names]
+        if template is None or not logical or "" in sort:
             return None
-        logical, *sort = [item[name] for name in self._names]
-        if not logical or "" in sort:
+        try:
+            shard = self._sharding.strategy.shard_of(logical, item)
+            if shard is None and not self._unsharded:
+                shard = self._drawn(to_wire_item({name: item[name] for name in self._names}), item, place)
+        except Exception:  # noqa: BLE001 - the other way raises it, unless the item has an error that comes first
             return None
-        shard = self._sharding.strategy.shard_of(logical, item)
-        if shard is None and not self._unsharded:
-            shard = self._drawn(to_wire_item({name: item[name] for name in self._names}), item, place)
         stored = self._sharding.physical({"S": logical}, shard)["S"]
-        body = template.put(texts, stored)
+        body = template.put(item, stored)
+        if body is None:
+            return None
         identity = (stored, *sort)
         units = 1 if len(body) <= WRITE_UNIT_BYTES else _units(body, {**item, self._partition_key: stored})
         return Write(body, place, shard, identity, identity, units)

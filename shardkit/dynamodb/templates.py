@@ -34,9 +34,10 @@ class Template:
     numbers: tuple[int, ...]
     words: tuple[int, ...]
 
-    def texts(self, item: dict[str, Any]) -> list[str] | None:
-        """Return the text of each value in JSON; None if only a conversion can tell it."""
+    def put(self, item: dict[str, Any], stored: str) -> bytes | None:
+        """Return the put of an item under a stored partition key; None: it must be converted."""
         texts = [*item.values()]
+        texts[self.key] = stored
         for at in self.words:
             texts[at] = "false" if texts[at] is False else "true"
         try:
@@ -51,11 +52,8 @@ class Template:
             return None
         if len(written) != len(joined) + 2:  # a character is escaped, or not ASCII
             texts = written[1:-1].decode().split(_CUT)
-        return texts if len(texts) == len(item) else None
-
-    def put(self, texts: list[str], stored: str) -> bytes:
-        """Return the put of an item by the texts of its values, under its stored partition key."""
-        texts[self.key] = orjson.dumps(stored)[1:-1].decode()
+            if len(texts) != len(item):
+                return None
         pieces = self.pieces.copy()
         pieces[1::2] = texts
         return "".join(pieces).encode()
