@@ -32,6 +32,7 @@ from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
 
+_TAKE_TIME = (bytes, Pause)
 _WAKES = 4096
 _INTERRUPTED = ConnectionClosedError(endpoint_url="DynamoDB", error="interrupted")
 
@@ -67,11 +68,18 @@ class DirectSender:
         self._client = client
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)
+        self._connections: dict[str, Connections] = {}
 
     def exchange(self, send: Send) -> tuple[Connections, Exchange] | None:
         """Return where a request goes, and its exchange; None: it must go through the client."""
         found = self._exchanges.of(send)
-        return None if found is None else (_connections(self._client, found[0], self._options), found[1])
+        if found is None:
+            return None
+        url, exchange = found
+        connections = self._connections.get(url)
+        if connections is None:
+            connections = self._connections[url] = _connections(self._client, url, self._options)
+        return connections, exchange
 
     def send(self, request: Send) -> Answer:
         """Send a request and return its answer."""
@@ -91,7 +99,7 @@ def _advanced(exchange: Exchange, given: Any) -> bytes | Pause:
     """
     while True:
         step = exchange.throw(given) if isinstance(given, BaseException) else exchange.send(given)
-        if isinstance(step, bytes | Pause):
+        if isinstance(step, _TAKE_TIME):
             return step
         try:
             given = step()
@@ -197,6 +205,8 @@ class DirectDriver(Loop[T]):
         self._sleep = sleep
         self._waiting = waiting
         self._flights: set[_Flight] = set()
+        self._carried: dict[Connection, _Flight] = {}  # those whose connections are watched
+        self._writing: set[Connection] = set()  # those whose sockets are watched for room to write
         self._pauses: list[tuple[float, int, _Flight]] = []
         # No connection times out before; it is looked at again only then, so an answer costs O(1).
         self._earliest_timeout = math.inf
@@ -306,7 +316,7 @@ class DirectDriver(Loop[T]):
                 raise
             return connection
         connection = _begin(connections, content)
-        self._selector.register(connection.sock, selectors.EVENT_READ, (connection, None))
+        self._selector.register(connection.sock, selectors.EVENT_READ, connection)
         return connection
 
     def _watch(self, flight: _Flight) -> None:
@@ -314,10 +324,13 @@ class DirectDriver(Loop[T]):
         assert connection is not None
         flight.until = time.monotonic() + connection.patience
         self._earliest_timeout = min(self._earliest_timeout, flight.until)
-        events = selectors.EVENT_WRITE if connection.writing else selectors.EVENT_READ
-        key = self._selector.get_key(connection.sock)
-        if key.events != events or key.data[1] is not flight:
-            self._selector.modify(connection.sock, events, (connection, flight))
+        self._carried[connection] = flight
+        if connection.writing:
+            self._selector.modify(connection.sock, selectors.EVENT_WRITE, connection)
+            self._writing.add(connection)
+        elif connection in self._writing:
+            self._selector.modify(connection.sock, selectors.EVENT_READ, connection)
+            self._writing.remove(connection)
 
     def _wait(self, step: Wait) -> None:
         seconds = self._left(step, self._under_way)
@@ -332,11 +345,10 @@ class DirectDriver(Loop[T]):
         with self._waiting():
             ready = self._selector.select(seconds)
         for key, _ in ready:
-            if key.data is None:
+            connection = key.data
+            if connection is None:
                 self._take_back()
-                continue
-            connection, flight = key.data
-            if flight in self._flights and flight.connection is connection:
+            elif (flight := self._carried.get(connection)) is not None:
                 self._proceed(flight, connection)
             else:
                 self._idle_ended(connection)
@@ -366,6 +378,7 @@ class DirectDriver(Loop[T]):
             self._selector.unregister(connection.sock)  # which this step may replace
         # What the flight has come to if an interruption is next.
         flight.connection, flight.came = None, _INTERRUPTED
+        self._carried.pop(connection, None)
         try:
             raw = connection.proceed(late=late)
         except TRANSPORT_ERRORS as error:
@@ -375,7 +388,8 @@ class DirectDriver(Loop[T]):
             self._return(flight)
             raise
         if connecting and not isinstance(raw, Exception):
-            self._selector.register(connection.sock, selectors.EVENT_READ, (connection, flight))
+            self._selector.register(connection.sock, selectors.EVENT_READ, connection)
+            self._writing.discard(connection)
         if raw is None:
             flight.connection, flight.came = connection, None
             self._watch(flight)
@@ -452,6 +466,8 @@ class DirectDriver(Loop[T]):
         connection.close()
 
     def _forget(self, connection: Connection) -> None:
+        self._carried.pop(connection, None)
+        self._writing.discard(connection)
         with suppress(KeyError, ValueError):  # interrupted between two steps, it may not be there
             self._selector.unregister(connection.sock)
 
@@ -467,6 +483,8 @@ class DirectDriver(Loop[T]):
         self._unsent.extend(flight.send for flight in self._flights)
         self._unsent.extend(self._lent.values())
         self._flights.clear()
+        self._carried.clear()
+        self._writing.clear()
         self._idle.clear()
         self._lent.clear()
         self._pauses.clear()

@@ -464,4 +464,4 @@ def _kind(operation: str, params: Mapping[str, Any]) -> tuple[str, ...]:
     names = params.get("RequestItems") or (params.get("TableName", ""),)
     if operation.startswith("Transact"):
         names = {part.get("TableName", "") for entry in params["TransactItems"] for part in entry.values()}
-    return operation, *sorted(name for name in names if ":" in name)
+    return operation, *sorted([name for name in names if ":" in name])
