@@ -10,7 +10,6 @@ import os
 import socket
 import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ import orjson
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.dead_letters import text_of
-from shardkit.bulk.load import Loading, LoadOptions, load_results
+from shardkit.bulk.load import Loading, LoadOptions, run_load
 from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
 from shardkit.bulk.part_files import PartFiles, PartFilesError
@@ -340,7 +339,7 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
         )
         load = loading.load
         try:
-            deque(load_results(runner, loading, None), maxlen=0)
+            run_load(runner, loading)
         except ShardkitError as error:
             if load.fatal is None:  # the batches' own error: the engine repeats the part
                 raise load.broken or error from None

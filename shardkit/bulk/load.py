@@ -129,7 +129,7 @@ def streaming_bulk(table: Any, items: Iterable[Item] | Source, **options: Unpack
     Source: the guide, "Distribute Write Activity During Data Upload"; BatchWriteItem API reference.
     """
     runner, loading, through = _started(table, items, options)
-    return (result for results in load_results(runner, loading, through) for result in results)
+    return (result for results in _results(runner, loading, through, Interruptions()) for result in results)
 
 
 def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[LoadOptions]) -> BulkReport:
@@ -144,8 +144,7 @@ def bulk_load(table: Any, items: Iterable[Item] | Source, **options: Unpack[Load
         The report; its ``failures`` are the results of the items that failed.
     """
     runner, loading, through = _started(table, items, options)
-    # Not a for loop: between two results Ctrl-C would be raised here, and the batches in flight would be dropped.
-    deque(load_results(runner, loading, through), maxlen=0)
+    run_load(runner, loading, through)
     return loading.load.report
 
 
@@ -184,10 +183,19 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     return runner, Loading(sharding, items, options, workers=workers, draw=draw, machine=machine), through
 
 
-def load_results(runner: Runner, loading: Loading, through: Processes | None) -> Iterator[Sequence[BulkResult]]:
+def run_load(runner: Runner, loading: Loading, through: Processes | None = None) -> None:
+    """Run a load to its end, without looking at its results."""
+    interruptions = Interruptions()
+    with interruptions.kept():
+        # Not a for loop: between two results Ctrl-C would be raised here, and the batches in flight would be dropped.
+        deque(_results(runner, loading, through, interruptions), maxlen=0)
+
+
+def _results(
+    runner: Runner, loading: Loading, through: Processes | None, interruptions: Interruptions
+) -> Iterator[Sequence[BulkResult]]:
     load = loading.load
     loading.watch(runner.client)
-    interruptions = Interruptions()
     driver = runner.driver(load, through=through, waiting=interruptions.waiting)
     with loading, through or nullcontext():
         records = loading.records()

@@ -24,24 +24,49 @@ class Interruptions:
     A second SIGINT is not delayed. Delayed signals go to the handler that the program has set. In threads other than
     the main one, which receive no signals, and if the handler is not a Python function, this does nothing.
 
-    Cost: 1 µs.
+    Cost: 18 µs, because Python's ``signal`` is slow; 1 µs within ``kept``.
     """
 
     def __init__(self) -> None:
         self._handler: Callable[[int, FrameType | None], Any] | None = None
-        self._waiting = False
+        self._kept = False
+        self._waiting = True
         self._held: tuple[int, FrameType | None] | None = None
 
     def __enter__(self) -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
-            self._handler = handler
-            signal.signal(signal.SIGINT, self._interrupted)
+        if self._handler is None:
+            handler = signal.getsignal(signal.SIGINT)
+            if callable(handler) and threading.current_thread() is threading.main_thread():
+                self._handler = handler
+                signal.signal(signal.SIGINT, self._interrupted)
+        self._waiting = False
 
     def __exit__(self, *_: object) -> None:
+        self._waiting = True
+        try:
+            self._deliver()
+        finally:
+            if not self._kept:
+                self._restore()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Enter and leave often in this block: the program's handler comes back only at the block's end.
+
+        If the program sets another handler in the block, that one stays, and nothing more is delayed.
+        """
+        self._kept = True
+        try:
+            yield
+        finally:
+            self._kept = False
+            if signal.getsignal(signal.SIGINT) == self._interrupted:
+                self._restore()
+
+    def _restore(self) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGINT, self._handler)
-            self._deliver()
+            self._handler = None
 
     @contextmanager
     def waiting(self) -> Iterator[None]:

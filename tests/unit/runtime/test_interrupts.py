@@ -75,6 +75,33 @@ def test_it_can_be_entered_again() -> None:
         interrupt()
 
 
+def test_while_it_is_kept_it_is_held_back_only_within() -> None:
+    seen: list[int] = []
+    interruptions = Interruptions()
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
+    with interruptions.kept():
+        for entered in range(2):
+            with interruptions:
+                interrupt()
+                assert len(seen) == 2 * entered
+            interrupt()
+            assert len(seen) == 2 * entered + 2
+    interrupt()
+    assert len(seen) == 5
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_handler_that_the_program_sets_while_it_is_kept_stays() -> None:
+    interruptions = Interruptions()
+    with interruptions.kept():
+        with interruptions:
+            pass
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with interruptions:
+            pass
+    assert signal.signal(signal.SIGINT, signal.default_int_handler) == signal.SIG_IGN
+
+
 def test_what_the_program_does_about_it_is_done() -> None:
     """Its own handler is called, later, with what it would have been called with; it need not raise."""
     seen: list[tuple[int, FrameType | None]] = []
