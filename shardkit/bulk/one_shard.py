@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -22,12 +23,13 @@ class OneShard:
     When there are too many keys, those with most items are kept, and of equal ones those that came first. So keys that
     come in turn are counted to the end, and a key that becomes hot late is found.
 
-    Memory: at most 512 keys.
+    Memory: at most 512 keys, and fewer stored ones.
     """
 
     def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding
         self._calculated = isinstance(sharding.strategy, CalculatedSuffix | RangeSuffix)
+        self._stored: Counter[Any] = Counter()
         # By logical key: the only shard so far, or None; and the items.
         self._keys: dict[Any, list[Any]] = {}
 
@@ -35,30 +37,38 @@ class OneShard:
         return len(self._keys)
 
     def add(self, writes: Iterable[Write]) -> None:
-        if not self._calculated:
-            return
-        strategy = self._sharding.strategy
-        keys, end = self._keys, -len(strategy.separator)
-        for write in writes:
-            stored: Any = write.identity[0]
-            shard = write.shard
-            key = stored[: end - len(str(shard))] if strategy.ordered_by is None else strategy.split(stored)[0]
+        if self._calculated:
+            self._stored.update([write.identity[0] for write in writes])
+            if len(self._stored) > MOST_KEYS:
+                self._sum()
+
+    def _sum(self) -> None:
+        """Add the items of stored keys to those of their logical keys."""
+        strategy, keys = self._sharding.strategy, self._keys
+        separator, ranges = strategy.separator, strategy.ordered_by is not None
+        for stored, items in self._stored.items():
+            if ranges:
+                key, shard = strategy.split(stored)
+            else:
+                key, _, shard = stored.rpartition(separator if isinstance(stored, str) else separator.encode())
             held = keys.get(key)
             if held is not None:
-                held[1] += 1
+                held[1] += items
                 if held[0] != shard:
                     held[0] = None
                 continue
-            keys[key] = [shard, 1]
+            keys[key] = [shard, items]
             if len(keys) > 2 * MOST_KEYS:
                 most = sorted(keys.items(), key=lambda entry: entry[1][1], reverse=True)
                 keys = self._keys = dict(most[:MOST_KEYS])
+        self._stored.clear()
 
     def advice(self) -> Iterator[str]:
         """Yield advice if keys have many items on one shard, although they have more shards."""
+        self._sum()
         strategy = self._sharding.strategy
         found = [
-            (items, key, shard)
+            (items, key, int(shard))
             for key, (shard, items) in self._keys.items()
             if shard is not None and items >= MANY_ITEMS and len(strategy.shards_for(key)) > 1
         ]
