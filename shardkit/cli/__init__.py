@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import click
@@ -31,28 +32,71 @@ def install_hint(missing: str, command: str | None) -> str:
     return f'{needed}It comes with the {extra} extra:\n\n    pip install "shardkit[{extra}]"\n'
 
 
+# Where each command is, and the first sentence of its help. Importing them all takes ten times as long as --help.
+COMMANDS = {
+    "backfill": ("backfill.backfill", "Give a table's items the attribute of a sharded index, then verify."),
+    "demo": (
+        "demo.demo",
+        "Load real flights into a plain and a sharded table, side by side, and see which partitions throttle.",
+    ),
+    "heat": (
+        "heat.heat",
+        "Judge candidates for a partition key by the items of a data file, or the partition keys of a live table.",
+    ),
+    "import": (
+        "import_table.import_table",
+        "Let DynamoDB import what shardkit stage has put into S3, and wait for it.",
+    ),
+    "load": ("load.load", "Load files into a table: every partition busy, no item lost or written twice."),
+    "plan": (
+        "plan.plan",
+        "Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table.",
+    ),
+    "reshard": (
+        "reshard.reshard",
+        "Move a table's items to another strategy: adopt a table, change its shards, or give one hot key more.",
+    ),
+    "simulate": ("simulate.simulate", "Simulate a table's partitions under a load, in virtual time."),
+    "size": (
+        "size.measure",
+        "Measure the items of a data file or of a live table: sizes, read and write units, costliest attributes.",
+    ),
+    "stage": (
+        "stage.stage",
+        "Write files to S3 in mixed order, so that DynamoDB imports them at full speed: shardkit import.",
+    ),
+    "timeseries": (
+        "timeseries.timeseries",
+        "Maintain the tables of a time series: create, dial down, archive and delete them.",
+    ),
+}
+
+
+def load_command(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name][0].partition(".")
+    command: click.Command = getattr(import_module(f"shardkit.cli.{module}"), attribute)
+    return command
+
+
 def build_app() -> click.Group:
     import click
 
-    from shardkit.cli.backfill import backfill
-    from shardkit.cli.demo import demo
-    from shardkit.cli.heat import heat
-    from shardkit.cli.import_table import import_table
-    from shardkit.cli.load import load
-    from shardkit.cli.plan import plan
-    from shardkit.cli.reshard import reshard
-    from shardkit.cli.simulate import simulate
-    from shardkit.cli.size import measure
-    from shardkit.cli.stage import stage
-    from shardkit.cli.timeseries import timeseries
+    class LoadedLater(click.Command):
+        """A command that is loaded when it is called; until then, its name and its help."""
+
+        def make_context(
+            self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+        ) -> click.Context:
+            assert self.name is not None
+            return load_command(self.name).make_context(info_name, args, parent, **extra)
 
     @click.group("shardkit", context_settings={"show_default": True, "max_content_width": 120})
     @click.version_option(package_name="shardkit", message="shardkit %(version)s", help="Print the version and exit.")
     def shardkit() -> None:
         """boto3 middleware that makes hot DynamoDB keys a non-problem."""
 
-    for command in (demo, load, stage, import_table, backfill, reshard, measure, heat, plan, simulate, timeseries):
-        shardkit.add_command(command)
+    for name, (_, text) in COMMANDS.items():
+        shardkit.add_command(LoadedLater(name, help=text))
     return shardkit
 
 
@@ -60,6 +104,8 @@ def main(args: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if args is None else list(args)
     try:
         app = build_app()
+        if given and given[0] in COMMANDS:
+            load_command(given[0])  # here, for the two errors below
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"click", "rich"}:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -21,14 +21,15 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 from click.exceptions import Exit
 from rich.console import Console
 
-from shardkit.bulk.sources.base import BadRecord, Place, Record
-from shardkit.bulk.sources.opening import open_source
-from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli.screen import CommandProgress, say, size
 from shardkit.core.checks import did_you_mean
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
 from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
+
+if TYPE_CHECKING:
+    from shardkit.bulk.sources.base import Place, Record
+    from shardkit.bulk.sources.sections import SectionedSource
 
 FAILED, WRONG_USE, STOPPED = 1, 2, 3
 """Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
@@ -138,6 +139,8 @@ def text_source(
 
     ``profile`` and ``region`` are those of :data:`connection`: of a source in S3.
     """
+    from shardkit.bulk.sources.opening import open_source
+
     if where.startswith("s3://") and "s3" not in options:
         options["s3"] = s3_client(profile, region)
         click.get_current_context().call_on_close(options["s3"].close)
@@ -313,6 +316,8 @@ def read_all(
     source: SectionedSource, take: Callable[[Mapping[str, Any]], object], stderr: Console, *, progress: bool
 ) -> BadRecords:
     """Hand every item of a source to ``take``; return the records that are not items, or that it refuses."""
+    from shardkit.bulk.sources.base import BadRecord
+
     bad = BadRecords()
     stopping = refusing(stderr, STOPPED, "stopped before its end")
     with stopping, ReadProgress(stderr if progress else None, source) as shown:

@@ -14,14 +14,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from shardkit.dynamodb.service_errors import Kind
-from shardkit.partitions.partition import Heat
-from shardkit.partitions.scenarios.way_result import HeatMap
-
 if TYPE_CHECKING:
     from typing import Self
 
     from rich.console import Console
+
+    from shardkit.dynamodb.service_errors import Kind
+    from shardkit.partitions.partition import Heat
 
 _KILO = 1000
 _LARGE_SHARE = 0.1
@@ -93,6 +92,8 @@ _SHADES, _PLAIN_SHADES = "·▁▂▃▄▅▆▇█", ".:-=+*%#@"
 
 def show_heat(console: Console, heat: Heat, kind: Kind, most: float, what: str = "partitions") -> None:
     """Print a heat map, partitions × time; red where a partition throttled. ``most``: of the darkest shade."""
+    from shardkit.partitions.scenarios.way_result import HeatMap
+
     shades = _SHADES if console.encoding.lower().startswith("utf") else _PLAIN_SHADES
     taken = HeatMap.of(heat, kind, HEAT_COLUMNS)
     refused = HeatMap.of(heat, kind, HEAT_COLUMNS, throttled=True)

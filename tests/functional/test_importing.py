@@ -1,4 +1,4 @@
-"""What importing shardkit brings: the names that are asked for, and in the pytest plugin next to nothing."""
+"""What importing shardkit brings: the names that are asked for; in the pytest plugin and in --help next to nothing."""
 
 from __future__ import annotations
 
@@ -46,6 +46,17 @@ def test_the_pytest_plugin_brings_nothing_heavy() -> None:
 def test_importing_shardkit_brings_no_client() -> None:
     brought = brought_by("import shardkit")
     assert {name.partition(".")[0] for name in brought} & HEAVY == set()
+
+
+def test_the_help_of_the_command_line_brings_no_command() -> None:
+    pytest.importorskip("click")
+    brought = brought_by(
+        "import click", "from shardkit.cli import build_app", "app = build_app()", "app.get_help(click.Context(app))"
+    )
+    assert {name.partition(".")[0] for name in brought} & (HEAVY | {"rich"}) == set()
+    assert {name for name in brought if name.startswith("shardkit")} == {
+        "shardkit", "shardkit.cli", "shardkit.core", "shardkit.core.lazy",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("face", [shardkit, shardkit.testing])

@@ -10,7 +10,7 @@ import pytest
 
 import shardkit
 from shardkit import cli
-from shardkit.cli import build_app
+from shardkit.cli import COMMANDS, build_app
 
 click_testing = pytest.importorskip("click.testing")
 
@@ -22,6 +22,12 @@ def invoke(*arguments: str) -> Any:
 def test_version() -> None:
     result = invoke("--version")
     assert (result.exit_code, result.stdout) == (0, f"shardkit {shardkit.__version__}\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_has_the_first_sentence_of_each_help(name: str) -> None:
+    command = cli.load_command(name)
+    assert (command.name, command.get_short_help_str(1000)) == (name, COMMANDS[name][1])
 
 
 @pytest.mark.parametrize(
@@ -44,11 +50,14 @@ def test_help_groups_the_options(command: str, groups: list[str]) -> None:
     assert len(re.findall(r"^  --", result.stdout, re.MULTILINE)) > len(groups)
 
 
-def test_ctrl_c_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupted() -> Any:
+@pytest.mark.parametrize("importing", ["build_app", "load_command"])
+def test_ctrl_c_while_modules_are_imported(
+    importing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: str) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "build_app", interrupted)
+    monkeypatch.setattr(cli, importing, interrupted)
     with pytest.raises(SystemExit) as stopped:
         cli.main(["demo"])
     assert stopped.value.code == 3
