@@ -17,7 +17,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from shardkit.analysis.keys import Key
 from shardkit.analysis.sample import Estimate, SamplePlan, SegmentSample, plan_sample
 from shardkit.analysis.sampled_scan import Page, SampledScan
-from shardkit.capacity.budget import CapacityBudget
 from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
 from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
 from shardkit.core.checks import check_number
@@ -25,7 +24,6 @@ from shardkit.core.hashing import unwrapped
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of, throughput_of
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.runtime.runner import ClientRunner
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -267,6 +265,9 @@ def _read(
     rate: float,
     console: Console | None,
 ) -> Sampled:
+    from shardkit.capacity.budget import CapacityBudget
+    from shardkit.runtime.runner import ClientRunner
+
     segments = _Segments(table.keys.partition, plan.total_segments, take)
     problem = None
     stopped = threading.Event()

@@ -14,8 +14,6 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
 
-from shardkit.bulk.sources.opening import open_source
-from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.cli import options
 from shardkit.cli.options import (
     FAILED,
@@ -53,6 +51,8 @@ from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from shardkit.bulk.sources.sections import SectionedSource
 
 
 @click.command(cls=options.Command)
@@ -115,6 +115,8 @@ def _simulate_series(parsed: Mapping[str, Any], scenario: str, plot: str | None,
 
 def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSource:
     """Open the data file; a relative path starts at the scenario's folder."""
+    from shardkit.bulk.sources.opening import open_source
+
     where = path if "://" in path else str(Path(scenario).parent / path)
     return open_source(where, **options)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
 from botocore.exceptions import BotoCoreError, ClientError
@@ -36,8 +36,9 @@ from shardkit.cli.options import (
 )
 from shardkit.cli.screen import CommandProgress, duration, say, size
 from shardkit.errors import ConfigurationError, ShardkitError, StagingError
-from shardkit.staging import StageProgress, StageReport, stage_items
-from shardkit.table import ShardedTable
+
+if TYPE_CHECKING:
+    from shardkit.staging import StageProgress, StageReport
 
 STAGE = "Stage"  # how --help groups the options
 _LARGE = 64 * 1024 * 1024  # bytes of a source: below, other processes start longer than they help
@@ -96,6 +97,9 @@ def stage(
 
     Exit codes: 0 all staged, 1 some items cannot be staged, 2 wrong use, 3 stopped before its end (run it again).
     """
+    from shardkit.staging import stage_items
+    from shardkit.table import ShardedTable
+
     stderr = Console(stderr=True, highlight=False)
     with ExitStack() as stack:
         shown = stack.enter_context(ShownStage(stderr if progress else None))

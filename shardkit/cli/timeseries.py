@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 from click.exceptions import Exit
@@ -32,7 +32,9 @@ from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.sharding.series.periods import Calendar, TimeFormat
 from shardkit.sharding.series.settings import Prices, TableClass, Throughput
-from shardkit.timeseries import TimeSeries
+
+if TYPE_CHECKING:
+    from shardkit.timeseries import TimeSeries
 
 _NAMED = ("day", "week", "month")
 _LENGTHS = "day, week, month, or a duration (6h)"
@@ -97,6 +99,8 @@ def _moment(text: str | None) -> datetime | None:
 
 @contextmanager
 def _opened(config: str, aws: Mapping[str, Any]) -> Iterator[TimeSeries]:
+    from shardkit.timeseries import TimeSeries
+
     settings = _read(config)
     series = TimeSeries(dynamodb(**aws), **settings)
     try:
