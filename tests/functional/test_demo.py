@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ def invoke(*args: str, charset: str = "utf-8") -> Any:
 
 @pytest.fixture
 def only_the_mock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither credentials nor a reachable endpoint in the environment."""
+    """Neither credentials nor a reachable endpoint in the environment; of moto, only what the extra demo brings."""
+    for name in ("docker", "py_partiql_parser"):
+        monkeypatch.setitem(sys.modules, name, None)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_PROFILE", "there-is-no-such-profile")
