@@ -59,6 +59,15 @@ def test_the_help_of_the_command_line_brings_no_command() -> None:
     }  # fmt: skip
 
 
+def test_commands_bring_what_sends_requests_when_they_send_some() -> None:
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    commands = ("heat", "import_table", "plan", "simulate", "size", "stage", "timeseries")
+    brought = brought_by(*(f"import shardkit.cli.{command}" for command in commands))
+    assert "shardkit.cli.timeseries" in brought
+    assert brought & {"asyncio", "shardkit.bulk.load", "shardkit.runtime.runner", "shardkit.table"} == set()
+
+
 @pytest.mark.parametrize("face", [shardkit, shardkit.testing])
 def test_a_face_has_what_it_names(face: ModuleType) -> None:
     given: dict[str, Any] = {}
