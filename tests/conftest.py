@@ -14,7 +14,7 @@ from botocore.config import Config
 from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
-from tests.support import engines
+from tests.support import costs, engines
 from tests.support.fast import answer_in_less_time, read_models_once
 
 if TYPE_CHECKING:
@@ -64,6 +64,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Files of few long tests. They come first, so that at the end of a run no core waits for one of them.
 _LONG = ("integration/", "test_benchmark", "test_docs", "test_heat_command", "test_hot_day", "test_testing_simulated",
          "test_query.py", "test_attempt.py", "test_shards.py", "test_plan_shards.py")  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("SHARDKIT_TEST_COSTS"):
+        config.pluginmanager.register(costs.Costs(config))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
