@@ -61,10 +61,10 @@ def changing(before: Mapping[str, Any], at: float, after: Mapping[str, Any]) -> 
 @pytest.mark.parametrize(("units", "kilobytes"), [(1000, 5), (1000, 10), (2000, 10), (2000, 30)])
 def test_a_throttle_of_the_first_batches_is_not_what_the_table_takes(units: int, kilobytes: int) -> None:
     """The rate is not measured by what was written in the few hundredths of a second before."""
-    count = units * 60 // kilobytes
+    count = units * 30 // kilobytes
     report = Simulator(simulated(described(units))).load(items(count, kilobytes * 1024 - 200), window=count // 4)
     assert report.written == count
-    assert report.seconds <= 1.2 * 60
+    assert report.seconds <= 1.2 * 30
 
 
 def test_at_the_table_s_own_rate_large_items_are_sent_once() -> None:
@@ -84,18 +84,18 @@ def test_at_the_table_s_own_rate_large_items_are_sent_once() -> None:
 @pytest.mark.parametrize(("seconds", "write_units"), [(10, None), (25, "80%"), (45, None)])
 def test_an_outage_is_over_when_it_is_over(seconds: int, write_units: str | None) -> None:
     """Others take all for some seconds; the last rest is of 20 s at the most, and then it soon goes on as before."""
-    table = changing(described(500), 1e9, described(500))
+    table = changing(described(250), 1e9, described(250))
     table.outage = range(10, 10 + seconds)
-    rate = 500 if write_units is None else 400
-    report = Simulator(table).load(items(rate * 40), window=1250, write_units=write_units)
+    rate = 250 if write_units is None else 200
+    report = Simulator(table).load(items(rate * 40), window=625, write_units=write_units)
     assert report.seconds <= 40 + seconds + min(20, seconds) + 5
 
 
 def test_an_index_that_has_less_than_it_had() -> None:
     """A load that is slowed to the rate of an index, and then learns that rate, is not slowed again."""
-    table = changing(described(2000, 2000), 10.0, described(2000, 20))
-    # 10 s at 1,600; at 20 until the next DescribeTable; then 16, which takes 100 s.
-    report = Simulator(table).load(items(10 * 1600 + 50 * 20 + 100 * 16), window=1000, write_units="80%")
+    table = changing(described(1000, 1000), 10.0, described(1000, 20))
+    # 10 s at 800; at 20 until the next DescribeTable; then 16, which takes 100 s.
+    report = Simulator(table).load(items(10 * 800 + 50 * 20 + 100 * 16), window=1000, write_units="80%")
     assert report.seconds <= 1.3 * 160
 
 

@@ -221,12 +221,12 @@ def test_what_is_noted_is_added_up_in_time(client: FakeClient, meter: CapacityMe
 def test_many_threads_write_and_look(client: FakeClient, meter: CapacityMeter) -> None:
     def write(number: int) -> float:
         with meter.scope(f"{number}") as used:
-            for _ in range(20):
+            for _ in range(10):
                 client.call("PutItem", {"ConsumedCapacity": consumed(1.0)}, TableName="T", Item=item(str(number % 3)))
                 str(meter), meter.to_dict()
         return used.write_units
 
     with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(write, range(24))) == [20] * 24
-    assert meter.total == Usage(write_units=480, requests=480)
-    assert meter.by_key == {("T", str(number)): Usage(write_units=160, requests=160) for number in range(3)}
+        assert list(threads.map(write, range(24))) == [10] * 24
+    assert meter.total == Usage(write_units=240, requests=240)
+    assert meter.by_key == {("T", str(number)): Usage(write_units=80, requests=80) for number in range(3)}

@@ -282,7 +282,8 @@ def test_rules_have_pages_and_models_none() -> None:
 # -- what always holds -------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@pytest.mark.long_search
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.integers(1, 5000),
     st.integers(0, 6000),

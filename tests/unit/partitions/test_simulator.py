@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,14 +64,14 @@ def test_a_hot_key_is_slower_than_its_shards() -> None:
     seconds = {}
     strategies: list[Strategy] = [Unsharded(), CalculatedSuffix("Id", shards=60)]
     for strategy in strategies:
-        table = a_table(write_units=8000, count=8)
+        table = a_table(write_units=4000, count=4)
         simulator = Simulator(table)
-        items = ({"User": "2014-07-09", "Id": number} for number in range(10_000))
-        report = simulator.load(items, strategy, window=2000)
-        assert report.written == 10_000
+        items = ({"User": "2014-07-09", "Id": number} for number in range(5000))
+        report = simulator.load(items, strategy, window=1000)
+        assert report.written == 5000
         seconds[strategy] = report.seconds
     slow, fast = seconds.values()
-    assert slow > 7
+    assert slow > 3.5
     assert fast < slow / 3
 
 
@@ -120,19 +121,17 @@ def a_run(seed: int) -> str:
 
 def test_the_same_seed_is_the_same_run() -> None:
     """In every process, however it hashes its strings; another seed is another run."""
-    runs = []
-    for hashes in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", "from tests.unit.partitions.test_simulator import a_run; print(a_run(7), end='')"],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": hashes},
-        )
-        runs.append(done.stdout)
-    assert runs[0] == runs[1] != a_run(8)
-    assert "2,000 written" in runs[0]
-    assert " 0 throttles" not in runs[0]
+    hashes = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.unit.partitions.test_simulator import a_run; print(a_run(7), end='')"],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": hashes},
+    )
+    assert done.stdout == a_run(7) != a_run(8)
+    assert "2,000 written" in done.stdout
+    assert " 0 throttles" not in done.stdout
 
 
 # Merged reads.

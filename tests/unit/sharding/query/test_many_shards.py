@@ -75,8 +75,8 @@ def ranges(shards: int) -> RangeSuffix:
     ],
 )
 def test_a_request_costs_the_same_with_any_number_of_shards(strategy: Any, make: Any, pages: int) -> None:
-    """2,000 shards instead of 100: only the comparisons of binary searches are more."""
-    few, many = (described(strategy(shards), {"pk": "S", "sk": "S"}, ["pk", "sk"]) for shards in (100, 2000))
+    """1,000 shards instead of 100: only the comparisons of binary searches are more."""
+    few, many = (described(strategy(shards), {"pk": "S", "sk": "S"}, ["pk", "sk"]) for shards in (100, 1000))
     assert calls(many, make, pages=pages) < 1.2 * calls(few, make, pages=pages)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
+from collections import Counter
 from math import ceil
 from typing import Any
 
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 
 from shardkit.core.machine import Done, Send
 from shardkit.core.merge import Merge, Run
-from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.sharding.query.page import PageOfShards
@@ -105,11 +105,13 @@ class Table:
         rng = random.Random(seed)
         self.sharding = many(shards)
         self.shards: list[list[Any]] = [[] for _ in range(shards)]
-        for number in range(items):
+        notes: list[Any] = []
+        for shard in range(shards):
+            item = {"pk": {"S": f"k.{shard + 1}"}, "sk": {"N": str(10**7 + 1)}, "note": {"S": ""}}
+            notes.append({**item, "note": {"S": "x" * (ITEM_BYTES - item_size(item))}})
+        for number in range(10**7 + 1, 10**7 + 10 * items, 10):  # numbers of one size
             shard = 0 if hot and rng.random() < 0.5 else rng.randrange(shards)
-            item = to_wire_item({"pk": f"k.{shard + 1}", "sk": 10**6 + number, "note": ""})
-            item["note"] = {"S": "x" * (ITEM_BYTES - item_size(item))}
-            self.shards[shard].append((10**6 + number, item))
+            self.shards[shard].append((number, {**notes[shard], "sk": {"N": str(number)}}))
         self.units = 0.0
         self.requests = 0
 
@@ -146,11 +148,11 @@ class Table:
         """What an oracle would pay that knew each shard's part of the answer, and the one item past it."""
         answer = sorted((key, shard) for shard, items in enumerate(self.shards) for key, _ in items)
         wanted = answer[start : start + limit]
+        parts = Counter(shard for _, shard in wanted)
         units = 0.0
         for shard, items in enumerate(self.shards):
-            part = sum(1 for _, one in wanted if one == shard)
             left = len(items) - bisect_left(items, (wanted[0][0],))
-            units += 0.5 * max(1, ceil(min(part + 1, left) * ITEM_BYTES / READ_UNIT_BYTES))
+            units += 0.5 * max(1, ceil(min(parts[shard] + 1, left) * ITEM_BYTES / READ_UNIT_BYTES))
         return units
 
 
