@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePath
@@ -38,6 +38,7 @@ _SUFFIXES: dict[str, FormatName] = {
 }
 _COMPRESSED = {".gz", ".gzip", ".zst", ".zstd"}
 _SMALL = 16 * 1024 * 1024  # bytes: a window of 50,000 items of 350 bytes holds it all
+_FIRST = 100  # records of which one tells the format
 _DELIMITERS = ",;\t|"
 _HELD = 96 * 1024 * 1024  # bytes that all cursors of Parquet may hold together
 
@@ -303,7 +304,8 @@ def _json(
         return texts, cache(lambda: sample(texts))
 
     texts, sampled = opened(JsonLines())
-    if name == "jsonl" and guessed and is_dynamodb_json(next(_items(sampled()), {})):
+    # Not of the whole sample, which is more than many a file has.
+    if name == "jsonl" and guessed and is_dynamodb_json(next(_items(text.spot(0, _FIRST) for text in texts), {})):
         name = "dynamodb"
     if name == "dynamodb":
         texts, sampled = opened(DynamoDBJson(None if stored is None else stored.shown))
@@ -317,7 +319,7 @@ def _headless(format_: Format, _lines: Iterator[bytes], _name: str) -> Format:
     return format_
 
 
-def _items(sampled: Sample) -> Iterator[dict[str, Any]]:
+def _items(sampled: Iterable[Sequence[Record]]) -> Iterator[dict[str, Any]]:
     return (record for records in sampled for record in records if isinstance(record, dict))
 
 

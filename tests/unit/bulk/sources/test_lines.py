@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 import pytest
 
 from shardkit import CalculatedSuffix, ShardedTable
+from shardkit.bulk.sources import lines
 from shardkit.bulk.sources.base import BadRecord, Place, Source
 from shardkit.bulk.sources.cells import Cells, infer_types, item_of, parse_types
 from shardkit.bulk.sources.files import Pipe, printable
@@ -90,6 +93,14 @@ def test_dynamodb_json_is_known_by_its_first_record(line: str, tmp_path: Path) -
     assert source.format == "dynamodb"
     (item,) = items_of(source)
     assert item == {"Date": "d", "Raw": b"\x00\xff"}
+
+
+def test_few_records_tell_the_format(tmp_path: Path) -> None:
+    """Not a sample of the whole file, which took longer than some loads."""
+    path = wrote(tmp_path, "a.jsonl", '{"Date": "d"}\n' * 2000)
+    with patch.object(lines, "_loads", wraps=json.loads) as parsed:
+        assert open_source(path).format == "jsonl"
+    assert parsed.call_count <= 100
 
 
 def test_dynamodb_json_tells_what_it_cannot_read(tmp_path: Path) -> None:
