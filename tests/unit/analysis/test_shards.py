@@ -56,7 +56,8 @@ def served(shards: int, units: float, partitions: int) -> float:
     return sum(is_served(shards, units, partitions, f"2014-07-09 of {table}") for table in range(TABLES)) / TABLES
 
 
-@settings(deadline=None, max_examples=20)
+@pytest.mark.long_search
+@settings(max_examples=settings().max_examples // 2)
 @given(
     st.integers(500, 6000),
     st.one_of(st.none(), st.floats(1.3, 8)),

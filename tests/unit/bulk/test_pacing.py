@@ -335,8 +335,8 @@ def test_the_learnt_pace_follows() -> None:
 def test_a_share_that_is_always_refused_does_not_slow_the_rest(whole: float) -> None:
     """As where one partition of four is taken by others: what is sent does not sink, however long it lasts."""
     pace = LearntPace()
-    refusing(pace, 10_000, seconds=60, whole=whole)
-    assert refusing(pace, 10_000, seconds=10, begin=60, whole=whole) * (1 - whole) > 0.95 * 10_000
+    refusing(pace, 10_000, seconds=30, whole=whole)
+    assert refusing(pace, 10_000, seconds=10, begin=30, whole=whole) * (1 - whole) > 0.95 * 10_000
 
 
 def test_after_nothing_was_taken_for_long_it_is_soon_as_fast_as_before() -> None:

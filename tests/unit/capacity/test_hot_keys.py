@@ -201,16 +201,16 @@ def test_a_clock_that_is_set_back() -> None:
 
 
 def test_the_time_of_a_warning_does_not_grow_with_the_keys() -> None:
-    """A warning for each of 20,000 keys takes less than a second; once it took 40."""
+    """A warning for each of 8,000 keys takes less than half a second; once it took 6."""
     found: list[HotKeyWarning] = []
     watch = HotKeyWatch(0.001, found.append)
     tally = Tally(max_keys=100, window=60)
     began = time.process_time()
-    for number in range(20_000):
+    for number in range(8000):
         charge = Charge("PutItem", {})
         charge.keys.append(KeyUnits("T", f"{number}", None, Units(0.0, 1.0, 0.0, 0.0), 1))
         tally.add(charge, 1000.0)
         watch.look(tally, charge, 1000.0)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
     watch.report()
-    assert len(found) == 20_000
+    assert len(found) == 8000

@@ -152,10 +152,10 @@ def test_of_different_rates_the_smallest_holds() -> None:
 
 def test_a_deleted_item_makes_nobody_send_more() -> None:
     world = World(8)
-    processes = [Process(world, terms(100.0), units=0.25) for _ in range(3)]
+    processes = [Process(world, terms(40.0), units=0.25) for _ in range(3)]
     world.run(20.0)
     world.item.attributes = {}
-    processes.append(Process(world, terms(100.0), units=0.25))
+    processes.append(Process(world, terms(40.0), units=0.25))
     world.run(60.0)
-    assert world.excess(100.0 * FASTEST, since=19.0) <= 102.0 + 1.0
-    assert world.used(40.0, 60.0) == pytest.approx(100.0, rel=0.03)
+    assert world.excess(40.0 * FASTEST, since=19.0) <= 40.8 + 1.0
+    assert world.used(40.0, 60.0) == pytest.approx(40.0, rel=0.03)

@@ -283,7 +283,7 @@ def test_rules_have_pages_and_models_none() -> None:
 
 
 @pytest.mark.long_search
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 3)
 @given(
     st.integers(1, 5000),
     st.integers(0, 6000),

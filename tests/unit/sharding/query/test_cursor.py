@@ -414,8 +414,7 @@ def payloads(draw: st.DrawFn, purpose: str, shards: Sequence[int | None], names:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("forward", [True, False])
-@given(data=st.data())
+@given(data=st.data(), forward=st.booleans())
 def test_any_forged_cursor(name: str, forward: bool, data: st.DataObject) -> None:
     """A CursorError, or a position: every shard's next request can be written, and its own cursor is read again."""
     sharding, more = QUERIES[name]
