@@ -87,6 +87,7 @@ def alternate(
     for way in () if warm else ways.values():
         way()
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    frozen = gc.get_freeze_count()
     gc.collect()
     gc.freeze()  # what exists before the runs is not looked at again: each collection is for what a run has left
     try:
@@ -97,7 +98,8 @@ def alternate(
                 way()
                 seconds[name].append(clock() - began)
     finally:
-        gc.unfreeze()
+        if not frozen:  # else the caller's stays, as pytest's
+            gc.unfreeze()
     return {name: Timing(tuple(measured)) for name, measured in seconds.items()}
 
 

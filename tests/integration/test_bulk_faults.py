@@ -16,7 +16,7 @@ from tests.support.engines import EngineName
 from tests.support.loading import Job, make_orders, stored, write_orders
 from tests.support.proxy import PASSING, Fault, Proxy, some_faults
 
-LINES = 2000
+LINES = 1200
 
 Endpoint = Callable[[EngineName], str]
 
@@ -26,6 +26,19 @@ def job(request: pytest.FixtureRequest, engine_name: EngineName, engine_endpoint
     """A load straight to the engine, into a table of its own, over each transport."""
     endpoint = engine_endpoint(engine_name)
     return Job(endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path, transport=request.param)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(("dynoxide", "client"), id="dynoxide-client", marks=pytest.mark.integration),
+        pytest.param(("dynamodb_local", "direct"), id="dynamodb_local-direct", marks=pytest.mark.integration),
+    ]
+)
+def one_job(request: pytest.FixtureRequest, engine_endpoint: Endpoint, tmp_path: Path) -> Job:
+    """The same, each engine and each transport once: for what no engine decides."""
+    engine, transport = request.param
+    endpoint = engine_endpoint(engine)
+    return Job(endpoint, make_orders(endpoint), RandomSuffix(10), tmp_path, transport=transport)
 
 
 @pytest.mark.parametrize(
@@ -59,28 +72,28 @@ def test_faults_of_every_kind(job: Job, strategy: Strategy, again: float) -> Non
         "500 after",
     ],
 )
-def test_a_storm_of_one_kind(job: Job, fault: Fault) -> None:
+def test_a_storm_of_one_kind(one_job: Job, fault: Fault) -> None:
     """Six requests in a row, and then every second one."""
-    wanted, bad = write_orders(job.folder / "orders.jsonl", 500)
-    with Proxy(job.endpoint, [*[fault] * 6, *["none", fault] * 30]) as proxy:
-        report = replace(job, endpoint=proxy.endpoint).run()
+    wanted, bad = write_orders(one_job.folder / "orders.jsonl", 300)
+    with Proxy(one_job.endpoint, [*[fault] * 6, *["none", fault] * 30]) as proxy:
+        report = replace(one_job, endpoint=proxy.endpoint).run()
     assert proxy.counts[fault] >= 6
-    assert stored(job.endpoint, job.table, job.strategy) == wanted
-    assert job.dead == bad
-    assert report.written == 500 - len(bad)
+    assert stored(one_job.endpoint, one_job.table, one_job.strategy) == wanted
+    assert one_job.dead == bad
+    assert report.written == 300 - len(bad)
 
 
 @pytest.mark.parametrize(("fault", "code"), [("expired", "ExpiredTokenException"), ("account", "RequestLimitExceeded")])
 def test_what_ends_a_load_and_its_resumption(job: Job, fault: Fault, code: str) -> None:
     """The load stops, says how to go on, and goes on: nothing of what failed for that reason is in the dead letters."""
     wanted, bad = write_orders(job.folder / "orders.jsonl", LINES)
-    with Proxy(job.endpoint, chain(["none"] * 40, repeat(fault))) as proxy:
+    with Proxy(job.endpoint, chain(["none"] * 25, repeat(fault))) as proxy:
         with pytest.raises(BulkLoadError, match=code) as raised:
             replace(job, endpoint=proxy.endpoint).run()
         assert 0 < proxy.counts[fault] <= 8
     stopped = raised.value.report
     assert stopped is not None
-    assert stopped.written == 40 * 25
+    assert stopped.written == 25 * 25
     report = job.run()
     assert stored(job.endpoint, job.table, job.strategy) == wanted
     assert job.dead == bad
@@ -90,7 +103,7 @@ def test_what_ends_a_load_and_its_resumption(job: Job, fault: Fault, code: str) 
 
 def test_an_engine_that_is_gone(job: Job) -> None:
     """A load whose network is lost stops; the one that follows writes the rest."""
-    wanted, bad = write_orders(job.folder / "orders.jsonl", 1000)
+    wanted, bad = write_orders(job.folder / "orders.jsonl", 600)
     with Proxy(job.endpoint, chain(["none"] * 10, repeat("drop"))) as proxy, pytest.raises(BulkLoadError):
         replace(job, endpoint=proxy.endpoint).run()
     assert 0 < len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
@@ -100,22 +113,22 @@ def test_an_engine_that_is_gone(job: Job) -> None:
 
 
 @pytest.mark.parametrize(("full", "bad", "room"), [("dead letters", 0.3, 30_000), ("journal", 0.0, 4_000)])
-def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None:
+def test_a_disk_that_is_full(one_job: Job, full: str, bad: float, room: int) -> None:
     """The load ends there. What could not be kept is not held as done: the next load finds it."""
-    wanted, wrong = write_orders(job.folder / "orders.jsonl", 1000, bad=bad)
+    wanted, wrong = write_orders(one_job.folder / "orders.jsonl", 1000, bad=bad)
     with (
         full_disk(room),
         pytest.raises(BulkLoadError, match=r"the load stopped: .* cannot be written .*too large") as end,
     ):
-        job.run()
+        one_job.run()
     stopped = end.value.report
     assert stopped is not None
     assert stopped.items == stopped.written + stopped.failed
-    assert stopped.written == len(stored(job.endpoint, job.table, job.strategy))
-    assert 0 < len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
-    assert bool(job.dead) == (full == "dead letters")
-    assert len(job.dead) < max(1, len(wrong))
-    report = job.run()
+    assert stopped.written == len(stored(one_job.endpoint, one_job.table, one_job.strategy))
+    assert 0 < len(stored(one_job.endpoint, one_job.table, one_job.strategy)) < len(wanted)
+    assert bool(one_job.dead) == (full == "dead letters")
+    assert len(one_job.dead) < max(1, len(wrong))
+    report = one_job.run()
     assert 0 < report.resumed < 1000
-    assert stored(job.endpoint, job.table, job.strategy) == wanted
-    assert job.dead == wrong
+    assert stored(one_job.endpoint, one_job.table, one_job.strategy) == wanted
+    assert one_job.dead == wrong

@@ -19,7 +19,7 @@ from tests.support.engines import EngineName
 from tests.support.loading import WORKERS, Job, make_orders, put_some, stored, write_orders
 from tests.support.proxy import Proxy, Stage
 
-KILLS = 13  # of each of four loads: 52 in all
+KILLS = 9  # of each of four loads: 36 in all
 INTERRUPTIONS = 3
 MOST_REQUESTS = 6  # of a run that is not spared
 # Enough that no run ends before it is killed, whatever is drawn: a tenth of the lines may be left out.

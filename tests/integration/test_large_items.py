@@ -22,7 +22,7 @@ from tests.support.queries import SHAPES, Query, queries
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-QUERIES = settings().max_examples - 10
+QUERIES = settings().max_examples - 20
 MEGABYTE = 1024 * 1024
 LARGEST = 400 * 1024 - 16
 """An item's most bytes, less some for the suffix, and for the numbers that engines count otherwise."""

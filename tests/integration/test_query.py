@@ -20,9 +20,9 @@ from tests.support.tables import GlobalIndex, LocalIndex, make_table
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
 
-CONTENTS = settings().max_examples // len(SHAPES) - 4
+CONTENTS = settings().max_examples // len(SHAPES) - 5
 OF_ONE_CONTENT = 10
-"""Queries of one content, each read in three or four ways: 120 on each engine, in the long search 2,320."""
+"""Queries of one content, each read in three or four ways: 80 on each engine, in the long search 2,280."""
 
 
 @pytest.mark.long_search
@@ -83,7 +83,7 @@ def test_numbers_of_more_than_38_digits(engine_resource: DynamoDBServiceResource
             projected = {**asked, "ProjectionExpression": "#p", "ExpressionAttributeNames": {"#p": "place"}}
             with orders.query_items(**projected) as stream:
                 assert [item["place"] for item in stream] == places
-            for limit in (1, 4, None):
+            for limit in (1, 4, None) if forward else (4,):
                 shown = [item for page in _pages(orders, projected, limit) for item in page["Items"]]
                 assert shown == [{"place": place} for place in places]
                 counts = [page["Count"] for page in _pages(orders, {**asked, "Select": "COUNT"}, limit)]
