@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Machine, Program, Steps
@@ -70,6 +70,8 @@ class Face:
         return self.run(self.programs.batch_get_items(keys, {}, fan_out=FAN_OUT))
 
 
+@pytest.mark.long_search
+@settings(max_examples=settings().max_examples // 2)
 @given(st.dictionaries(st.integers(0, 10**20), st.dictionaries(st.text(min_size=1, max_size=4), VALUES, max_size=3)))
 def test_both_forms_say_the_same(bodies: Mapping[int, Mapping[str, Any]]) -> None:
     """Puts, gets, batch gets and queries in wire values, shown in Python values, are those in Python values."""

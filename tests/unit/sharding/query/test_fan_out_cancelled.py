@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import Any
 
+import pytest
 from boto3.dynamodb.conditions import Key
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,8 @@ from tests.support.tables import many
 TIMEOUT = 10.0
 
 
-@settings(max_examples=100, deadline=None)
+@pytest.mark.long_search
+@settings(max_examples=2 * settings().max_examples)
 @given(
     shards=st.sampled_from([1, 2, 5]),
     items=st.integers(0, 60),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Send
@@ -45,6 +45,7 @@ class Unsteady(Timed):
 
 
 @pytest.mark.long_search
+@settings(max_examples=settings().max_examples * 2 // 3)
 @given(
     shards=st.sampled_from([1, 2, 5, 20]),
     items=st.integers(0, 120),

@@ -121,7 +121,7 @@ def asked(draw: st.DrawFn) -> Asked:
 
 
 @pytest.mark.long_search
-@settings(max_examples=4 * settings().max_examples)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     seed=st.integers(0, 2**32),
     size=st.integers(0, 30),

@@ -198,7 +198,8 @@ def test_pages_start_small_and_grow_to_the_services_own() -> None:
     assert set(limits[2:]) == {None}
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.long_search
+@settings(max_examples=settings().max_examples * 2 // 3)
 @given(
     shards=st.sampled_from([1, 3, 10, 40]),
     items=st.integers(0, 3000),
