@@ -40,7 +40,7 @@ class Content:
 
 CONTENTS = {
     "every shard has pages": Content(CalculatedSuffix("sk", 3), [95_000] * 36),
-    "one shard has nearly all": Content(CalculatedSuffix("sk", 4, hash=lopsided), [1, 300, LARGEST, 40_000] * 8),
+    "one shard has nearly all": Content(CalculatedSuffix("sk", 4, hash=lopsided), [1, 300, LARGEST, 40_000] * 6),
     "most shards are empty": Content(CalculatedSuffix("sk", 20), [1, LARGEST, 5_000, 1, LARGEST, LARGEST, 90_000]),
 }
 

@@ -28,7 +28,7 @@ def tables(engine_resource: DynamoDBServiceResource) -> tuple[list[TimeSeries], 
 
 
 @pytest.mark.long_search
-@settings(max_examples=settings().max_examples // 4)
+@settings(max_examples=settings().max_examples // 6)
 @given(case=cases(), number=st.integers(0, 1))
 def test_reads_like_one_table(
     tables: tuple[list[TimeSeries], Table], engine_name: EngineName, number: int, case: Case
