@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from moto import mock_aws
 
 from tests.support import costs, engines
-from tests.support.fast import answer_in_less_time, read_models_once
+from tests.support.fast import answer_in_less_time, make_clients_in_less_time
 
 if TYPE_CHECKING:
     from types_boto3_dynamodb import DynamoDBServiceResource
@@ -55,7 +55,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 # Until all tests are collected: imports make little garbage, and looking for it takes a third of their time.
 gc.disable()
 
-read_models_once()
+make_clients_in_less_time()
 answer_in_less_time()
 
 # A job in the background of a shell ignores Ctrl-C, and what it starts does: tests of interruptions would find none.
