@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from typing import Any
 
 import boto3
@@ -14,22 +13,13 @@ import pytest
 from moto import mock_aws
 
 from shardkit.runtime.targets import client_of
-from tests.functional.contract.faces import AsyncFace, Face, InstalledFace, SyncFace
-
-ASYNC = ("aio", "direct aio", "installed aio client")
-FACES = ["sync", "direct", "installed client", "installed resource"]
-if find_spec("aiobotocore") is not None:
-    FACES += ASYNC
-
+from tests.functional.contract.faces import ASYNC, AsyncFace, Face, InstalledFace, SyncFace, on_each_face
 
 ENGINE = os.environ.get("SHARDKIT_CONTRACT_ENGINE")
 """The engine instead of moto: dynoxide or dynamodb_local. CI runs the suite on each."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.aio if name in ASYNC else ()) for name in FACES],
-)
+@pytest.fixture(scope="module", params=on_each_face())
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     """Each face, over an engine that may hold other tests' tables; aio only where aiobotocore is installed."""
     name: str = request.param

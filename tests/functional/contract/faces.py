@@ -10,6 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeVar
 
 import pytest
@@ -26,6 +27,9 @@ Item = Mapping[str, Any]
 Offer = Literal["shards", "views", "tokens", "loads", "stored keys"]
 """What only some faces have: the keywords Shard and ReturnShards; with_options; a cursor that is a token; bulk loads;
 physical_key, physical_item and logical_item."""
+ASYNC = ("aio", "direct aio", "installed aio client")
+WHOLE = ("sync", "installed client")
+FACES = ["sync", "direct", "installed client", "installed resource", *(ASYNC if find_spec("aiobotocore") else ())]
 EVERYTHING: frozenset[Offer] = frozenset(("shards", "views", "tokens", "loads", "stored keys"))
 
 
@@ -108,6 +112,28 @@ def needs(face: Face, *offers: Offer) -> None:
     """Skip the test where the face does not have all of these."""
     if missing := set(offers) - face.offers:
         pytest.skip(f"this face has no {', '.join(sorted(missing))}")
+
+
+def on_each_face(faces: Iterable[str] = FACES) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.aio if name in ASYNC else ()) for name in faces]
+
+
+def combined(strategies: Mapping[str, shardkit.Strategy], name: str, asked: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Each strategy with all that is asked of it, on two faces.
+
+    The others share the code of these, so they have a third of these pairs: each strategy, and all that is asked.
+    """
+    return pytest.mark.parametrize(
+        ("face", "strategy", name),
+        [
+            pytest.param(*face.values, strategy, given, id=f"{face.values[0]}-{which}-{what}", marks=face.marks)
+            for face in on_each_face()
+            for place, (which, strategy) in enumerate(strategies.items())
+            for other, (what, given) in enumerate(asked.items())
+            if face.values[0] in WHOLE or (place + other) % 3 == 0
+        ],
+        indirect=["face"],
+    )
 
 
 @dataclass

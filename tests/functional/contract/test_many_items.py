@@ -22,7 +22,7 @@ from shardkit import (
     Unsharded,
 )
 from shardkit.errors import UnsupportedExpressionError
-from tests.functional.contract.faces import Face, FaceTable, needs
+from tests.functional.contract.faces import Face, FaceTable, combined, needs
 from tests.support.moving import every_stage
 from tests.support.recorder import answering
 from tests.support.tables import LocalIndex, make_table
@@ -42,7 +42,6 @@ STRATEGIES: dict[str, Strategy] = {
 QUERIED = {name: strategy for name, strategy in STRATEGIES.items() if name != "located"}  # whose queries are "random"'s
 every_strategy = pytest.mark.parametrize("strategy", QUERIED.values(), ids=QUERIED)
 STAGED = {**QUERIED, **every_stage(Unsharded(), CalculatedSuffix("OrderId", 4))}
-every_stage_too = pytest.mark.parametrize("strategy", STAGED.values(), ids=STAGED)
 DAY = Key("Date").eq("2014-07-09")
 QUERIES: dict[str, dict[str, Any]] = {
     "a key": {"KeyConditionExpression": DAY},
@@ -126,8 +125,7 @@ def in_order(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 # Queries.
 
 
-@every_stage_too
-@pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
+@combined(STAGED, "query", QUERIES)
 def test_a_page_is_boto3s(loaded: Loaded, plain: Any, strategy: Strategy, query: dict[str, Any]) -> None:
     """Items, Count, ScannedCount and the response's shape are a plain table's."""
     shown, expected = loaded(strategy).query(**query), plain.query(**query)
@@ -138,8 +136,7 @@ def test_a_page_is_boto3s(loaded: Loaded, plain: Any, strategy: Strategy, query:
     assert shown == expected
 
 
-@every_stage_too
-@pytest.mark.parametrize("limit", [1, 7, 23])
+@combined(STAGED, "limit", {"1": 1, "7": 7, "23": 23})
 @pytest.mark.parametrize("forward", [True, False])
 def test_pages_put_together_are_boto3s(
     face: Face, loaded: Loaded, plain: Any, strategy: Strategy, limit: int, forward: bool
@@ -154,15 +151,13 @@ def test_pages_put_together_are_boto3s(
     assert all(set(page["LastEvaluatedKey"]) == names for page in found[:-1])
 
 
-@every_stage_too
-@pytest.mark.parametrize("query", PAGED.values(), ids=PAGED)
+@combined(STAGED, "query", PAGED)
 def test_pages_of_every_query(loaded: Loaded, plain: Any, strategy: Strategy, query: dict[str, Any]) -> None:
     """With a filter, on an index and backwards too."""
     assert items_of(pages(loaded(strategy).query, {**query, "Limit": 6})) == plain.query(**query)["Items"]
 
 
-@every_stage_too
-@pytest.mark.parametrize("query", PAGED.values(), ids=PAGED)
+@combined(STAGED, "query", PAGED)
 def test_query_items_gives_all_items(loaded: Loaded, plain: Any, strategy: Strategy, query: dict[str, Any]) -> None:
     """In order, whatever the page size."""
     expected = plain.query(**query)["Items"]

@@ -24,7 +24,7 @@ from shardkit import (
     Unsharded,
 )
 from shardkit.errors import InvalidKeyError
-from tests.functional.contract.faces import Face, needs
+from tests.functional.contract.faces import Face, combined, needs
 from tests.support.moving import every_stage, stored_in
 from tests.support.tables import make_table
 
@@ -108,8 +108,7 @@ def bare(response: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in response.items() if name not in {"ResponseMetadata", "ConsumedCapacity"}}
 
 
-@knowing
-@pytest.mark.parametrize("call", READS.values(), ids=READS)
+@combined(KNOWING, "call", READS)
 def test_a_read_answers_as_boto3_does(face: Face, plain: Any, stored: Any, strategy: Strategy, call: Call) -> None:
     """Items, their types and the response's shape are those of a plain table."""
     sharded = face.sharded(stored, strategy)
@@ -118,8 +117,7 @@ def test_a_read_answers_as_boto3_does(face: Face, plain: Any, stored: Any, strat
     assert bare(call(sharded)) == bare(call(plain))
 
 
-@knowing
-@pytest.mark.parametrize("call", PUTS.values(), ids=PUTS)
+@combined(KNOWING, "call", PUTS)
 def test_a_put_answers_as_boto3_does(face: Face, plain: Any, stored: Any, strategy: Strategy, call: Call) -> None:
     """Attributes are shown with the logical key, and the same items are there afterwards."""
     sharded = face.sharded(stored, strategy)
@@ -130,8 +128,7 @@ def test_a_put_answers_as_boto3_does(face: Face, plain: Any, stored: Any, strate
     assert sharded.get_item(Key=KEY)["Item"] == plain.get_item(Key=KEY)["Item"]
 
 
-@knowing
-@pytest.mark.parametrize("call", CHANGES.values(), ids=CHANGES)
+@combined(KNOWING, "call", CHANGES)
 def test_a_change_answers_as_boto3_does(face: Face, plain: Any, stored: Any, strategy: Strategy, call: Call) -> None:
     """Attributes are shown with the logical key, and the item that was there is changed: no copy is made."""
     sharded = face.sharded(stored, strategy)
