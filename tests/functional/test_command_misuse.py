@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardkit.cli import build_app
+from tests.support.forked import Run, run_each
 from tests.support.tables import make_table
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def scenario(part: str = "", **entries: Any) -> str:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -143,6 +143,16 @@ def scenario(part: str = "", **entries: Any) -> str:
         ((*BY, "--dead-letters", "LONG"), "not begun: dead_letters: "),
         ((*BY, "--endpoint-url", "http://localhost:99999999"), "--endpoint-url: 'http://localhost:99999999'"),
         ((*BY, "--endpoint-url", "http://["), "--endpoint-url: 'http://['"),
+    ],
+)
+def test_arguments_of_a_load(arguments: tuple[str, ...], says: str, table: Table) -> None:
+    assert says in refused(*arguments)
+    assert table.scan()["Count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
         *(
             ((*HEAT, option, number), option)
             for option in ("--write-units", "--read-units")
@@ -166,9 +176,8 @@ def scenario(part: str = "", **entries: Any) -> str:
         ((*PLANNED, "--within", "1h", "--steady-write-units", "nan"), "steady_write_units: must be a number"),
     ],
 )
-def test_arguments(arguments: tuple[str, ...], says: str, table: Table) -> None:
+def test_arguments(arguments: tuple[str, ...], says: str) -> None:
     assert says in refused(*arguments)
-    assert table.scan()["Count"] == 0
 
 
 # -- scenarios ---------------------------------------------------------------------------------------------------------
@@ -310,14 +319,13 @@ def ran(arguments: tuple[str, ...], **streams: Any) -> subprocess.CompletedProce
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("arguments", COMMANDS)
-def test_a_full_disk_under_the_output(arguments: tuple[str, ...], folder: Path) -> None:
+def test_a_full_disk_under_the_output(folder: Path) -> None:
     (folder / "scenario.toml").write_text(scenario(), encoding="utf-8")
-    with Path("/dev/full").open("w") as full:
-        done = ran(arguments, stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "the output cannot be written: [Errno 28] No space left on device"
-    assert "Traceback" not in done.stderr
+    shared = "from shardkit.cli import build_app; build_app()"
+    for done in run_each(folder, shared, [Run(arguments, out="/dev/full") for arguments in COMMANDS]):
+        assert done.returncode == 1, done
+        assert done.stderr.splitlines()[-1] == "the output cannot be written: [Errno 28] No space left on device"
+        assert "Traceback" not in done.stderr
 
 
 def test_closed_streams_take_nothing(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardkit.cli import main
+from tests.support.forked import Run, run_each
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,28 +41,24 @@ def brought() -> dict[str, set[str]]:
     return {extra: {name.replace("-", "_") for name in wanted} for extra, wanted in names.items()}
 
 
-@pytest.mark.parametrize(
-    ("command", "package"), [(command, package) for command, (_, needs) in COMMANDS.items() for package in needs]
-)
-def test_the_extra_that_is_named_brings_what_is_missing(command: str, package: str, tmp_path: Path) -> None:
-    arguments, _ = COMMANDS[command]
+def test_the_extra_that_is_named_brings_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "orders.jsonl").write_text('{"Date": "2014-07-09"}\n', encoding="utf-8")
     (tmp_path / "orders.parquet").touch()
     (tmp_path / "orders.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
-    script = (
-        f"import sys; sys.modules[{package!r}] = None\n{S3 if 'S3' in command else ''}\n"
-        f"from shardkit.cli import main; main({arguments!r})"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path
-    )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    assert package in done.stderr
-    (extra,) = re.findall(r'pip install "shardkit\[(\w+)\]"', done.stderr)
-    assert package in brought()[extra]
-    # What brings the command, and not that of another one.
-    assert extra == {"demo": "demo", "heat, drawn": "plot"}.get(command, "load")
+    missing = [(command, package) for command, (_, needs) in COMMANDS.items() for package in needs]
+    runs = [
+        Run(COMMANDS[command][0], f"sys.modules[{package!r}] = None\n{S3 if 'S3' in command else ''}")
+        for command, package in missing
+    ]
+    shared = "import click; from shardkit import ShardedTable, bulk_load"
+    for (command, package), done in zip(missing, run_each(tmp_path, shared, runs), strict=True):
+        assert done.returncode == 2, done
+        assert "Traceback" not in done.stderr
+        assert package in done.stderr
+        (extra,) = re.findall(r'pip install "shardkit\[(\w+)\]"', done.stderr)
+        assert package in brought()[extra]
+        # What brings the command, and not that of another one.
+        assert extra == {"demo": "demo", "heat, drawn": "plot"}.get(command, "load"), command
 
 
 @pytest.mark.parametrize("command", [None, "demo", "load", "size", "heat", "plan", "simulate"])
