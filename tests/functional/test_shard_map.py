@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -192,12 +193,14 @@ def test_a_load_of_an_hour_goes_on_through_all_stages(table: Any, moment: Moment
     """Before every fourth request the process stands still for ten minutes; the admin goes on as soon as it may."""
     orders, admin = mapped(table, moment, old), moment.admin(table)
     calls: list[int] = []
+    one_by_one = threading.Lock()  # writes of one batch go side by side
 
     def pause() -> None:
-        calls.append(1)
-        if len(calls) % 4 == 0 and (stage := admin.read().stage) != "move":
-            (admin.advance if stage != "old" else partial(admin.start, NEW))()
-            moment.wait(631)
+        with one_by_one:
+            calls.append(1)
+            if len(calls) % 4 == 0 and (stage := admin.read().stage) != "move":
+                (admin.advance if stage != "old" else partial(admin.start, NEW))()
+                moment.wait(631)
 
     items: list[dict[str, Any]] = [{"pk": "d", "sk": f"{number:03}", "n": number} for number in range(120)]
     with before(table.meta.client, "BatchWriteItem", "PutItem", do=pause, times=1000):

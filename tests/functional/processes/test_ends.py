@@ -40,7 +40,7 @@ def test_a_killed_process_loses_nothing(job: Job) -> None:
         report = replace(job, endpoint=proxy.endpoint).run(processes=2)
     assert stored(job.endpoint, job.table, job.strategy) == wanted
     assert (report.written, job.dead) == (LINES - len(bad), bad)
-    assert 0 < report.retried <= WORKERS * 25
+    assert report.retried <= WORKERS * 25  # none, if the other one carried all that were in flight
 
 
 def test_when_all_are_killed_the_load_stops_and_can_be_resumed(job: Job) -> None:
