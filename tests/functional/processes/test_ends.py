@@ -56,8 +56,10 @@ def test_when_all_are_killed_the_load_stops_and_can_be_resumed(job: Job) -> None
     assert sent + report.written <= LINES + (1 + WORKERS) * 25
 
 
-@pytest.mark.parametrize(("full", "bad", "room"), [("dead_letters", 0.3, 30_000), ("journal", 0.0, 2_000)])
-def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None:
+@pytest.mark.parametrize(
+    ("full", "bad", "room", "resumed_by"), [("dead_letters", 0.3, 30_000, None), ("journal", 0.0, 2_000, 2)]
+)
+def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int, resumed_by: int | None) -> None:
     """The processes finish what they carry; it has its results, and what could not be kept comes again."""
     wanted, wrong = write_orders(job.folder / "orders.jsonl", LINES, bad=bad)
     with full_disk(room), pytest.raises(BulkLoadError, match=rf"the load stopped: {full}: .*too large") as raised:
@@ -66,7 +68,7 @@ def test_a_disk_that_is_full(job: Job, full: str, bad: float, room: int) -> None
     assert report is not None
     assert report.items == report.written + report.failed
     assert 0 < report.written == len(stored(job.endpoint, job.table, job.strategy)) < len(wanted)
-    assert 0 < job.run(processes=2).resumed < LINES
+    assert 0 < job.run(processes=resumed_by).resumed < LINES
     assert stored(job.endpoint, job.table, job.strategy) == wanted
     assert job.dead == wrong
 

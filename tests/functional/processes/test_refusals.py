@@ -23,8 +23,6 @@ from shardkit import (
     ShardedTable,
     bulk_load,
 )
-from shardkit import aio as shardkit_aio
-from tests.conftest import REGION
 from tests.support.fakes import connected
 from tests.support.loading import Job, some, stored, write_orders
 
@@ -133,7 +131,9 @@ def test_arguments_that_cannot_work(orders: ShardedTable, options: Any, says: st
 @pytest.mark.parametrize("options", [{}, {"processes": 2}])
 def test_an_async_table_is_refused(options: Any) -> None:
     """Its client is an async context manager: every client has a class of its own."""
-    client: Any = boto3.client("dynamodb", region_name=REGION)
+    from shardkit import aio as shardkit_aio  # not in each process that imports this file
+
+    client: Any = boto3.client("dynamodb", region_name="us-east-1")
     type(client).__aenter__ = None
     table: Any = shardkit_aio.ShardedTable(client, CalculatedSuffix("OrderId", 2), table_name="Orders")
     for wrap in (lambda: bulk_load(table, some(10), **options), lambda: ShardedTable(table.table, table.strategy)):
