@@ -11,7 +11,7 @@ from shardkit.bulk.report import BulkReport
 from shardkit.partitions import SimulatedTable, Simulator
 
 SCHEMA = [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}]
-COUNT = 5000
+COUNT = 4000
 MORE = 12_000
 
 

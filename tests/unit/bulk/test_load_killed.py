@@ -13,7 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, Strategy, Unsharded
@@ -116,6 +117,8 @@ class World:
                 now = max(now, step.until)
 
 
+@pytest.mark.long_search
+@settings(max_examples=settings().max_examples * 2 // 3)
 @given(
     rows=st.lists(
         st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["good"] * 6 + ["refused"])), min_size=10, max_size=60
