@@ -191,11 +191,8 @@ class Load:
         """Add a write that was made elsewhere; only while there is room."""
         self._tally.items += 1
         earlier = self._window.offer(write)
-        if earlier is not None:
-            self._again(earlier, write)
-
-    def _again(self, earlier: Write, write: Write) -> None:
-        """Decide between two writes of one primary key."""
+        if earlier is None:
+            return
         if earlier.sent and self._duplicates == "last":
             self._window.add(write)
         elif self._duplicates == "last":
