@@ -13,13 +13,22 @@ import pytest
 from moto import mock_aws
 
 from shardkit.runtime.targets import client_of
-from tests.functional.contract.faces import ASYNC, AsyncFace, Face, InstalledFace, SyncFace, on_each_face
+from tests.functional.contract.faces import ASYNC, FACES, AsyncFace, Face, InstalledFace, SyncFace, left_to_others
 
 ENGINE = os.environ.get("SHARDKIT_CONTRACT_ENGINE")
 """The engine instead of moto: dynoxide or dynamodb_local. CI runs the suite on each."""
 
 
-@pytest.fixture(scope="module", params=on_each_face())
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left = [item for item in items if left_to_others(item)]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if not left_to_others(item)]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.aio if name in ASYNC else ()) for name in FACES],
+)
 def face(request: pytest.FixtureRequest) -> Iterator[Face]:
     """Each face, over an engine that may hold other tests' tables; aio only where aiobotocore is installed."""
     name: str = request.param
