@@ -88,6 +88,7 @@ class Writes:
         self._names = sharding.keys.names
         self._index_keys = sharding.types.keys() - set(self._names)
         self._partition_key = sharding.partition_key
+        self._sort_key = sharding.keys.sort[0] if sharding.keys.sort else None
         self._unsharded = isinstance(sharding.strategy, Unsharded)
         self._templates = _templates(sharding, replace_by)
 
@@ -105,8 +106,11 @@ class Writes:
         """Return the same without wire values, whose conversion is most of the work; None if the item needs them."""
         assert self._templates is not None
         template = self._templates.of(item)
-        logical, *sort = [item.get(name) for name in self._names]
-        if template is None or not logical or "" in sort:
+        if template is None:
+            return None
+        logical = item[self._partition_key]
+        sort = () if self._sort_key is None else (item[self._sort_key],)
+        if not logical or "" in sort:
             return None
         try:
             shard = self._sharding.strategy.shard_of(logical, item)
@@ -114,7 +118,7 @@ class Writes:
                 shard = self._drawn(to_wire_item({name: item[name] for name in self._names}), item, place)
         except Exception:  # noqa: BLE001 - the other way raises it, unless the item has an error that comes first
             return None
-        stored = self._sharding.physical({"S": logical}, shard)["S"]
+        stored = self._sharding.stored_key(logical, shard)
         body = template.put(item, stored)
         if body is None:
             return None

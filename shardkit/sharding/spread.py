@@ -67,8 +67,8 @@ class Spread:
         ((letter, content),) = logical.items()
         # physical_key() refuses a shard outside the key's range.
         if letter == "S":
-            return {"S": self._physical_key(content, shard)}
-        key = self._physical_key(plain(logical), shard)
+            return {"S": self.stored_key(content, shard)}
+        key = self.stored_key(plain(logical), shard)
         return logical if letter == "N" else _wire(letter, key)
 
     def all_physical(self, logical: WireValue) -> list[WireValue]:
@@ -95,7 +95,8 @@ class Spread:
     # Typed caches: otherwise True and 1.0 would hit the entry of shard 1, and not be refused.
 
     @cached_property
-    def _physical_key(self) -> Callable[[Any, int | None], Any]:
+    def stored_key(self) -> Callable[[Any, int | None], Any]:
+        """Returns the stored key for a logical key and its shard, in Python values."""
         return lru_cache(_KEYS_KEPT, typed=True)(self.strategy.physical_key)
 
     @cached_property
@@ -104,7 +105,7 @@ class Spread:
 
     def suffix_bytes(self, logical: WireValue, shard: int | None) -> int:
         key = plain(logical)
-        return 0 if shard is None else len(self._physical_key(key, shard)) - len(key)
+        return 0 if shard is None else len(self.stored_key(key, shard)) - len(key)
 
 
 def plain(value: WireValue) -> Any:
