@@ -93,19 +93,19 @@ class Writes:
         self._templates = _templates(sharding, replace_by)
 
     def put(self, item: Mapping[str, Any], place: Any) -> Write:
-        write = self._from_template(item, place) if type(item) is dict and self._templates is not None else None
-        if write is not None:
-            return write
+        if type(item) is dict and self._templates is not None:
+            write = self._from_template(self._templates, item, place)
+            if write is not None:
+                return write
         wire, key, shard, same = self._stored(item, place)
         body = _packed(encode({"PutRequest": {"Item": wire}}))
         _check_sets(body, wire)
         identity = _compared(key.values())
         return Write(body, place, shard, identity, same or identity, _units(body, wire))
 
-    def _from_template(self, item: dict[str, Any], place: Any) -> Write | None:
-        """Return the same without wire values, whose conversion is most of the work; None if the item needs them."""
-        assert self._templates is not None
-        template = self._templates.of(item)
+    def _from_template(self, templates: Templates, item: dict[str, Any], place: Any) -> Write | None:
+        """Make the put from a template, past wire values; None if the item must be converted to them."""
+        template = templates.of(item)
         if template is None:
             return None
         logical = item[self._partition_key]
@@ -212,10 +212,10 @@ class Writes:
 def _templates(sharding: Sharding, replace_by: tuple[str, ...] | None) -> Templates | None:
     """Return the templates of a table's puts; None if puts need more of their items than the primary key."""
     types = [sharding.types.get(name, "S") for name in sharding.keys.names]
-    if replace_by is not None or sharding.sharded or sharding.has_map or types[0] != "S":
+    if replace_by is not None or sharding.sharded or sharding.has_map or types[0] != "S" or "B" in types:
         return None
     kinds = {"S": (str,), "N": (int, Decimal)}
-    return Templates({name: kinds.get(letter, ()) for name, letter in zip(sharding.keys.names, types, strict=True)})
+    return Templates({name: kinds[letter] for name, letter in zip(sharding.keys.names, types, strict=True)})
 
 
 Outline = dict[tuple[str, str | bytes], tuple[int, int]]

@@ -105,7 +105,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         app = build_app()
         if given and given[0] in COMMANDS:
-            load_command(given[0])  # here, for the two errors below
+            load_command(given[0])  # here, where a missing extra and Ctrl-C are handled
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in {"click", "rich"}:

@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from shardkit.dynamodb.values import to_number
+
 _SHAPES = 1000  # templates that are kept; an item of still other names and types is converted
 _DIGITS = 38
 _CUT = "\x7f"  # needs no escape in JSON
@@ -25,8 +27,8 @@ _AROUND: Mapping[type, tuple[str, str]] = {
 class Template:
     """The JSON of a put of any item with the same names, in the same order, and values of the same types.
 
-    ``pieces`` has room for the text of each value between two constant pieces. The others are places of values: that
-    of the partition key, of numbers, and of words (true, false).
+    ``pieces`` has room for the text of each value between two constant pieces. ``key``, ``numbers`` and ``words``
+    (true, false) are positions in the item's values.
     """
 
     pieces: list[str]
@@ -42,13 +44,16 @@ class Template:
             texts[at] = "false" if texts[at] is False else "true"
         try:
             for at in self.numbers:
-                text = texts[at] = str(texts[at])
-                # Not digits: it has an exponent, or is not a number that DynamoDB holds.
+                text = str(texts[at])
                 if len(text) > _DIGITS or not (text.isdecimal() or text.lstrip("-").replace(".", "").isdecimal()):
-                    return None
+                    number = to_number(texts[at])  # it has an exponent, or DynamoDB may not hold it
+                    if not number.is_finite():
+                        return None
+                    text = str(number)
+                texts[at] = text
             joined = _CUT.join(texts)
             written = orjson.dumps(joined)
-        except (TypeError, ValueError):  # an unpaired surrogate; an int of thousands of digits
+        except (ArithmeticError, TypeError, ValueError):  # such a number; an unpaired surrogate
             return None
         if len(written) != len(joined) + 2:  # a character is escaped, or not ASCII
             texts = written[1:-1].decode().split(_CUT)

@@ -68,7 +68,7 @@ class DirectSender:
         self._client = client
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)
-        self._connections: dict[str, Connections] = {}
+        self._by_url: dict[str, Connections] = {}
 
     def exchange(self, send: Send) -> tuple[Connections, Exchange] | None:
         """Return where a request goes, and its exchange; None: it must go through the client."""
@@ -76,9 +76,9 @@ class DirectSender:
         if found is None:
             return None
         url, exchange = found
-        connections = self._connections.get(url)
+        connections = self._by_url.get(url)
         if connections is None:
-            connections = self._connections[url] = _connections(self._client, url, self._options)
+            connections = self._by_url[url] = _connections(self._client, url, self._options)
         return connections, exchange
 
     def send(self, request: Send) -> Answer:
@@ -300,6 +300,9 @@ class DirectDriver(Loop[T]):
 
     def _return(self, flight: _Flight) -> None:
         self._flights.discard(flight)
+        if flight.connection is not None:  # what comes there now is nobody's answer
+            self._drop(flight.connection)
+            flight.connection = None
         self._unsent.appendleft(flight.send)
 
     def _begin(self, connections: Connections, content: bytes) -> Connection:
@@ -378,8 +381,8 @@ class DirectDriver(Loop[T]):
             self._selector.unregister(connection.sock)  # which this step may replace
         # What the flight has come to if an interruption is next.
         flight.connection, flight.came = None, _INTERRUPTED
-        self._carried.pop(connection, None)
         try:
+            self._carried.pop(connection, None)
             raw = connection.proceed(late=late)
         except TRANSPORT_ERRORS as error:
             raw = error

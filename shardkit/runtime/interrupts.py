@@ -42,12 +42,7 @@ class Interruptions:
         self._waiting = False
 
     def __exit__(self, *_: object) -> None:
-        self._waiting = True
-        try:
-            self._deliver()
-        finally:
-            if not self._kept:
-                self._restore()
+        self._leave(restore=not self._kept)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -60,31 +55,35 @@ class Interruptions:
             yield
         finally:
             self._kept = False
-            if signal.getsignal(signal.SIGINT) == self._interrupted:
-                self._restore()
+            self._leave(restore=signal.getsignal(signal.SIGINT) == self._interrupted)
 
-    def _restore(self) -> None:
-        if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+    def _leave(self, *, restore: bool) -> None:
+        handler = self._handler
+        if restore and handler is not None:
+            # Still delayed: signal() calls pending handlers first, and an exception would end it.
+            self._waiting = False
+            signal.signal(signal.SIGINT, handler)
             self._handler = None
+        self._waiting = True
+        self._deliver(handler)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Deliver a delayed SIGINT, and any that comes in this block."""
-        self._waiting = True
+        before, self._waiting = self._waiting, True
         try:
-            self._deliver()
+            self._deliver(self._handler)
             yield
         finally:
-            self._waiting = False
+            self._waiting = before
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
         again = self._held is not None
         self._held = number, frame
         if again or self._waiting:
-            self._deliver()
+            self._deliver(self._handler)
 
-    def _deliver(self) -> None:
+    def _deliver(self, handler: Callable[[int, FrameType | None], Any] | None) -> None:
         held, self._held = self._held, None
-        if held is not None and self._handler is not None:
-            self._handler(*held)
+        if held is not None and handler is not None:
+            handler(*held)

@@ -521,13 +521,8 @@ class CalculatedSuffix(Strategy):
 
     def shard_of(self, key: KeyValue, item: Mapping[str, Any]) -> int | None:  # noqa: D102
         shards = self.shards_for(key)
-        by, value = self.by, None
-        if type(by) is str:
-            value = item.get(by)  # most values are ASCII texts, which need no check
-        if type(value) is not str or not value.isascii():
-            value = _by_value(by, item)
-        number: Any = self.hash(value)
-        if (type(number) is not int and (isinstance(number, bool) or not isinstance(number, int))) or number < 0:
+        number: Any = self.hash(_by_value(self.by, item))
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ConfigurationError(
                 f"hash: {shown(self.hash)} returned {shown(number)}; it must return an int >= 0; use stable_hash"
             )
@@ -732,6 +727,10 @@ for _made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded):
 
 
 def _by_value(by: By, item: Mapping[str, Any]) -> Any:
+    if type(by) is str:
+        value = item.get(by)
+        if type(value) is str and value.isascii():  # as nearly all: without the checks below
+            return value
     try:
         value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
     except LookupError as error:

@@ -38,7 +38,7 @@ _SUFFIXES: dict[str, FormatName] = {
 }
 _COMPRESSED = {".gz", ".gzip", ".zst", ".zstd"}
 _SMALL = 16 * 1024 * 1024  # bytes: a window of 50,000 items of 350 bytes holds it all
-_FIRST = 100  # records of which one tells the format
+_FIRST = 100  # records: enough to tell the format
 _DELIMITERS = ",;\t|"
 _HELD = 96 * 1024 * 1024  # bytes that all cursors of Parquet may hold together
 
@@ -304,7 +304,7 @@ def _json(
         return texts, cache(lambda: sample(texts))
 
     texts, sampled = opened(JsonLines())
-    # Not of the whole sample, which is more than many a file has.
+    # The first records are enough; a sample can be more than the file has.
     if name == "jsonl" and guessed and is_dynamodb_json(next(_items(text.spot(0, _FIRST) for text in texts), {})):
         name = "dynamodb"
     if name == "dynamodb":

@@ -142,3 +142,31 @@ def test_another_thread_gets_no_signals() -> None:
     thread.start()
     thread.join()
     assert handlers == [signal.default_int_handler]
+
+
+def test_after_a_wait_outside_of_the_block_it_is_not_held_back() -> None:
+    """As when a load is interrupted, and ends what is in flight: the second Ctrl-C ends the program."""
+    interruptions = Interruptions()
+    with interruptions.kept():
+        with interruptions:
+            pass
+        with interruptions.waiting():
+            pass
+        with pytest.raises(KeyboardInterrupt):
+            interrupt()
+
+
+def test_what_comes_while_the_handler_is_put_back_is_delivered_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """signal() calls pending handlers first, and what they raise would end it."""
+    interruptions = Interruptions()
+    set_handler = signal.signal
+
+    def interrupted(number: int, handler: Any) -> Any:
+        if handler is signal.default_int_handler:
+            interrupt()
+        return set_handler(number, handler)
+
+    with pytest.raises(KeyboardInterrupt), interruptions:
+        monkeypatch.setattr(signal, "signal", interrupted)
+    monkeypatch.undo()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
