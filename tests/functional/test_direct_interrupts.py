@@ -251,6 +251,28 @@ def _query(key: str) -> dict[str, Any]:
     }
 
 
+def test_a_driver_that_runs_on_after_an_interruption_answers_each_request_once(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a load's does after Ctrl-C: a request that was under way is sent again, and its first answer is nobody's."""
+    machine = Two(orders)
+    driver: Any = orders.table.runner.driver(machine)
+    watch: Any = vars(DirectDriver)["_watch"]
+
+    def interrupted(*arguments: Any) -> None:
+        watch(*arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DirectDriver, "_watch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run()
+    first, second = driver.run(), driver.run()
+    assert first["Items"] != second["Items"]
+    assert len(machine.answers) == 2
+    driver.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("does", ["closes", "reads", "collects"])
