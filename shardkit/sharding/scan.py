@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step, Wait
+from shardkit.core.in_flight import InFlight
+from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step
 from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
@@ -164,50 +165,52 @@ class StreamOfSegments:
         self._request = _Request(sharding, params)
         self._segments = segments
         self._fan_out = fan_out
-        self._deadline: float | None = None
-        self._to_ask: deque[dict[str, Any]] = deque(
-            {"Segment": segment, "TotalSegments": segments} if segments > 1 else {} for segment in range(segments)
-        )
-        self._asked: dict[Send, dict[str, Any]] = {}
+        self._parts: dict[int, dict[str, Any]] = {
+            segment: {"Segment": segment, "TotalSegments": segments} if segments > 1 else {}
+            for segment in range(segments)
+        }
+        """What the next request of each segment has."""
+        self._requests = InFlight(self._parts, concurrency=fan_out.concurrency, timeout=fan_out.timeout)
         self._pages: deque[list[Row]] = deque()
         self._errors: dict[int | None, BaseException] = {}
         self._answered = False
 
     def next(self, now: float) -> Step[list[Row]]:
+        requests = self._requests
         if self._pages:
-            self._deadline = None
+            requests.restart()
             return Done(self._pages.popleft())
-        if self._deadline is None and self._fan_out.timeout is not None:
-            self._deadline = now + self._fan_out.timeout
-        if self._deadline is not None and now >= self._deadline:
-            self._time_is_over()
-        if self._errors and (self._fan_out.cancels or not self._asked):
+        if requests.late(now):
+            error = TimeoutError(f"Scan did not answer within {self._fan_out.timeout} seconds")
+            for late in requests.busy:
+                self._failed(late, error)
+            requests.drop(requests.busy)
+        if self._errors and (self._fan_out.cancels or not requests.in_flight):
             raise self._failure()
-        if self._to_ask and not self._errors and len(self._asked) < self._fan_out.concurrency:
-            more = self._to_ask.popleft()
-            send = self._request.send(more)
-            self._asked[send] = more
+        segment = None if self._errors else requests.next(now)
+        if segment is not None:
+            send = self._request.send(self._parts[segment])
+            requests.sent(send)
             return send
-        return Wait(self._deadline) if self._asked else Done([])
-
-    def _time_is_over(self) -> None:
-        error = TimeoutError(f"Scan did not answer within {self._fan_out.timeout} seconds")
-        self._errors.update((more.get("Segment"), error) for more in (*self._asked.values(), *self._to_ask))
-        self._asked.clear()
-        self._to_ask.clear()
+        return requests.wait(now) if requests.in_flight else Done([])
 
     def receive(self, send: Send, answer: Answer, now: float) -> None:
-        more = self._asked.pop(send, None)
-        if more is None:
+        segment = self._requests.answered(send)
+        if segment is None:
             return  # it arrived after the deadline
+        self._requests.done(segment)
         if isinstance(answer, Exception):
-            self._errors[more.get("Segment")] = answer
+            self._failed(segment, answer)
             return
         self._answered = True
         if rows := self._rows(answer):
             self._pages.append(rows)
         if last := answer.get("LastEvaluatedKey"):
-            self._to_ask.append({**more, "ExclusiveStartKey": last})
+            self._parts[segment] = {**self._parts[segment], "ExclusiveStartKey": last}
+            self._requests.add(segment)
+
+    def _failed(self, segment: int, error: BaseException) -> None:
+        self._errors[segment if self._segments > 1 else None] = error
 
     def _rows(self, answer: Response) -> list[Row]:
         return self._request.rows(answer.get("Items", ()))

@@ -37,13 +37,17 @@ class StreamOfPlaces(StreamOfSegments):
         self._first = True
         self._shown_items = Remembered()
         consistent = index is None or index in sharding.local
-        self._again = [{**more, "ConsistentRead": True} if consistent else more for more in self._to_ask]
+        self._again = {
+            segment: {**part, "ConsistentRead": True} if consistent else part for segment, part in self._parts.items()
+        }
 
     def next(self, now: float) -> Step[list[Row]]:
         step = super().next(now)
         if self._first and isinstance(step, Done) and not step.value:
             self._first = False
-            self._to_ask.extend(self._again)
+            self._parts = self._again
+            for segment in self._parts:
+                self._requests.add(segment)
             step = super().next(now)
         return step
 
