@@ -114,30 +114,18 @@ def needs(face: Face, *offers: Offer) -> None:
         pytest.skip(f"this face has no {', '.join(sorted(missing))}")
 
 
-def combined(
-    strategies: Mapping[str, shardkit.Strategy], name: str, asked: Mapping[str, Any]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Each strategy with all that is asked of it, on two faces.
+def combined(strategies: Mapping[str, shardkit.Strategy], name: str, asked: Mapping[str, Any]) -> pytest.MarkDecorator:
+    """Each strategy with all that is asked of it.
 
-    The others share the code of these, so they have a third of these pairs: each strategy, and all that is asked.
+    Over moto, only the faces of WHOLE have all of these pairs. The others have a third of them: each strategy and all
+    that is asked, but not each with each. Over an engine, all faces have all of them; CI does that in its step async.
     """
-
-    def decorate(test: Any) -> Any:
-        test.pairs = [*strategies.values()], name, [*asked.values()]
-        test = pytest.mark.parametrize("strategy", strategies.values(), ids=strategies)(test)
-        return pytest.mark.parametrize(name, asked.values(), ids=asked)(test)
-
-    return decorate
-
-
-def left_to_others(item: Any) -> bool:
-    """Whether a collected test is one of the pairs that only two faces have."""
-    pairs = getattr(getattr(item, "function", None), "pairs", None)
-    if pairs is None or item.callspec.params["face"] in WHOLE:
-        return False
-    strategies, name, asked = pairs
-    params = item.callspec.params
-    return bool((strategies.index(params["strategy"]) + asked.index(params[name])) % 3)
+    pairs = [
+        pytest.param(strategy, value, id=f"{kind}-{title}", marks=pytest.mark.few_faces if (at + place) % 3 else ())
+        for place, (title, value) in enumerate(asked.items())
+        for at, (kind, strategy) in enumerate(strategies.items())
+    ]
+    return pytest.mark.parametrize(("strategy", name), pairs)
 
 
 @dataclass
