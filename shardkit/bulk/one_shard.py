@@ -23,7 +23,7 @@ class OneShard:
     When there are too many keys, those with most items are kept, and of equal ones those that came first. So keys that
     come in turn are counted to the end, and a key that becomes hot late is found.
 
-    Memory: at most 512 keys, and fewer stored ones.
+    Memory: at most 512 keys, and 256 stored ones.
     """
 
     def __init__(self, sharding: Sharding) -> None:
@@ -34,7 +34,7 @@ class OneShard:
         self._keys: dict[Any, list[Any]] = {}
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._keys) + len(self._stored)
 
     def add(self, writes: Iterable[Write]) -> None:
         if self._calculated:

@@ -83,7 +83,7 @@ def watched(items: Iterable[tuple[str | bytes, int]], separator: str = ".") -> I
         suffix = f"{separator}{shard}"
         identity = (key + suffix if isinstance(key, str) else key + suffix.encode(), "1")
         one.add([Write(b"", 0, shard, identity, identity, 1)])
-        assert len(one) <= 2 * MOST_KEYS
+        assert len(one) <= 3 * MOST_KEYS
     return one.advice()
 
 
