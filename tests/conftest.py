@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import boto3
@@ -35,9 +34,8 @@ os.environ.update(
     AWS_EC2_METADATA_DISABLED="true",
 )
 
-# A process reads what another has compiled: compiling all tests anew is half of a run's start.
+# A process that a test starts reads what another has compiled; compiling it anew is half of its time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 # No deadline anywhere: it would measure the machine. Function-scoped fixtures are fine where an example makes its own
 # table. HYPOTHESIS_PROFILE chooses; where CI is set, `ci` is the default (hypothesis's own `ci` repeats the same
@@ -73,23 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(costs.Costs(config))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Let each worker begin with other files, so that in a fresh clone each compiles a part, and not all of them."""
-    report = yield
-    worker = getattr(collector.config, "workerinput", None)
-    if worker and isinstance(collector, pytest.Directory):
-        begin = len(report.result) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
-        report.result = report.result[begin:] + report.result[:begin]
-    return report
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.path.parts)  # all workers must have the same order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(part in item.nodeid for part in _LONG))
 
 
