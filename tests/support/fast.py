@@ -26,8 +26,8 @@ def _once(make: Callable[..., Any]) -> Callable[..., Any]:
     made: dict[Any, Any] = {}
 
     def once(*contents: Any, **named: Any) -> Any:
-        given = (*contents, *named.values())
-        key = tuple(id(content) if isinstance(content, dict) else str(content) for content in given)
+        given = [*enumerate(contents), *named.items()]
+        key = tuple((at, id(content) if isinstance(content, dict) else str(content)) for at, content in given)
         if key not in made:
             made[key] = make(*contents, **named), given
         return made[key][0]
