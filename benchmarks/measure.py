@@ -98,7 +98,7 @@ def alternate(
                 way()
                 seconds[name].append(clock() - began)
     finally:
-        if not frozen:  # else the caller's stays, as pytest's
+        if not frozen:  # a caller that froze objects before (pytest does) keeps them frozen
             gc.unfreeze()
     return {name: Timing(tuple(measured)) for name, measured in seconds.items()}
 

@@ -1,4 +1,4 @@
-"""Runs of the command line, each in a process of its own, without the time of Python's start and end."""
+"""Runs of the command line, each in a process of its own; Python is started once for all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["Run", "run_each"]
 
-# Python's own end is left out, but for the streams: it takes longer than most commands.
+# Each process writes what its streams hold, and ends at once: to clean up takes longer than most commands.
 _SCRIPT = """
 import json, os, sys
 shared, runs = json.loads(sys.argv[1])

@@ -240,7 +240,7 @@ def test_memory_is_bounded() -> None:
                 held.append(tracemalloc.get_traced_memory()[0])
     finally:
         tracemalloc.stop()
-    assert held[1] < held[0] + 9000  # a byte for each of the others would be more
+    assert held[1] < held[0] + 8000  # a byte for each of the others, 8,999, would be more
     found = uniformity.result()
     assert not found.exact
     assert found.hottest[0].bytes is None
