@@ -79,16 +79,18 @@ def test_while_it_is_kept_it_is_held_back_only_within() -> None:
     seen: list[int] = []
     interruptions = Interruptions()
     before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
-    with interruptions.kept():
-        for entered in range(2):
-            with interruptions:
+    try:
+        with interruptions.kept():
+            for entered in range(2):
+                with interruptions:
+                    interrupt()
+                    assert len(seen) == 2 * entered
                 interrupt()
-                assert len(seen) == 2 * entered
-            interrupt()
-            assert len(seen) == 2 * entered + 2
-    interrupt()
-    assert len(seen) == 5
-    signal.signal(signal.SIGINT, before)
+                assert len(seen) == 2 * entered + 2
+        interrupt()
+        assert len(seen) == 5
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_handler_that_the_program_sets_while_it_is_kept_stays() -> None:
