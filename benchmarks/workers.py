@@ -16,7 +16,7 @@ __all__ = ["workers"]
 
 WORKERS = (10, 2, 1)
 LATENCIES_MS = (0.0, 5.0, 20.0, 50.0)
-ITEMS = 5_000
+ITEMS = 2_000
 
 
 def workers(*, short: bool) -> Iterator[Figure]:
@@ -27,7 +27,7 @@ def workers(*, short: bool) -> Iterator[Figure]:
         with stub(latency_ms=latency) as endpoint, ways.sharded(endpoint, SHARDS) as table:
             loads = {str(count): partial(bulk_load, table, orders.logical, workers=count) for count in WORKERS}
             for what, clock in (("CPU", time.process_time), ("wall time", time.perf_counter)):
-                timings = alternate(loads, runs=3 if short else 7, clock=clock)
+                timings = alternate(loads, runs=3 if short else 5, clock=clock)
                 most = timings[str(WORKERS[0])]
                 for count in WORKERS[1:]:
                     value, spread = over(timings[str(count)], most)
