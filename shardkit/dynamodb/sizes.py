@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.decode import refuse_unreadable
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.dynamodb.values import CONTAINER_BYTES, Binary, WireValue, number_size, to_number, utf8_size
+from shardkit.dynamodb.values import (
+    CONTAINER_BYTES,
+    NUMBER_DIGITS,
+    Binary,
+    WireValue,
+    number_size,
+    to_number,
+    utf8_size,
+)
 from shardkit.errors import InvalidValueError, brief
 
 ITEM_BYTES = 409_600
@@ -19,7 +27,6 @@ STORAGE_OVERHEAD = 100
 """Bytes that storage adds to each item and to each entry of an index; capacity units do not count them."""
 
 _UNSIZED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_DIGITS = 38  # the most that a number can have
 _EXACT = Context(prec=300)  # enough for 1E-130 to 9.99E+125, written in full
 
 
@@ -136,7 +143,7 @@ def _python_members(members: Mapping[str, Any]) -> int:
 
 def _python_number(value: int | Decimal) -> int:
     text = str(value)
-    if len(text) > _DIGITS:
+    if len(text) > NUMBER_DIGITS:
         to_number(value)
     return number_size(text)
 
@@ -201,7 +208,7 @@ def _wire_members(members: Mapping[str, WireValue]) -> int:
 
 
 def _wire_number(text: str) -> int:
-    if len(text) > _DIGITS:
+    if len(text) > NUMBER_DIGITS:
         # Trailing zeros do not count as digits, though boto3 refuses to read 1E+38 written in full.
         to_number(_EXACT.create_decimal(text).normalize(_EXACT))
     return number_size(text)

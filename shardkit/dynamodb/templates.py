@@ -9,10 +9,9 @@ from typing import Any
 
 import orjson
 
-from shardkit.dynamodb.values import to_number
+from shardkit.dynamodb.values import NUMBER_DIGITS, to_number
 
 _SHAPES = 1000  # templates that are kept; an item of still other names and types is converted
-_DIGITS = 38
 _CUT = "\x7f"  # needs no escape in JSON
 _AROUND: Mapping[type, tuple[str, str]] = {
     str: ('{"S":"', '"}'),
@@ -45,7 +44,7 @@ class Template:
         try:
             for at in self.numbers:
                 text = str(texts[at])
-                if len(text) > _DIGITS or not (text.isdecimal() or text.lstrip("-").replace(".", "").isdecimal()):
+                if len(text) > NUMBER_DIGITS or not (text.isdecimal() or text.lstrip("-").replace(".", "").isdecimal()):
                     number = to_number(texts[at])  # it has an exponent, or DynamoDB may not hold it
                     if not number.is_finite():
                         return None

@@ -13,6 +13,7 @@ from shardkit.errors import InvalidValueError
 
 __all__ = [
     "CONTAINER_BYTES",
+    "NUMBER_DIGITS",
     "Binary",
     "WireItem",
     "WireValue",
@@ -27,6 +28,7 @@ WireItem: TypeAlias = dict[str, WireValue]
 
 to_number: Callable[[Any], Decimal] = DYNAMODB_CONTEXT.create_decimal
 
+NUMBER_DIGITS = 38  # the most that a number can have
 CONTAINER_BYTES = 3  # of a list or a map; each of its members adds one more
 
 

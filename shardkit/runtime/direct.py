@@ -32,7 +32,6 @@ from shardkit.sharding.layout import Sharding
 
 T = TypeVar("T")
 
-_TAKE_TIME = (bytes, Pause)
 _WAKES = 4096
 _INTERRUPTED = ConnectionClosedError(endpoint_url="DynamoDB", error="interrupted")
 
@@ -68,18 +67,11 @@ class DirectSender:
         self._client = client
         self._options = options
         self._exchanges = Exchanges(client, shardings, options)
-        self._by_url: dict[str, Connections] = {}
 
     def exchange(self, send: Send) -> tuple[Connections, Exchange] | None:
         """Return where a request goes, and its exchange; None: it must go through the client."""
         found = self._exchanges.of(send)
-        if found is None:
-            return None
-        url, exchange = found
-        connections = self._by_url.get(url)
-        if connections is None:
-            connections = self._by_url[url] = _connections(self._client, url, self._options)
-        return connections, exchange
+        return None if found is None else (_connections(self._client, found[0], self._options), found[1])
 
     def send(self, request: Send) -> Answer:
         """Send a request and return its answer."""
@@ -99,7 +91,7 @@ def _advanced(exchange: Exchange, given: Any) -> bytes | Pause:
     """
     while True:
         step = exchange.throw(given) if isinstance(given, BaseException) else exchange.send(given)
-        if isinstance(step, _TAKE_TIME):
+        if isinstance(step, bytes | Pause):
             return step
         try:
             given = step()
@@ -205,8 +197,8 @@ class DirectDriver(Loop[T]):
         self._sleep = sleep
         self._waiting = waiting
         self._flights: set[_Flight] = set()
-        self._carried: dict[Connection, _Flight] = {}  # those whose connections are watched
-        self._writing: set[Connection] = set()  # those whose sockets are watched for room to write
+        self._carried: dict[Connection, _Flight] = {}  # what each connection in use carries
+        self._writing: set[Connection] = set()  # the connections that wait for room to write
         self._pauses: list[tuple[float, int, _Flight]] = []
         # No connection times out before; it is looked at again only then, so an answer costs O(1).
         self._earliest_timeout = math.inf
@@ -300,7 +292,7 @@ class DirectDriver(Loop[T]):
 
     def _return(self, flight: _Flight) -> None:
         self._flights.discard(flight)
-        if flight.connection is not None:  # what comes there now is nobody's answer
+        if flight.connection is not None:  # the request is sent again, so its first answer must not be read
             self._drop(flight.connection)
             flight.connection = None
         self._unsent.appendleft(flight.send)

@@ -38,7 +38,7 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.service_errors import is_throttle_code
 from shardkit.dynamodb.signing import Credentials, Signer
 from shardkit.runtime.connections import UntrustedServerError, host_header
-from shardkit.runtime.hooks import Answered, beginning, call_in
+from shardkit.runtime.hooks import Answered, begun, call_in
 from shardkit.runtime.observers import check, lost, show_failed
 from shardkit.runtime.own_call import (
     BAD_GATEWAY,
@@ -75,8 +75,6 @@ class Pause(NamedTuple):
 Step = bytes | Pause | Callable[[], Any]
 """What an exchange asks for: the response to an HTTP request, a wait, or a function's result (await it if need be)."""
 _Steps = Generator[Step, Any, T]
-_Secrets = tuple[str, str, str | None]
-"""The arguments of :class:`Credentials`."""
 Exchange = _Steps[Answer]
 """One call: gets what it asked for, or the exception that ended it, and returns the answer.
 
@@ -225,14 +223,14 @@ class _Client:
         if first:
             _log.warning("transport='direct': requests go through the client from now on, because %s", why)
 
-    def template(self, learned: _Learned, credentials: _Secrets, headers: Mapping[str, str]) -> _Template:
+    def template(self, learned: _Learned, credentials: Credentials, headers: Mapping[str, str]) -> _Template:
         key = learned.url, credentials, tuple(headers.items())
         template = self.templates.get(key)
         if template is None:
             while len(self.templates) >= _KEPT:
                 with suppress(KeyError, RuntimeError, StopIteration):  # another thread did it
                     del self.templates[next(iter(self.templates))]
-            template = self.templates[key] = _Template(learned, Credentials(*credentials), headers)
+            template = self.templates[key] = _Template(learned, credentials, headers)
         return template
 
     def timestamp(self) -> str:
@@ -262,7 +260,6 @@ class Exchanges:
         self.client = client
         self.shardings = shardings
         self.known = _known(client)
-        self.begun = beginning(client)
         self.spans = CallSpans() if options.spans else None
         self.response = _AsyncResponse if is_async(client) else _Response
         self.adaptive = (client.meta.config.retries or {}).get("mode") == "adaptive"
@@ -318,7 +315,7 @@ class _DirectCall:
             "client_config": meta.config,
             "has_streaming_input": False,
             "auth_type": None,
-            **self._exchanges.begun(self.own),
+            **begun(self._client, self.own),
         }
         self._request = {
             "url_path": "/",
@@ -377,7 +374,7 @@ class _DirectCall:
             answer[1]["ResponseMetadata"]["RetryAttempts"] = attempt - 1
             return answer
 
-    def _credentials(self) -> _Steps[_Secrets]:
+    def _credentials(self) -> _Steps[Credentials]:
         """Return the client's credentials; the client renews them if they expire."""
         learned = self._learned
         auth = yield partial(
@@ -386,9 +383,9 @@ class _DirectCall:
         given: Any = auth.credentials
         if given is None:
             raise NoCredentialsError
-        return given.access_key, given.secret_key, given.token
+        return Credentials(given.access_key, given.secret_key, given.token)
 
-    def _attempt(self, credentials: _Secrets) -> _Steps[Answered]:
+    def _attempt(self, credentials: Credentials) -> _Steps[Answered]:
         known, url, body = self._exchanges.known, self._learned.url, self._request["body"]
         template = known.template(self._learned, credentials, self._request["headers"])
         content = template.request(body, known.timestamp())

@@ -105,7 +105,7 @@ __all__ = [
     "Observer",
     "Rewriter",
     "answered",
-    "beginning",
+    "begun",
     "call_in",
     "carried",
     "observe",
@@ -489,16 +489,11 @@ def carried(
     return answer
 
 
-def beginning(client: Any) -> Callable[[OwnCall], dict[str, Any]]:
-    """Return what begins calls past a client: it returns the part of a call's context by which handlers know it."""
-    handlers = _handlers(client)
-
-    def begun(call: OwnCall) -> dict[str, Any]:
-        call.shown = {}
-        watch(call, handlers.observers)
-        return {_CONTEXT: call}
-
-    return begun
+def begun(client: Any, call: OwnCall) -> dict[str, Any]:
+    """Begin a call that does not pass the client, and return the part of its context by which handlers know it."""
+    call.shown = {}
+    watch(call, _handlers(client).observers)
+    return {_CONTEXT: call}
 
 
 def call_in(context: Mapping[str, Any]) -> Call | None:

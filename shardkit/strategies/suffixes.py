@@ -727,10 +727,6 @@ for _made in (RandomSuffix, CalculatedSuffix, RangeSuffix, Unsharded):
 
 
 def _by_value(by: By, item: Mapping[str, Any]) -> Any:
-    if type(by) is str:
-        value = item.get(by)
-        if type(value) is str and value.isascii():  # as nearly all: without the checks below
-            return value
     try:
         value = item[by] if isinstance(by, str) else by(item) if callable(by) else tuple(item[name] for name in by)
     except LookupError as error:

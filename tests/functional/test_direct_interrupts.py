@@ -254,7 +254,7 @@ def _query(key: str) -> dict[str, Any]:
 def test_a_driver_that_runs_on_after_an_interruption_answers_each_request_once(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a load's does after Ctrl-C: a request that was under way is sent again, and its first answer is nobody's."""
+    """A load's driver runs on after Ctrl-C. It sends the interrupted request again, and drops the first answer."""
     machine = Two(orders)
     driver: Any = orders.table.runner.driver(machine)
     watch: Any = vars(DirectDriver)["_watch"]
