@@ -187,12 +187,10 @@ def main(benches: tuple[Bench, ...], *, short: bool, json: Path | None, write_do
     if write_docs:
         measured.write_docs()
         history.keep(judged, report.machine(), history.HISTORY)
-    failed = [figure for figure in judged if figure.failed]
-    if short and failed:
-        for figure in failed:
-            console.print(
-                f"[bold red]twice its target or worse:[/] {figure.name}: {figure.value:.2f}, {figure.target:.2f}"
-            )
+    failed = list(history.failures(judged, history.HISTORY)) if short else []
+    for failure in failed:
+        console.print(f"[bold red]twice its target, and twice what is usual:[/] {failure}")
+    if failed:
         raise Exit(1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measure import Figure
 
-__all__ = ["HISTORY", "keep", "slides"]
+__all__ = ["HISTORY", "failures", "keep", "slides"]
 
 HISTORY = Path(__file__).with_name("history.jsonl")
 _LAST = 5
@@ -23,7 +23,7 @@ _SMALL = 0.05
 
 def keep(figures: Iterable[Figure], machine: str, file: Path) -> None:
     """Add a line with the figures that have a target."""
-    judged = {f"{figure.bench}: {figure.name}": round(figure.value, 3) for figure in _judged(figures)}
+    judged = {_name(figure): round(figure.value, 3) for figure in _judged(figures)}
     if not judged:
         return
     line = {"date": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine, "figures": judged}
@@ -33,17 +33,35 @@ def keep(figures: Iterable[Figure], machine: str, file: Path) -> None:
 
 def slides(figures: Iterable[Figure], file: Path) -> Iterator[str]:
     """Name each figure that is worse than the median of the last times it was kept: by a quarter, and visibly."""
+    for figure, before in _with_kept(figures, file):
+        usual = statistics.median(before) if before else figure.value
+        if figure.value > max(_SLIDE * usual, usual + _SMALL * figure.target):
+            yield f"{_name(figure)}: {figure.value:.2f}, before {usual:.2f} (median of {len(before)})"
+
+
+def failures(figures: Iterable[Figure], file: Path) -> Iterator[str]:
+    """Name each figure of a short run that is more than twice its target, and than it usually is.
+
+    A target that is missed on every machine would otherwise fail one short run in many, by chance.
+    """
+    for figure, before in _with_kept(figures, file):
+        usual = statistics.median(before) if before else figure.target
+        if figure.value > 2 * max(figure.target, usual):
+            yield f"{_name(figure)}: {figure.value:.2f}, target {figure.target:.2f}, usually {usual:.2f}"
+
+
+def _with_kept(figures: Iterable[Figure], file: Path) -> Iterator[tuple[Any, list[float]]]:
     kept: dict[str, list[float]] = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         told: dict[str, Any] = json.loads(line)
         for name, value in told["figures"].items():
             kept.setdefault(name, []).append(value)
     for figure in _judged(figures):
-        name = f"{figure.bench}: {figure.name}"
-        before = kept.get(name, [])[-_LAST:]
-        usual = statistics.median(before) if before else figure.value
-        if figure.value > max(_SLIDE * usual, usual + _SMALL * figure.target):
-            yield f"{name}: {figure.value:.2f}, before {usual:.2f} (median of {len(before)})"
+        yield figure, kept.get(_name(figure), [])[-_LAST:]
+
+
+def _name(figure: Figure) -> str:
+    return f"{figure.bench}: {figure.name}"
 
 
 def _judged(figures: Iterable[Figure]) -> Iterator[Any]:

@@ -47,11 +47,6 @@ class Figure:
         """Whether the target is met, as far as the figure is shown."""
         return self.target is None or self.value is None or round(self.value, 2) <= round(self.target, 2)
 
-    @property
-    def failed(self) -> bool:
-        """Whether it is more than twice its target: what ends a short run with an error."""
-        return self.target is not None and self.value is not None and self.value > 2 * self.target
-
 
 @dataclass(frozen=True)
 class Timing:

@@ -42,6 +42,30 @@ def test_a_slide_is_seen(kept: list[float], now: float, seen: bool, tmp_path: Pa
     assert found == (["single: put: CPU, of boto3's: 0.51, before 0.40 (median of 1)"] if seen else [])
 
 
+@pytest.mark.parametrize(
+    ("kept", "now", "failed"),
+    [
+        ([], 2.0, ""),
+        ([], 2.1, "2.10, target 1.00, usually 1.00"),
+        ([0.4], 2.1, "2.10, target 1.00, usually 0.40"),
+        ([1.6], 2.1, ""),  # missed as usual: no news
+        ([1.6], 3.3, "3.30, target 1.00, usually 1.60"),
+    ],
+)
+def test_a_short_run_fails_by_what_is_usual(
+    kept: list[float], now: float, failed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "history.jsonl"
+    for value in kept:
+        history.keep([cpu(value)], "a machine", file)
+    monkeypatch.setattr(history, "HISTORY", file)
+    monkeypatch.setitem(MEASURES, Bench.single, lambda *, short: iter([cpu(now)]))
+    ended = CliRunner().invoke(main, ["single", "--short"])
+    assert ended.exit_code == bool(failed)
+    shown = f"twice its target, and twice what is usual: single: put: CPU, of boto3's: {failed}"
+    assert (shown in " ".join(ended.stdout.split())) == bool(failed)
+
+
 def test_a_written_measurement_is_kept_and_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     value = 0.4
     monkeypatch.setattr(history, "HISTORY", tmp_path / "history.jsonl")
