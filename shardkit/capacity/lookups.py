@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardkit.capacity.charge import KeyOfTable
-from shardkit.core.heavy_hitters import HeavyHitters, Held
+from shardkit.core.heavy_hitters import HeavyHitters, KeyCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +84,4 @@ class Lookups:
         return CacheUsage(fresh.requests, stale.requests, missed.requests, fresh.reported + stale.reported)
 
 
-_NONE = Held(0.0, 0)
+_NONE = KeyCounters(0.0, 0)

@@ -9,10 +9,10 @@ Why the shares that are acted on never add up to more than the rate:
 2. It raises its share only up to what the answer to its own update leaves: the rate minus the claims of all others. Let
    m be the last member that did so. Everybody else had claimed, in m's answer, at least the share that they still act
    on; and m acts on at most the rest.
-3. A claim is removed only if its member acts on nothing. A share ends ``LEASE_SECONDS`` after the last update that was
-   answered in time was *sent*. Others remove a member whose counter did not change for ``SILENT_SECONDS``. Its later
-   updates are answered too late, so it begins again under another name. The difference between the two is for clocks
-   that run at different rates.
+3. A claim is removed only if its member acts on nothing. A share ends ``MEMBER_LEASE_SECONDS`` after the last update
+   that was answered in time was *sent*. Others remove a member whose counter did not change for ``SILENT_SECONDS``. Its
+   later updates are answered too late, so it begins again under another name. The difference between the two is for
+   clocks that run at different rates.
 4. An update that arrives late changes nothing: the counter in the item must not go back.
 5. If the item was deleted, the members' claims are not in it. Each member learns of that from its own next update,
    which requires that its last answered one is still there; it then acts on nothing and begins again. Nobody raises a
@@ -38,8 +38,8 @@ from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
 
 BEAT_SECONDS = 3.0
-LEASE_SECONDS = 2 * BEAT_SECONDS
-SILENT_SECONDS = 1.25 * LEASE_SECONDS
+MEMBER_LEASE_SECONDS = 2 * BEAT_SECONDS
+SILENT_SECONDS = 1.25 * MEMBER_LEASE_SECONDS
 BORN = "shardkit:budget"
 """The attribute that marks an item as a budget's; it has another value each time the item is made."""
 SETTLED = "shardkit:settled"
@@ -105,10 +105,10 @@ class Membership:
         """Return whether the shares may be acted on; if not, end them."""
         if self._since is None:
             return False
-        if max(one - then for one, then in zip(now, self._since, strict=True)) < LEASE_SECONDS:
+        if max(one - then for one, then in zip(now, self._since, strict=True)) < MEMBER_LEASE_SECONDS:
             return True
         # Up to the end of the lease, the buckets filled at the old rate.
-        self._drop(min(now[0], self._since[0] + LEASE_SECONDS))
+        self._drop(min(now[0], self._since[0] + MEMBER_LEASE_SECONDS))
         return False
 
     def share(self, side: Kind, now: Now) -> float:

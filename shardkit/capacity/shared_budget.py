@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
-from shardkit.capacity.membership import BEAT_SECONDS, BORN, LEASE_SECONDS, Membership, Now
+from shardkit.capacity.membership import BEAT_SECONDS, BORN, MEMBER_LEASE_SECONDS, Membership, Now
 from shardkit.core.checks import check_number
 from shardkit.core.machine import Answer, Send
 from shardkit.core.shares import SharedRate
@@ -320,7 +320,7 @@ class Member:
                 "until it can",
                 self.terms,
                 error if isinstance(error, ConfigurationError) else code_of(error),
-                LEASE_SECONDS,
+                MEMBER_LEASE_SECONDS,
             )
         self._failing, self.error = True, None if is_transient(error) else error
 

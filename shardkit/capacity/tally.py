@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shardkit.capacity.charge import Charge, KeyOfIndex, KeyOfTable, KeyValue
 from shardkit.capacity.lookups import Lookups
 from shardkit.capacity.usage import Account, Rates, Units, Usage, VectorBytes, Window
-from shardkit.core.heavy_hitters import HeavyHitters, Held
+from shardkit.core.heavy_hitters import HeavyHitters, KeyCounters
 
 if TYPE_CHECKING:
     from shardkit.sharding.layout import Sharding
@@ -90,7 +90,7 @@ class Ledger(Generic[K]):
         return [(key, self.usage(key)) for key in nlargest(n, units, key=units.__getitem__)]
 
 
-def _usage(reads: Held | None, writes: Held | None, throttled: Held | None) -> Usage:
+def _usage(reads: KeyCounters | None, writes: KeyCounters | None, throttled: KeyCounters | None) -> Usage:
     read, write = reads or _NONE, writes or _NONE
     return Usage(
         read.reported,
@@ -102,7 +102,7 @@ def _usage(reads: Held | None, writes: Held | None, throttled: Held | None) -> U
     )
 
 
-_NONE = Held(0.0, 0)
+_NONE = KeyCounters(0.0, 0)
 
 
 class Tally:

@@ -17,7 +17,7 @@ from shardkit.core.checks import check_count
 K = TypeVar("K", bound=Hashable)
 
 
-class Held:
+class KeyCounters:
     """The counters of one key.
 
     ``reported`` and ``estimated`` units and ``requests`` count from when the key entered; ``before`` is the most units
@@ -86,8 +86,8 @@ class HeavyHitters(Generic[K]):
 
     def __init__(self, capacity: int) -> None:
         self._capacity = check_count("max_keys", capacity, "keys")
-        self.held: dict[K, Held] = {}
-        self.others: Held = Held(0.0, 0)
+        self.held: dict[K, KeyCounters] = {}
+        self.others: KeyCounters = KeyCounters(0.0, 0)
         self.error: float = 0.0
         # A heap of (units, tie-breaker, key), built when the sketch is full. Units only grow, and an entry is not
         # updated when they do: it is a lower bound, corrected when it reaches the top of the heap.
@@ -104,12 +104,12 @@ class HeavyHitters(Generic[K]):
             held = self._enter(key, second) if reported or estimated or len(self.held) < self._capacity else self.others
         held.add(reported, estimated, requests, second)
 
-    def _enter(self, key: K, second: int) -> Held:
+    def _enter(self, key: K, second: int) -> KeyCounters:
         before = 0.0
         if len(self.held) >= self._capacity:
             before = self._push_out()
             heapq.heapreplace(self._least, (before, next(self._numbers), key))
-        held = self.held[key] = Held(before, second)
+        held = self.held[key] = KeyCounters(before, second)
         return held
 
     def _push_out(self) -> float:

@@ -15,7 +15,7 @@ from shardkit.errors import UnsupportedExpressionError
 PAGE_BYTES = 1024 * 1024
 """The most bytes that a Query evaluates, before filter and projection (API reference)."""
 
-Place = tuple[Any, ...]
+SortPosition = tuple[Any, ...]
 
 
 class Page(list[Mapping[str, WireValue]]):
@@ -30,8 +30,8 @@ class _Collections:
     def __init__(self, keys: KeySchema, primary: KeySchema) -> None:
         self._keys = keys
         self.names = tuple(dict.fromkeys((*keys.names, *primary.names)))
-        self._places: dict[Hashable, list[Place]] = {}
-        self.items: dict[tuple[Hashable, Place], SizedItem] = {}
+        self._places: dict[Hashable, list[SortPosition]] = {}
+        self.items: dict[tuple[Hashable, SortPosition], SizedItem] = {}
 
     def get(self, key: Mapping[str, WireValue]) -> SizedItem | None:
         return self.items.get((self._owner(key), self.place(key)))
@@ -49,7 +49,7 @@ class _Collections:
         if not places:
             del self._places[owner]
 
-    def place(self, item: Mapping[str, WireValue]) -> Place:
+    def place(self, item: Mapping[str, WireValue]) -> SortPosition:
         # Within an item collection, the sort key decides the order, then the primary key.
         return tuple([sort_value(item[name]) for name in self.names[len(self._keys.partition) :]])
 

@@ -29,8 +29,8 @@ from shardkit.testing.partitioned import Cost, Item, Key, PartitionedTable
 
 T = TypeVar("T")
 
-Steps = Generator[EngineRequest, EngineAnswer, T]
-Attempt = Steps[EngineAnswer]
+EngineProgram = Generator[EngineRequest, EngineAnswer, T]
+Attempt = EngineProgram[EngineAnswer]
 
 _MALFORMED = (ArithmeticError, AttributeError, LookupError, ShardkitError, TypeError, ValueError)
 _KEYS = 100  # the most of a BatchGetItem (API reference)
@@ -102,7 +102,7 @@ def _items(request: EngineRequest, tables: Tables, clock: Callable[[], float]) -
 
 def _took(
     request: EngineRequest, answer: EngineAnswer, taken: list[Action], before: dict[Identity, Item]
-) -> Steps[list[Cost]]:
+) -> EngineProgram[list[Cost]]:
     if not answer.ok:
         failed = answer.code == "ConditionalCheckFailedException"
         return [action.failed(before.get(action.identity)) if failed else _NOTHING for action in taken]
@@ -138,7 +138,7 @@ def _left(request: EngineRequest, answer: EngineAnswer, tables: Tables) -> set[I
     return {action.identity for action in actions_of(EngineRequest(request.operation, {"RequestItems": left}), tables)}
 
 
-def _images(actions: Iterable[Action]) -> Steps[dict[Identity, Item] | None]:
+def _images(actions: Iterable[Action]) -> EngineProgram[dict[Identity, Item] | None]:
     """Read the complete items as they are now; None: the engine answered with an error."""
     wanted = {action.identity: action for action in actions}
     tables = {action.table.name: action.table for action in wanted.values()}

@@ -24,7 +24,7 @@ from shardkit import (
     backfill_index,
     bulk_load,
 )
-from shardkit.capacity.membership import BEAT_SECONDS, LEASE_SECONDS, SILENT_SECONDS
+from shardkit.capacity.membership import BEAT_SECONDS, MEMBER_LEASE_SECONDS, SILENT_SECONDS
 from tests.support.beats import Beats
 from tests.support.tables import AttributeType, GlobalIndex, make_table
 
@@ -134,7 +134,7 @@ def test_a_request_that_was_decided_before_the_process_stood_still_does_not_go(
     make: Make, orders: Table, beats: Beats
 ) -> None:
     def stands_still(**_: Any) -> None:
-        beats.now += LEASE_SECONDS
+        beats.now += MEMBER_LEASE_SECONDS
 
     budget, events = make(100.0), orders.meta.client.meta.events
     with CapacityBudget(write_units=budget, clock=beats, sleep=beats.sleep).attach(orders):

@@ -9,7 +9,7 @@ import boto3
 import pytest
 
 from shardkit import CapacityBudget, CapacityBudgetError, ConfigurationError, SharedBudget, Unsharded
-from shardkit.capacity.membership import LEASE_SECONDS, SILENT_SECONDS
+from shardkit.capacity.membership import MEMBER_LEASE_SECONDS, SILENT_SECONDS
 from tests.support.beats import Beats
 from tests.support.tables import make_table
 
@@ -27,7 +27,7 @@ def test_a_load_and_calls_share_a_budget(moto_endpoint: str) -> None:
     budget = SharedBudget(budgets, "Orders", 10.0, burst=0.0, clock=beats.read, start=beats.start)
 
     def stands_still(**_: Any) -> None:
-        beats.now += LEASE_SECONDS
+        beats.now += MEMBER_LEASE_SECONDS
 
     async def main() -> None:
         async with get_session().create_client("dynamodb", endpoint_url=moto_endpoint) as client:

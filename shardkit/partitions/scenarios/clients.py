@@ -79,7 +79,7 @@ def batch_writer(table: str, items: Iterable[Mapping[str, Any]], retries: Retrie
         yield from flush()
 
 
-class SideBySide:
+class ConcurrentClients:
     """Runs machines side by side and independently; more can be added at any time.
 
     ``failed`` is the number of machines that ended in an error; ``error``, the first error.
@@ -139,7 +139,7 @@ class SideBySide:
         return None
 
 
-class AtARate(SideBySide):
+class AtARate(ConcurrentClients):
     """Starts calls at a steady rate, even if earlier ones have not ended; ends when all calls have ended.
 
     ``begin`` returns the machine of a call, by its number from 0; ``go_on``, whether to start it. ``begun`` is the

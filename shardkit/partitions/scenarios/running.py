@@ -17,7 +17,7 @@ from shardkit.core.popular import PopularValues
 from shardkit.dynamodb.service_errors import Kind, throttle_reasons
 from shardkit.dynamodb.units import read_units, rounded_up
 from shardkit.partitions.model import Partitions
-from shardkit.partitions.scenarios.clients import AtARate, Retries, SideBySide, batch_writer
+from shardkit.partitions.scenarios.clients import AtARate, ConcurrentClients, Retries, batch_writer
 from shardkit.partitions.scenarios.items import ScenarioItems, SpreadItems, key_text
 from shardkit.partitions.scenarios.scenario import CacheSettings, LoadSettings, ReadSettings, Scenario, Way
 from shardkit.partitions.scenarios.way_result import WayResult
@@ -160,7 +160,7 @@ class _Run:
 
     # -- the machines that write and read
 
-    def _load(self, load: LoadSettings) -> SimulatedLoad | SideBySide | AtARate:
+    def _load(self, load: LoadSettings) -> SimulatedLoad | ConcurrentClients | AtARate:
         name, items, seed = self._way.table.name, self._items, self._scenario.seed
         order = items.order(load.order, self._way.table.keys.partition_key, draws(f"order {seed}"))
         if load.tool == "bulk_load":
@@ -176,7 +176,7 @@ class _Run:
         retries = Retries(load.attempts, draws(f"retries {seed}"))
         if load.tool == "batch_writer":
             stored = (self._spread[number] for number in order)  # the threads share it
-            return SideBySide(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
+            return ConcurrentClients(*(Steps(batch_writer(name, stored, retries)) for _ in range(load.workers)))
 
         def put(number: int) -> Machine[Any]:
             item = self._spread[order[number % len(order)]]
@@ -276,11 +276,11 @@ def in_turn(numbers: Sequence[int], cursors: int) -> Sequence[int]:
     ]
 
 
-def _stopped(load: SimulatedLoad | SideBySide | AtARate) -> str | None:
+def _stopped(load: SimulatedLoad | ConcurrentClients | AtARate) -> str | None:
     """Return the error that ended a load early, or its first one; calls at a rate always end on their own."""
     if isinstance(load, AtARate):
         return None
-    if isinstance(load, SideBySide):
+    if isinstance(load, ConcurrentClients):
         return None if load.error is None else str(load.error)
     failures = load.load.report.failures
     return str(failures[0].error) if failures else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from shardkit.capacity.membership import BEAT_SECONDS, LEASE_SECONDS, SETTLED, SILENT_SECONDS, Membership, Now
+from shardkit.capacity.membership import BEAT_SECONDS, MEMBER_LEASE_SECONDS, SETTLED, SILENT_SECONDS, Membership, Now
 from shardkit.core.machine import Send
 from tests.support.shared_budgets import Item
 
@@ -58,28 +58,28 @@ def test_a_share_ends_so_long_after_its_renewal_was_sent() -> None:
     item = settled()
     renew(one, item, 0.0, answered=5.0)
     renew(one, item, 5.0, answered=5.0)
-    assert one.share("write", (5.0 + LEASE_SECONDS - 0.1,) * 2) == 100.0
-    assert one.share("write", (5.0 + LEASE_SECONDS,) * 2) == 0.0
+    assert one.share("write", (5.0 + MEMBER_LEASE_SECONDS - 0.1,) * 2) == 100.0
+    assert one.share("write", (5.0 + MEMBER_LEASE_SECONDS,) * 2) == 0.0
     slow = member()
     renew(slow, settled(), 0.0, answered=5.0)
-    assert slow.valid((LEASE_SECONDS - 0.1,) * 2)
-    assert not slow.valid((LEASE_SECONDS,) * 2)
+    assert slow.valid((MEMBER_LEASE_SECONDS - 0.1,) * 2)
+    assert not slow.valid((MEMBER_LEASE_SECONDS,) * 2)
 
 
 def test_the_clock_that_ran_faster_ends_it() -> None:
     one = joined(settled())
     assert one.share("write", (1.0, 5.0)) == 100.0
-    assert one.share("write", (1.0, LEASE_SECONDS)) == 0.0
+    assert one.share("write", (1.0, MEMBER_LEASE_SECONDS)) == 0.0
 
 
 def test_an_answer_that_came_too_late_begins_a_new_membership() -> None:
     item = settled()
     one = joined(item)
     (before,) = item.attributes.keys() - settled().attributes.keys()
-    assert renew(one, item, LEASE_SECONDS - 0.1, answered=LEASE_SECONDS + 0.1)
-    assert one.share("write", (LEASE_SECONDS + 0.1,) * 2) == 0.0
-    beat(one, item, LEASE_SECONDS + 0.2)
-    assert one.share("write", (LEASE_SECONDS + 0.2,) * 2) == 100.0
+    assert renew(one, item, MEMBER_LEASE_SECONDS - 0.1, answered=MEMBER_LEASE_SECONDS + 0.1)
+    assert one.share("write", (MEMBER_LEASE_SECONDS + 0.1,) * 2) == 0.0
+    beat(one, item, MEMBER_LEASE_SECONDS + 0.2)
+    assert one.share("write", (MEMBER_LEASE_SECONDS + 0.2,) * 2) == 100.0
     assert before not in item.attributes  # others may remove that name at any time
     assert len(item.attributes) == 3
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
-from shardkit.partitions.scenarios.clients import ATTEMPTS, AtARate, Retries, SideBySide, batch_writer
+from shardkit.partitions.scenarios.clients import ATTEMPTS, AtARate, ConcurrentClients, Retries, batch_writer
 from tests.support.fakes import client_error, throttled
 from tests.support.machines import Timed
 
@@ -53,7 +53,7 @@ def test_batch_writer_sends_what_boto3_sends(items: int, left: list[set[int]]) -
 def test_batch_writers_share_what_is_to_be_written() -> None:
     service = Service([])
     items = iter([{"Key": {"S": str(number)}} for number in range(100)])
-    writers = SideBySide(*(Steps(batch_writer("T", items, Retries(1, lambda: 0.5))) for _ in range(3)))
+    writers = ConcurrentClients(*(Steps(batch_writer("T", items, Retries(1, lambda: 0.5))) for _ in range(3)))
     timed = Timed(service.answer)
     timed.run(writers)
     written = [request["PutRequest"]["Item"]["Key"]["S"] for batch in service.batches for request in batch]
@@ -160,7 +160,7 @@ def test_calls_go_on_as_long_as_they_are_to() -> None:
 def test_one_that_fails_does_not_end_the_others() -> None:
     error = client_error("ValidationException")
     answers: list[Answer] = [error, {}, {}]
-    side_by_side = SideBySide(Steps(waiting(1.0)), Steps(waiting(1.0)))
+    side_by_side = ConcurrentClients(Steps(waiting(1.0)), Steps(waiting(1.0)))
     timed = Timed(lambda _send: (0.1, answers.pop(0)))
     timed.run(side_by_side)
     assert (side_by_side.failed, side_by_side.error) == (1, error)
