@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from shardkit.bulk.load_machine import log_end, raise_failures
-from shardkit.bulk.queue import BATCH_ITEMS
+from shardkit.bulk.load_window import BATCH_ITEMS
 from shardkit.bulk.series_load import machine_of
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError

@@ -23,8 +23,8 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Literal, Protocol, get_args
 
+from shardkit.bulk.load_window import BATCH_ITEMS, Batch, Departures, LoadWindow
 from shardkit.bulk.pacing import KeyPace, LearntPace, Reasons, TablePace, units_of, write_rate
-from shardkit.bulk.queue import BATCH_ITEMS, Batch, Departures, LoadWindow
 from shardkit.bulk.report import (
     BulkLoadError,
     BulkReport,

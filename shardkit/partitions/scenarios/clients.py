@@ -9,7 +9,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from shardkit.bulk.queue import BATCH_ITEMS
+from shardkit.bulk.load_window import BATCH_ITEMS
 from shardkit.core.machine import Answer, Done, Machine, Program, Response, Send, Step, Wait
 from shardkit.dynamodb.service_errors import is_throttle
 

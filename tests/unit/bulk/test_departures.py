@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+from shardkit.bulk.load_window import BATCH_ITEMS, Departures, LoadWindow
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.queue import BATCH_ITEMS, Departures, LoadWindow
 from shardkit.bulk.writes import Write
 
 

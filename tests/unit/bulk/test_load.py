@@ -13,7 +13,7 @@ from boto3.dynamodb.types import Binary
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally, ShardUnknownError
 from shardkit.bulk.load_machine import raise_failures
-from shardkit.bulk.queue import BATCH_ITEMS
+from shardkit.bulk.load_window import BATCH_ITEMS
 from shardkit.bulk.report import BulkLoadError, BulkReport
 from shardkit.core.machine import Done, Send, Wait
 from shardkit.errors import ShardkitError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from shardkit.bulk.load_window import LoadWindow
 from shardkit.bulk.pacing import KeyPace
-from shardkit.bulk.queue import LoadWindow
 from shardkit.bulk.writes import Write
 
 
