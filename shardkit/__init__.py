@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from shardkit.bulk.backfill import backfill_index
     from shardkit.bulk.backfill_machine import BackfillReport
     from shardkit.bulk.load import bulk_load, streaming_bulk
-    from shardkit.bulk.load_machine import InterruptedLoadError
+    from shardkit.bulk.load_end import InterruptedLoadError
     from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
     from shardkit.bulk.sources.opening import open_source
     from shardkit.bulk.staging.importing import import_items
@@ -126,8 +126,8 @@ if not TYPE_CHECKING:
         {
             "shardkit.bulk.backfill": ("backfill_index",),
             "shardkit.bulk.backfill_machine": ("BackfillReport",),
-            "shardkit.bulk.load_machine": ("InterruptedLoadError",),
             "shardkit.bulk.load": ("bulk_load", "streaming_bulk"),
+            "shardkit.bulk.load_end": ("InterruptedLoadError",),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
             "shardkit.bulk.sources.opening": ("open_source",),
             "shardkit.bulk.staging.importing": ("import_items",),

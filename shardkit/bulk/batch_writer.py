@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from shardkit.bulk.load_machine import log_end, raise_failures
+from shardkit.bulk.load_end import log_end, raise_failures
 from shardkit.bulk.load_window import BATCH_ITEMS
 from shardkit.bulk.series_load import machine_of
 from shardkit.core.calls import explains_calls

@@ -13,15 +13,8 @@ from typing import Any, Literal, Self, TypedDict, Unpack, get_args
 
 from shardkit.bulk.dead_letters import DeadLetters
 from shardkit.bulk.journal import Journal
-from shardkit.bulk.load_machine import (
-    Duplicates,
-    InterruptedLoadError,
-    Load,
-    check_choice,
-    check_load,
-    log_end,
-    raise_failures,
-)
+from shardkit.bulk.load_end import InterruptedLoadError, log_end, raise_failures
+from shardkit.bulk.load_machine import Duplicates, Load, check_choice, check_load
 from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.series_load import SeriesLoad, machine_of

@@ -27,7 +27,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from shardkit.bulk.load import bulk_load
-from shardkit.bulk.load_machine import WINDOW, InterruptedLoadError
+from shardkit.bulk.load_end import InterruptedLoadError
+from shardkit.bulk.load_machine import WINDOW
 from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.capacity import SharedBudget

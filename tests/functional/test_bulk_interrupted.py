@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardkit import RandomSuffix, ShardedTable, bulk_load
-from shardkit.bulk.load_machine import InterruptedLoadError, Load
+from shardkit.bulk.load_end import InterruptedLoadError
+from shardkit.bulk.load_machine import Load
 from tests.support.fakes import Fault, Faults, once, timeless
 from tests.support.tables import make_table
 

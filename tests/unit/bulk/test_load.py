@@ -12,7 +12,7 @@ import pytest
 from boto3.dynamodb.types import Binary
 
 from shardkit import CalculatedSuffix, InvalidKeyError, RandomSuffix, ShardTally, ShardUnknownError
-from shardkit.bulk.load_machine import raise_failures
+from shardkit.bulk.load_end import raise_failures
 from shardkit.bulk.load_window import BATCH_ITEMS
 from shardkit.bulk.report import BulkLoadError, BulkReport
 from shardkit.core.machine import Done, Send, Wait

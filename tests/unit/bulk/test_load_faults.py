@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.bulk.load_machine import STALLED_SECONDS, raise_failures
+from shardkit.bulk.load_end import raise_failures
+from shardkit.bulk.load_machine import STALLED_SECONDS
 from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Done, Send, Wait

@@ -8,7 +8,8 @@ from math import inf
 import pytest
 from botocore.exceptions import ClientError
 
-from shardkit.bulk.load_machine import STALLED_SECONDS, log_end
+from shardkit.bulk.load_end import log_end
+from shardkit.bulk.load_machine import STALLED_SECONDS
 from shardkit.bulk.pacing import KEY_ITEMS, KeyPace, TablePace
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.errors import ShardkitError
