@@ -2,8 +2,7 @@
 
     python .ci/generate_aio.py
 
-Run it after each change of shardkit/table.py, counter.py, timeseries.py or cache.py; tests/unit/test_generated.py
-compares. It works on the text:
+Run it after each change of one of ``SOURCES``; tests/unit/test_generated.py compares. It works on the text:
 
 1. A method becomes ``async def`` if it runs a program, calls the wrapped table, or calls a method that does. Such calls
    are awaited, also in the examples of docstrings.
@@ -17,8 +16,14 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "shardkit"
-TARGETS = SOURCES / "aio"
+PACKAGE = ROOT / "shardkit"
+TARGETS = PACKAGE / "aio"
+SOURCES = {
+    "cache.py": PACKAGE / "cache" / "table.py",
+    "counter.py": PACKAGE / "counter.py",
+    "table.py": PACKAGE / "table.py",
+    "timeseries.py": PACKAGE / "timeseries.py",
+}
 
 NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of", "table_runner")
 TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
@@ -108,7 +113,8 @@ SERIES_TEXTS = {
 }
 CACHE_TEXTS = {
     '"""CachedTable: a table whose popular items are read from memory."""': (
-        '"""The async CachedTable.\n\nGenerated from shardkit/cache.py by .ci/generate_aio.py: change it there.\n"""'
+        '"""The async CachedTable.\n\n'
+        'Generated from shardkit/cache/table.py by .ci/generate_aio.py: change it there.\n"""'
     ),
     'table = boto3.resource("dynamodb").Table("Products")\n': (
         'table = ShardedTable(client, Unsharded(), table_name="Products")\n'
@@ -154,5 +160,5 @@ def _awaited(calls: re.Pattern[str], example: str) -> str:
 
 
 if __name__ == "__main__":
-    for file in FILES:
-        (TARGETS / file).write_text(generated(file, (SOURCES / file).read_text(encoding="utf-8")), encoding="utf-8")
+    for file, source in SOURCES.items():
+        (TARGETS / file).write_text(generated(file, source.read_text(encoding="utf-8")), encoding="utf-8")

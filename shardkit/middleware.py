@@ -15,8 +15,8 @@ import boto3
 from botocore import register_initializer, unregister_initializer
 from botocore.exceptions import ClientError
 
-from shardkit.caching.installed import Caches, Uncached
-from shardkit.caching.options import CacheOptions
+from shardkit.cache.installed import Caches, Uncached
+from shardkit.cache.options import CacheOptions
 from shardkit.core.checks import check_side_by_side
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.requests import tables_of

@@ -1,6 +1,6 @@
 """The async CachedTable.
 
-Generated from shardkit/cache.py by .ci/generate_aio.py: change it there.
+Generated from shardkit/cache/table.py by .ci/generate_aio.py: change it there.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, cast
 
-from shardkit.caching.options import CacheOptions
-from shardkit.caching.runner import AsyncCacheRunner
-from shardkit.caching.source import async_source_of
-from shardkit.caching.stores import MemoryStore, RedisStore
+from shardkit.cache.options import CacheOptions
+from shardkit.cache.runner import AsyncCacheRunner
+from shardkit.cache.source import async_source_of
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.targets import Wrapper
@@ -23,8 +22,6 @@ from shardkit.table_types import (
     QueryOptions,
     ReadOptions,
 )
-
-__all__ = ["CacheOptions", "CachedTable", "MemoryStore", "RedisStore"]
 
 
 @explains_calls

@@ -35,7 +35,7 @@ from shardkit import (
     install,
 )
 from shardkit.cache import CachedTable, CacheOptions, MemoryStore
-from shardkit.caching.table_cache import WriteLog
+from shardkit.cache.table_cache import WriteLog
 from shardkit.capacity import CacheUsage
 from shardkit.runtime.hooks import _handlers
 from shardkit.timeseries import TimeSeries

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from shardkit.caching.entries import MARK, Entry
-from shardkit.caching.options import CacheOptions
-from shardkit.caching.table_cache import AskTable, CacheProgram, Change, Count, Join, Later, Look, TableCache, WriteLog
+from shardkit.cache.entries import MARK, Entry
+from shardkit.cache.options import CacheOptions
+from shardkit.cache.table_cache import AskTable, CacheProgram, Change, Count, Join, Later, Look, TableCache, WriteLog
 
 Answer = Callable[[AskTable], Any]
 """Answers an AskTable, or raises what it raises."""

@@ -10,8 +10,8 @@ from itertools import accumulate
 from math import inf
 from typing import Any
 
-from shardkit.caching.entries import ENTRY_BYTES
-from shardkit.caching.options import CacheOptions
+from shardkit.cache.entries import ENTRY_BYTES
+from shardkit.cache.options import CacheOptions
 from shardkit.core.machine import Answer, Machine, Program, Send, Steps, Wait
 from shardkit.core.popular import PopularValues
 from shardkit.dynamodb.service_errors import Kind, throttle_reasons

@@ -6,10 +6,9 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Unpack, cast
 
-from shardkit.caching.options import CacheOptions
-from shardkit.caching.runner import CacheRunner
-from shardkit.caching.source import source_of
-from shardkit.caching.stores import MemoryStore, RedisStore
+from shardkit.cache.options import CacheOptions
+from shardkit.cache.runner import CacheRunner
+from shardkit.cache.source import source_of
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.targets import Wrapper
@@ -20,8 +19,6 @@ from shardkit.table_types import (
     QueryOptions,
     ReadOptions,
 )
-
-__all__ = ["CacheOptions", "CachedTable", "MemoryStore", "RedisStore"]
 
 
 @explains_calls

@@ -1,7 +1,7 @@
 """The cache of one table, as programs: what is asked of the store and of the table, and what is kept.
 
 A program yields steps and gets their answers, as in :mod:`shardkit.core.machine`, but of a store, not of the service.
-:mod:`shardkit.caching.runner` carries them out, in threads and in tasks.
+:mod:`shardkit.cache.runner` carries them out, in threads and in tasks.
 
 The hard part is that a copy must not outlive a write of this process. Three things see to it:
 
@@ -26,8 +26,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from shardkit.caching.entries import MARK, VERSION_OF_PAGES, Entry, decoded
-from shardkit.caching.options import CacheOptions
+from shardkit.cache.entries import MARK, VERSION_OF_PAGES, Entry, decoded
+from shardkit.cache.options import CacheOptions
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ShardkitError, ShardQueryError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from shardkit.caching.entries import ENTRY_BYTES, MARK
-from shardkit.caching.table_cache import SETTLES, Change, WriteLog
+from shardkit.cache.entries import ENTRY_BYTES, MARK
+from shardkit.cache.table_cache import SETTLES, Change, WriteLog
 from shardkit.core.checks import check_count
 from shardkit.core.frequency import MOST, FrequencySketch
 from shardkit.core.popular import PopularValues

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from shardkit.caching.options import CacheOptions
-from shardkit.caching.reads import CachedReads
-from shardkit.caching.source import CachedSource
-from shardkit.caching.stores import MemoryStore, Store, renew_after_fork
-from shardkit.caching.table_cache import (
+from shardkit.cache.options import CacheOptions
+from shardkit.cache.reads import CachedReads
+from shardkit.cache.source import CachedSource
+from shardkit.cache.stores import MemoryStore, Store, renew_after_fork
+from shardkit.cache.table_cache import (
     AskTable,
     CacheProgram,
     CacheStep,
@@ -32,7 +32,7 @@ from shardkit.caching.table_cache import (
     OpenWrite,
     TableCache,
 )
-from shardkit.caching.writes import changes_of, keys_of_pages, rewrites, written
+from shardkit.cache.writes import changes_of, keys_of_pages, rewrites, written
 from shardkit.dynamodb.requests import OPERATIONS, Access, tables_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from shardkit import CalculatedSuffix
-from shardkit.caching.entries import Entry
-from shardkit.caching.reads import CachedReads
-from shardkit.caching.writes import changes_of, rewrites, written
+from shardkit.cache.entries import Entry
+from shardkit.cache.reads import CachedReads
+from shardkit.cache.writes import changes_of, rewrites, written
 from shardkit.sharding.form import WIRE_VALUES
 from tests.support.cached import table_cache
 from tests.support.tables import described

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from shardkit.caching.entries import Entry, pages_key
-from shardkit.caching.reads import CachedReads, entry_of
+from shardkit.cache.entries import Entry, pages_key
+from shardkit.cache.reads import CachedReads, entry_of
 from shardkit.dynamodb.requests import OPERATIONS, Access, accesses_of, tables_of, writes
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.caching.entries import Entry, decoded, item_key, page_key, pages_key
+from shardkit.cache.entries import Entry, decoded, item_key, page_key, pages_key
 from shardkit.dynamodb.values import comparable_item
 
 NAMES = ("pk", "sk")

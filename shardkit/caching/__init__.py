@@ -1,1 +1,0 @@
-"""Popular items from memory: what is kept, for how long, and what a write makes of it."""
