@@ -17,7 +17,8 @@ from shardkit.bulk.load_machine import WINDOW, check_choice
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count
 from shardkit.errors import ConfigurationError, brief
-from shardkit.parts import MOST_PARTS, PartConfig, PartReport, PartsReport, merge, write_part
+from shardkit.parts import PartConfig, PartReport, PartsReport, merge, write_part
+from shardkit.parts.write import MOST_PARTS
 from shardkit.read_parts import ReadConfig, read_part
 from shardkit.runtime.processes import Connect
 from shardkit.runtime.transports import Transport

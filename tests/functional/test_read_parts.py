@@ -159,6 +159,6 @@ def test_each_part_has_its_share_of_the_rate(
         rates.append(options["read_units"])
         return CapacityBudget(**options)
 
-    monkeypatch.setattr("shardkit.read_parts.CapacityBudget", budget)
+    monkeypatch.setattr("shardkit.parts.read.CapacityBudget", budget)
     assert rows(config(read_units=4000).prepared()) == ITEMS
     assert rates.count(1000) == 4

@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import given
 
-from shardkit.bulk.part_report import PartReport, merge
 from shardkit.bulk.report import BulkReport, BulkResult, ShardTally
 from shardkit.bulk.sources.base import BadRecord
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.parts.report import PartReport, merge
 from tests.support.damage import damaged
 
 WHY = ShardkitError("why")

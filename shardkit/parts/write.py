@@ -1,8 +1,4 @@
-"""Write one table from many tasks of another engine (Spark, Ray, Dask), each of which writes a part of the rows.
-
-The engine reads, divides and retries; shardkit writes. ``shardkit.spark.write`` is a shell over these names, and so can
-be a function for any other engine.
-"""
+"""Write one part of a table, in a task of another engine; what all parts of a write have in common."""
 
 from __future__ import annotations
 
@@ -25,20 +21,18 @@ from shardkit.bulk.dead_letters import text_of
 from shardkit.bulk.load import Loading, LoadOptions, run_load
 from shardkit.bulk.load_machine import WINDOW, check_load
 from shardkit.bulk.pacing import write_rate, write_throughput
-from shardkit.bulk.part_files import PartFiles, PartFilesError
-from shardkit.bulk.part_report import KEPT_FAILURES, PartReport, PartsReport, merge
-from shardkit.bulk.part_table import check_table, connected, describe, for_tasks
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError, brief
+from shardkit.parts.files import PartFiles, PartFilesError
+from shardkit.parts.report import KEPT_FAILURES, PartReport
+from shardkit.parts.table import check_table, connected, describe, for_tasks
 from shardkit.runtime.processes import Connect, alike, check_reaches
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.transports import Transport, default_transport, direct_options
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.programs import Programs
 from shardkit.strategies import Strategy
-
-__all__ = ["PartConfig", "PartReport", "PartsReport", "merge", "write_part"]
 
 MOST_PARTS = 100_000
 _HEADER = "write.json"
