@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from shardkit.bulk.load_end import InterruptedLoadError
     from shardkit.bulk.report import BulkLoadError, BulkReport, BulkResult, ShardTally
     from shardkit.bulk.sources.opening import open_source
-    from shardkit.bulk.staging.importing import import_items
-    from shardkit.bulk.staging.operations import ImportReport
     from shardkit.capacity import CapacityBudget, CapacityMeter, SharedBudget
     from shardkit.core.hashing import code_point_product, stable_hash
     from shardkit.counter import CounterValue, ShardedCounter
@@ -42,7 +40,7 @@ if TYPE_CHECKING:
     from shardkit.middleware import Installation, install, install_everywhere
     from shardkit.runtime.transports import DirectTransport
     from shardkit.shard_map import ShardMap, ShardMapAdmin
-    from shardkit.staging import StageReport, stage_items
+    from shardkit.staging import ImportReport, StageReport, import_items, stage_items
     from shardkit.strategies import (
         CalculatedSuffix,
         RandomSuffix,
@@ -130,8 +128,6 @@ if not TYPE_CHECKING:
             "shardkit.bulk.load_end": ("InterruptedLoadError",),
             "shardkit.bulk.report": ("BulkLoadError", "BulkReport", "BulkResult", "ShardTally"),
             "shardkit.bulk.sources.opening": ("open_source",),
-            "shardkit.bulk.staging.importing": ("import_items",),
-            "shardkit.bulk.staging.operations": ("ImportReport",),
             "shardkit.capacity": ("CapacityBudget", "CapacityMeter", "SharedBudget"),
             "shardkit.errors": (
                 "AmbiguousItemError",
@@ -160,7 +156,7 @@ if not TYPE_CHECKING:
             "shardkit.middleware": ("Installation", "install", "install_everywhere"),
             "shardkit.runtime.transports": ("DirectTransport",),
             "shardkit.shard_map": ("ShardMap", "ShardMapAdmin"),
-            "shardkit.staging": ("StageReport", "stage_items"),
+            "shardkit.staging": ("ImportReport", "StageReport", "import_items", "stage_items"),
             "shardkit.strategies": (
                 "CalculatedSuffix",
                 "RandomSuffix",

@@ -18,12 +18,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from click.exceptions import Exit
 from rich.console import Console
 
-from shardkit.bulk.staging.importing import LEAST_WRITE_UNITS, import_items
-from shardkit.bulk.staging.operations import ImportReport
 from shardkit.cli import options
 from shardkit.cli.options import FAILED, STOPPED, WRONG_USE, dynamodb, explained, option
 from shardkit.cli.screen import CommandProgress, duration, say
 from shardkit.errors import ShardkitError, StagingError
+from shardkit.staging import ImportReport, import_items
+from shardkit.staging.importing import LEAST_WRITE_UNITS
 
 NEW, EXISTING = "A new table", "An existing table"  # how --help groups the options
 

@@ -17,9 +17,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.sources.files import printable
-from shardkit.bulk.staging.manifest import S3Folder
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, brief
+from shardkit.staging.manifest import S3Folder
 
 
 class PartFilesError(ConfigurationError):

@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from shardkit import ShardedTable, Strategy
-from shardkit.bulk.staging.manifest import Manifest, S3Folder
 from shardkit.dynamodb.decode import from_wire_item
+from shardkit.staging.manifest import Manifest, S3Folder
 
 FOLDER = S3Folder("bucket", "orders")
 TO = str(FOLDER)

@@ -13,7 +13,7 @@ import pytest
 from botocore.session import Session
 from moto.dynamodb.models.table_import import TableImport
 
-from shardkit.bulk.staging.manifest import Compression, Manifest, S3Folder, StagedObject
+from shardkit.staging.manifest import Compression, Manifest, S3Folder, StagedObject
 
 has_bulk_put = pytest.mark.skipif(
     "StartBulkPutItems" not in Session().get_service_model("dynamodb").operation_names,

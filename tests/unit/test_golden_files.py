@@ -27,9 +27,9 @@ from shardkit.bulk.load import Loading, LoadOptions
 from shardkit.bulk.sources.base import BadRecord, Place
 from shardkit.bulk.sources.files import LocalFile, Pipe, S3File
 from shardkit.bulk.sources.opening import open_source
-from shardkit.bulk.staging.manifest import Manifest, S3Folder, StagedObject
 from shardkit.bulk.writes import DeadLetter
 from shardkit.core.machine import Done, Send, Wait
+from shardkit.staging.manifest import Manifest, S3Folder, StagedObject
 from tests.support.disks import places_in
 from tests.support.fakes import Clock, Service, client_error, sharding, some
 from tests.support.strategies import VECTORS, vectors

@@ -120,7 +120,7 @@ def test_a_state_that_cannot_be_read(s3: Any, waiting: Any, monkeypatch: pytest.
     def denied(self: Any, arn: str) -> Any:
         raise client_error("AccessDeniedException", operation="DescribeImport")
 
-    monkeypatch.setattr("shardkit.bulk.staging.operations.NewTable.describe", denied)
+    monkeypatch.setattr("shardkit.staging.operations.NewTable.describe", denied)
     monkeypatch.setattr("moto.dynamodb.models.table_import.TableImport.start", lambda _: None)
     result = invoke("--table", "Orders")
     assert result.exit_code == 3

@@ -23,9 +23,9 @@ from shardkit import (
     import_items,
     install,
 )
-from shardkit.bulk.staging.importing import POLL_SECONDS
-from shardkit.bulk.staging.manifest import Manifest
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.staging.importing import POLL_SECONDS
+from shardkit.staging.manifest import Manifest
 from tests.support.staged import (
     FOLDER,
     IMPORT_ARN,
@@ -590,7 +590,7 @@ def test_an_incomplete_stage_is_refused(change: Any, said: str, client: Any, stu
 def test_limits_of_the_service(
     limit: str, said: str, client: Any, stub: Stubber, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"shardkit.bulk.staging.importing.{limit}", 1)
+    monkeypatch.setattr(f"shardkit.staging.importing.{limit}", 1)
     put_stage(s3, STORED)
     with pytest.raises(StagingError, match=said):
         imported(client, s3)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardkit import ConfigurationError, StagingError
-from shardkit.bulk.staging.manifest import Manifest, S3Folder, StagedObject
+from shardkit.staging.manifest import Manifest, S3Folder, StagedObject
 from tests.support.stage_objects import FOLDER
 
 MANIFEST = Manifest(

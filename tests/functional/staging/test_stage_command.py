@@ -133,7 +133,7 @@ def test_ctrl_c(invoke: Invoke, s3: Any, monkeypatch: pytest.MonkeyPatch, source
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("shardkit.bulk.staging.shuffle.read_slots", interrupted)
+        patched.setattr("shardkit.staging.shuffle.read_slots", interrupted)
         given = Path("orders.jsonl").read_text(encoding="utf-8")
         result = invoke(source, "--format", "jsonl", "--to", TO, *DEFINED, stdin=given)
     assert result.exit_code == 3, result.output

@@ -31,11 +31,10 @@ from shardkit import (
     bulk_load,
     open_source,
 )
-from shardkit.bulk.staging import stage
-from shardkit.bulk.staging.manifest import S3Folder
-from shardkit.bulk.staging.spill import Kept, Spilled, SpillFile, digest
 from shardkit.runtime.tasks import Task, Tasks, Tell
-from shardkit.staging import StageProgress, stage_items
+from shardkit.staging import StageProgress, stage, stage_items
+from shardkit.staging.manifest import S3Folder
+from shardkit.staging.spill import Kept, Spilled, SpillFile, digest
 from tests.support.series import a_series
 from tests.support.stage_objects import DEFINITION, TO, manifest_of, orders_table, staged_items
 
@@ -104,7 +103,7 @@ def test_large_items_fill_a_run_before_many_are_read(s3: Any, resource: Any, mon
         add(file, kept, spilled)
 
     monkeypatch.setattr(SpillFile, "add", counted)
-    monkeypatch.setattr("shardkit.staging.Plan", partial(stage.Plan, run_bytes=100_000))
+    monkeypatch.setattr("shardkit.staging.staging.Plan", partial(stage.Plan, run_bytes=100_000))
     items = [{**item, "text": "x" * 30_000} for item in some(20)]
     stage_items(items, TO, table=orders_table(resource, Unsharded()), s3=s3)
     assert added == [4] * 5
@@ -121,7 +120,7 @@ def test_one_item(s3: Any, resource: Any, temporary: Path) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections of 4 KB, runs of 8 KB and objects of 12 KB."""
     sizes = partial(stage.Plan, section_bytes=4000, run_bytes=8000, object_bytes=12_000)
-    monkeypatch.setattr("shardkit.staging.Plan", sizes)
+    monkeypatch.setattr("shardkit.staging.staging.Plan", sizes)
 
 
 def lines(items: list[dict[str, Any]]) -> str:
@@ -142,7 +141,7 @@ def test_the_last_of_the_whole_source_wins(
     path.write_text(lines(REPEATED), "utf-8")
     orders = orders_table(resource, strategy)
     if processes:
-        monkeypatch.setattr("shardkit.staging.Tasks", Backwards)
+        monkeypatch.setattr("shardkit.staging.staging.Tasks", Backwards)
     report = stage_items(
         open_source(str(path), table=orders, format="jsonl"), TO, table=orders, s3=s3, processes=processes
     )
@@ -268,7 +267,7 @@ def csv(items: list[dict[str, Any]]) -> str:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", ["csv", "folder", "gz", "s3", "parquet", "frame", "pandas-like", "generator"])
 def test_sources(s3: Any, resource: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr("shardkit.staging.Tasks", Backwards)
+    monkeypatch.setattr("shardkit.staging.staging.Tasks", Backwards)
     orders = orders_table(resource, RandomSuffix(5))
     folder = tmp_path / "files"
     folder.mkdir()

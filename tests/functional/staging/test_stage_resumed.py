@@ -12,10 +12,9 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from shardkit import RandomSuffix, ShardedTable, ShardkitError, StagingError, open_source
-from shardkit.bulk.staging import shuffle, stage
-from shardkit.bulk.staging.spill import Spilled, SpillFile
-from shardkit.bulk.staging.work import WorkFolder
-from shardkit.staging import StageProgress, stage_items
+from shardkit.staging import StageProgress, shuffle, stage, stage_items
+from shardkit.staging.spill import Spilled, SpillFile
+from shardkit.staging.work import WorkFolder
 from tests.support.disks import full_disk
 from tests.support.stage_objects import DEFINITION, FOLDER, TO, manifest_of, orders_table, staged_items
 
@@ -32,7 +31,7 @@ class Killed(BaseException):
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections of 5 KB, of which there are 5, each a run; objects of 10 KB, of which there are 4."""
     sizes = partial(stage.Plan, section_bytes=5000, run_bytes=20_000, object_bytes=10_000)
-    monkeypatch.setattr("shardkit.staging.Plan", sizes)
+    monkeypatch.setattr("shardkit.staging.staging.Plan", sizes)
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.sources.files import zstd
-from shardkit.bulk.staging.manifest import Compression, S3Folder, StagedObject, refused
-from shardkit.bulk.staging.spill import SLOTS, Kept, Run, read_slots, slot_bytes
+from shardkit.staging.manifest import Compression, S3Folder, StagedObject, refused
+from shardkit.staging.spill import SLOTS, Kept, Run, read_slots, slot_bytes
 
 OBJECT_BYTES = 100_000_000
 """Most bytes of an object before compression, unless a slot alone has more (a source of over 400 GB)."""

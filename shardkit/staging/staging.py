@@ -1,4 +1,4 @@
-"""Stage the items of a source in S3, and import them with DynamoDB's own bulk writes."""
+"""stage_items: write the items of a source to S3, in the form that an import reads."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from typing import Any, Literal, get_args
 from shardkit.bulk.load import as_source, check_items
 from shardkit.bulk.load_machine import check_choice
 from shardkit.bulk.sources.base import Item, Source
-from shardkit.bulk.staging.importing import import_items
-from shardkit.bulk.staging.manifest import Compression, S3Folder
-from shardkit.bulk.staging.operations import ImportReport
-from shardkit.bulk.staging.stage import (
-    OnError,
-    Plan,
-    StageFailure,
-    StageProgress,
-    StageReport,
-    run_dry,
-    run_stage,
-)
 from shardkit.core.checks import check_count, check_progress
 from shardkit.dynamodb.schema import definition_of
 from shardkit.errors import ConfigurationError
@@ -30,8 +18,8 @@ from shardkit.runtime.runner import runner_of
 from shardkit.runtime.tasks import Tasks
 from shardkit.sharding.layout import Growing, Moving, Sharding
 from shardkit.sharding.series.programs import SeriesPrograms
-
-__all__ = ["ImportReport", "StageFailure", "StageProgress", "StageReport", "import_items", "stage_items"]
+from shardkit.staging.manifest import Compression, S3Folder
+from shardkit.staging.stage import OnError, Plan, StageProgress, StageReport, run_dry, run_stage
 
 _MOST_PROCESSES = 256
 _COMPRESSIONS: dict[str, Compression] = {"gzip": "GZIP", "zstd": "ZSTD", "none": "NONE"}

@@ -17,14 +17,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.bulk.sources.base import Source
 from shardkit.bulk.sources.sections import Section, SectionedSource
-from shardkit.bulk.staging.manifest import Compression, Manifest, S3Folder, refused
-from shardkit.bulk.staging.shuffle import OBJECT_BYTES, SUFFIXES, Written, planned, upload
-from shardkit.bulk.staging.spill import MOST_FAILURES, RUN_BYTES, Spilled, spill
-from shardkit.bulk.staging.work import WorkFolder
 from shardkit.bulk.writes import Writes, drawn_by_key
 from shardkit.errors import ConfigurationError, StagingError
 from shardkit.runtime.tasks import Task, Tasks, Tell
 from shardkit.sharding.layout import Sharding
+from shardkit.staging.manifest import Compression, Manifest, S3Folder, refused
+from shardkit.staging.shuffle import OBJECT_BYTES, SUFFIXES, Written, planned, upload
+from shardkit.staging.spill import MOST_FAILURES, RUN_BYTES, Spilled, spill
+from shardkit.staging.work import WorkFolder
 
 OnError = Literal["raise", "collect"]
 

@@ -13,10 +13,10 @@ from uuid import NAMESPACE_URL, uuid5
 
 from botocore.exceptions import ClientError
 
-from shardkit.bulk.staging.manifest import Manifest, S3Folder
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.errors import ConfigurationError, StagingError
+from shardkit.staging.manifest import Manifest, S3Folder
 
 Description = Mapping[str, Any]
 Ask = Callable[..., Any]

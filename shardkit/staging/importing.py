@@ -11,12 +11,12 @@ import boto3
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
-from shardkit.bulk.staging.manifest import Manifest, S3Folder, refused
-from shardkit.bulk.staging.operations import Ask, Description, ExistingTable, ImportReport, NewTable, Stage
 from shardkit.core.checks import check_count, check_progress
 from shardkit.dynamodb.service_errors import code_of, is_transient
 from shardkit.errors import ConfigurationError, StagingError, brief
 from shardkit.runtime.own_call import OwnCall
+from shardkit.staging.manifest import Manifest, S3Folder, refused
+from shardkit.staging.operations import Ask, Description, ExistingTable, ImportReport, NewTable, Stage
 
 LEAST_WRITE_UNITS = 1024
 """The least ``MaxWriteRequestUnits`` of StartBulkPutItems."""

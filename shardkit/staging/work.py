@@ -19,10 +19,10 @@ from zlib import crc32
 import orjson
 
 from shardkit.bulk.locked_file import LockedFile
-from shardkit.bulk.staging.manifest import StagedObject
-from shardkit.bulk.staging.shuffle import Spills, Written
-from shardkit.bulk.staging.spill import Run, Spilled, writing
 from shardkit.errors import ConfigurationError
+from shardkit.staging.manifest import StagedObject
+from shardkit.staging.shuffle import Spills, Written
+from shardkit.staging.spill import Run, Spilled, writing
 
 _JOURNAL = "stage.journal"
 

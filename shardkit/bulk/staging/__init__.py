@@ -1,1 +1,0 @@
-"""Stage the items of a source in S3 for DynamoDB's own bulk writes, and import them."""
