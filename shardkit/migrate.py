@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 from shardkit.bulk.move_plan import MovePlan, Planning, has_stream
 from shardkit.bulk.mover import Mover, MoveReport
-from shardkit.bulk.passes import Passes, run
+from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
 from shardkit.sharding.programs import Movable
 

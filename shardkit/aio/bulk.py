@@ -12,11 +12,11 @@ from shardkit.aio.timeseries import TimeSeries
 from shardkit.bulk.backfill import BackfillOptions, backfilling
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
-from shardkit.bulk.passes import run_async
 from shardkit.bulk.report import BulkReport, BulkResult
 from shardkit.bulk.series_load import machine_of
 from shardkit.bulk.sources.base import Item, Place, Record, Source
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
 
 Items = Iterable[Item] | AsyncIterable[Item] | Source

@@ -7,9 +7,9 @@ from typing import Any, Unpack
 from shardkit.aio.table import ShardedTable
 from shardkit.bulk.move_plan import MovePlan
 from shardkit.bulk.mover import MoveReport
-from shardkit.bulk.passes import run_async
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
+from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
 
 __all__ = ["move", "plan", "verify"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypedDict, Unpack
 
 from shardkit.bulk.backfill_machine import Backfill, BackfillReport
-from shardkit.bulk.passes import Passes, run
+from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
 from shardkit.sharding.backfill import index_of
 from shardkit.sharding.layout import Moving, Sharding

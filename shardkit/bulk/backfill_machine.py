@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from shardkit.bulk.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Program
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
+from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
 from shardkit.sharding.backfill import Repair, attributes_read, repair
 from shardkit.sharding.indexes import ShardedIndex
 from shardkit.sharding.layout import Sharding

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Unpack
 
-from shardkit.bulk.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
 from shardkit.core.machine import Program
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import AmbiguousItemError, InvalidKeyError, ShardkitError
+from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks, reading
 from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.resharding.freeze import drop_stub, finish, freeze, unmark

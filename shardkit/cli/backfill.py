@@ -23,7 +23,6 @@ from rich.console import Console
 from shardkit.bulk.backfill import backfill_index
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.pacing import TablePace
-from shardkit.bulk.passes import RATE
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
 from shardkit.cli.live_table import MOST_UNITS, Sampled, describe, read_sample, sample_to_json, show_sampled
@@ -46,6 +45,7 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.passes.passes import RATE
 from shardkit.runtime.transports import default_transport
 from shardkit.sharding.backfill import index_of, repair
 from shardkit.strategies import Strategy, Unsharded

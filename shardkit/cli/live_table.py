@@ -16,7 +16,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.analysis.keys import Key
 from shardkit.analysis.sample import Estimate, SamplePlan, SegmentSample, plan_sample
-from shardkit.analysis.sampled_scan import Page, SampledScan
 from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
 from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
 from shardkit.core.checks import check_number
@@ -24,6 +23,7 @@ from shardkit.core.hashing import unwrapped
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.schema import Index, KeySchema, indexes_of, throughput_of
 from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.passes.sampled_scan import Page, SampledScan
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from click.exceptions import Exit
 from rich.console import Console
 
-from shardkit.bulk.passes import RATE
 from shardkit.cli import options
 from shardkit.cli.options import COUNT, STOPPED, WRONG_USE, dynamodb, explained, option, out
 from shardkit.cli.reshard_map import Mapped
@@ -24,6 +23,7 @@ from shardkit.cli.reshard_static import Static
 from shardkit.cli.reshard_steps import MoveProgress, Outcome
 from shardkit.cli.screen import say
 from shardkit.errors import ConfigurationError, ShardkitError, StageError
+from shardkit.passes.passes import RATE
 from shardkit.shard_map import ShardMapAdmin
 from shardkit.strategies.resharding import STAGES
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
-from shardkit.bulk.table_pass import reading
 from shardkit.capacity.budget import CapacityBudget
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_key
@@ -16,6 +15,7 @@ from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, brief
 from shardkit.parts.table import check_table, connected, describe, for_tasks
+from shardkit.passes.table_pass import reading
 from shardkit.runtime.iterators import QueryItems
 from shardkit.runtime.processes import Connect, alike
 from shardkit.runtime.runner import Runner, draw_from, programs_of

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from shardkit import CalculatedSuffix, RandomSuffix, ShardkitError, Strategy
 from shardkit.bulk.backfill_machine import Backfill
-from shardkit.bulk.table_pass import STALLED_SECONDS
 from shardkit.core.backoff import ATTEMPTS
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
+from shardkit.passes.table_pass import STALLED_SECONDS
 from shardkit.sharding.backfill import index_of
 from tests.support.fakes import client_error, lost_connection, throttled
 from tests.support.machines import Timed

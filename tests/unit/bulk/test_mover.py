@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from shardkit import CalculatedSuffix, Resharding, ShardkitError, Strategy, Unsharded
 from shardkit.bulk.move_plan import Planning, stage_costs
 from shardkit.bulk.mover import Mover
-from shardkit.bulk.table_pass import STALLED_SECONDS, PassReport, TablePass
 from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.values import WireItem
+from shardkit.passes.table_pass import STALLED_SECONDS, PassReport, TablePass
 from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.resharding.marks import MARK, STUB
 from tests.support.fakes import client_error, lost_connection, throttled

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.analysis.sample import LEAST_UNITS, PAGE_UNITS
-from shardkit.analysis.sampled_scan import Page, SampledScan
 from shardkit.core.machine import Answer, Send
+from shardkit.passes.sampled_scan import Page, SampledScan
 from tests.support.fakes import client_error
 from tests.support.machines import Timed
 

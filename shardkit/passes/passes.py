@@ -11,12 +11,12 @@ from typing import Any, Generic, Self, TypedDict
 import orjson
 
 from shardkit.bulk.locked_file import LockedFile, check_path
-from shardkit.bulk.table_pass import PassOptions, Positions, R, TablePass
 from shardkit.core.checks import check_option_names, check_progress
 from shardkit.core.machine import Machine
 from shardkit.dynamodb.body import encode
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError
+from shardkit.passes.table_pass import PassOptions, Positions, R, TablePass
 from shardkit.runtime.runner import AsyncRunner, Runner
 from shardkit.sharding.leases import Held, Leased
 
