@@ -11,7 +11,7 @@ from shardkit.cache.options import CacheOptions
 from shardkit.cache.reads import CachedReads
 from shardkit.cache.runner import AsyncCacheRunner, CacheRunner
 from shardkit.cache.source import CachedSource
-from shardkit.cache.table_cache import CacheProgram
+from shardkit.cache.steps import CacheProgram
 from shardkit.core.machine import Response
 from shardkit.dynamodb.units import table_name
 from shardkit.runtime.targets import is_async

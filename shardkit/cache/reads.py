@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardkit.cache.entries import Entry, item_key, page_key, pages_key
-from shardkit.cache.table_cache import AskTable, CacheProgram, Read, TableCache
+from shardkit.cache.steps import AskTable, CacheProgram
+from shardkit.cache.table_cache import Read, TableCache
 from shardkit.core.machine import Response
 from shardkit.dynamodb.expressions.rewrite import build_conditions
 from shardkit.dynamodb.requests import equals_of

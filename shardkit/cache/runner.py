@@ -20,18 +20,9 @@ from typing import Any, TypeVar
 from shardkit.cache.options import CacheOptions
 from shardkit.cache.reads import CachedReads
 from shardkit.cache.source import CachedSource
+from shardkit.cache.steps import AskTable, CacheProgram, CacheStep, Change, Count, Join, Look
 from shardkit.cache.stores import MemoryStore, Store, renew_after_fork
-from shardkit.cache.table_cache import (
-    AskTable,
-    CacheProgram,
-    CacheStep,
-    Change,
-    Count,
-    Join,
-    Look,
-    OpenWrite,
-    TableCache,
-)
+from shardkit.cache.table_cache import OpenWrite, TableCache
 from shardkit.cache.writes import changes_of, keys_of_pages, rewrites, written
 from shardkit.dynamodb.requests import OPERATIONS, Access, tables_of
 from shardkit.dynamodb.values import WireItem

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from shardkit.cache.entries import ENTRY_BYTES, MARK
-from shardkit.cache.table_cache import SETTLES, Change, WriteLog
+from shardkit.cache.steps import Change
+from shardkit.cache.table_cache import SETTLES, WriteLog
 from shardkit.core.checks import check_count
 from shardkit.core.frequency import MOST, FrequencySketch
 from shardkit.core.popular import PopularValues

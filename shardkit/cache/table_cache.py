@@ -21,13 +21,14 @@ before a write, and end after the mark was replaced.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 from shardkit.cache.entries import MARK, VERSION_OF_PAGES, Entry, decoded
 from shardkit.cache.options import CacheOptions
+from shardkit.cache.steps import CacheProgram, Change, Count, Join, Later, Look, Status
 from shardkit.dynamodb.service_errors import is_throttle
 from shardkit.dynamodb.values import WireValue
 from shardkit.errors import ShardkitError, ShardQueryError
@@ -40,71 +41,12 @@ _SKEW = 1.0  # seconds by which the clocks of processes may differ
 _TOLD_AT_ONCE = 100  # keys
 _MOST_WRITTEN = 10_000  # keys; for those of earlier writes stand all keys
 
-T = TypeVar("T")
-Status = Literal["miss", "fresh", "stale"]
-
 
 class Waiter(Protocol):
     """What the readers wait for that join a flight: an event of threads or of tasks."""
 
     def set(self) -> None:
         """Let all of them go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Get entries from the store; the answer is the time and their contents. A store that fails has none."""
-
-    keys: Sequence[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Change the store. The answer is whether it did: a store may fail.
-
-    ``put``: entries, for so many seconds, in place of the content that was seen. They are kept if they are popular
-    enough, and ``allowed`` when the store takes them. ``replace``: entries, only where there is one. ``drop``: keys.
-    ``clear``: all keys that begin so.
-    """
-
-    put: Sequence[tuple[bytes, bytes, float, bytes | None]] = ()
-    allowed: Callable[[bytes], bool] = lambda _: True
-    replace: Sequence[tuple[bytes, bytes, float]] = ()
-    drop: Collection[bytes] = ()
-    clear: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class AskTable:
-    """Read from the table; the answer is the response, or its exception is raised."""
-
-    operation: str
-    params: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """Wait for a flight of another reader."""
-
-    waiter: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Later:
-    """Run a program in the background."""
-
-    program: CacheProgram[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Tell those who watch the client about lookups: the partition key, how each ended, and the units of the copy."""
-
-    lookups: Sequence[tuple[WireValue | None, Status, float]]
-
-
-CacheStep = Look | Change | AskTable | Join | Later | Count
-CacheProgram = Generator[CacheStep, Any, T]
 
 
 class Read(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Any
 
 from shardkit.cache.entries import MARK, Entry
 from shardkit.cache.options import CacheOptions
-from shardkit.cache.table_cache import AskTable, CacheProgram, Change, Count, Join, Later, Look, TableCache, WriteLog
+from shardkit.cache.steps import AskTable, CacheProgram, Change, Count, Join, Later, Look
+from shardkit.cache.table_cache import TableCache, WriteLog
 
 Answer = Callable[[AskTable], Any]
 """Answers an AskTable, or raises what it raises."""

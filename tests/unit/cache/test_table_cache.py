@@ -11,7 +11,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from shardkit.cache.entries import MARK, Entry
-from shardkit.cache.table_cache import SETTLES, AskTable, OpenWrite, TableCache
+from shardkit.cache.steps import AskTable
+from shardkit.cache.table_cache import SETTLES, OpenWrite, TableCache
 from shardkit.errors import ShardQueryError
 from tests.support.cached import Actor, FakeStore, loader, table_cache
 from tests.support.fakes import throttled
