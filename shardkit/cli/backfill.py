@@ -1,45 +1,34 @@
-"""``shardkit backfill``: give a table's items the attribute of a sharded index, and verify.
-
-Exit codes: 0 all items have it · 1 some items are left · 2 wrong use, nothing is written · 3 stopped before its end:
-the same command goes on.
-"""
+"""``shardkit backfill``: give a table's items the attribute of a sharded index, and verify."""
 
 from __future__ import annotations
 
-import json
 import random
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from botocore.exceptions import BotoCoreError, ClientError
-from click.exceptions import Exit
-from rich.console import Console
 
 from shardkit.bulk.backfill import backfill_index
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.pacing import TablePace
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
-from shardkit.cli.live_table import MOST_UNITS, Sampled, describe, read_sample, sample_to_json, show_sampled
-from shardkit.cli.options import (
-    COUNT,
-    FAILED,
-    STOPPED,
-    WRONG_USE,
-    calculated_suffix,
-    dynamodb,
-    explained,
-    option,
-    out,
-    parsed_strategy,
-    rate_of,
+from shardkit.cli.command import ERRORS, FAILED, STOPPED, WRONG_USE, Call, Command, Outcome, explained
+from shardkit.cli.live_table import (
+    MOST_UNITS,
+    Reading,
+    Sampled,
+    describe,
+    live_outcome,
+    read_sample,
+    sample_to_json,
+    show_sampled,
 )
-from shardkit.cli.screen import CommandProgress, duration, say
+from shardkit.cli.options import COUNT, calculated_suffix, option, parsed_strategy, rate_of
+from shardkit.cli.passes import PassProgress, consumed, throttles
+from shardkit.cli.screen import Line, duration, say
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
@@ -50,6 +39,9 @@ from shardkit.runtime.transports import default_transport
 from shardkit.sharding.backfill import index_of, repair
 from shardkit.strategies import Strategy, Unsharded
 from shardkit.table import ShardedTable
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 # How --help groups the options.
 INDEX, PACE = "Index", "Pace"
@@ -62,7 +54,7 @@ _FIGURES = {
 _CONNECTIONS = 10
 
 
-@click.command("backfill", cls=options.Command)
+@click.command("backfill", cls=Command)
 @click.argument("table")
 @option("--index", group=INDEX, required=True, help="The global secondary index whose attribute is filled.")
 @option("--source", group=INDEX, help="The attribute that has the logical value (source=).")
@@ -86,6 +78,7 @@ _CONNECTIONS = 10
 @options.as_json
 @options.progress
 def backfill(
+    call: Call,
     table: str,
     index: str,
     table_strategy: str | None,
@@ -96,13 +89,8 @@ def backfill(
     verify_only: bool,
     dry_run: bool,
     max_units: float,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
-    as_json: bool,
-    progress: bool,
     **index_options: Any,
-) -> None:
+) -> Outcome:
     """Give a table's items the attribute of a sharded index, then verify.
 
     First deploy all writers with indexes=. Items that have the attribute are not written, and changes by other writers
@@ -110,63 +98,49 @@ def backfill(
 
     Exit codes: 0 all items have it, 1 some are left, 2 wrong use, 3 stopped before its end (run it again).
     """
-    stderr = Console(stderr=True, highlight=False)
-    with ExitStack() as stack:
-        shown = BackfillProgress(stderr if progress else None)
-        done: BackfillReport | Estimate | None
-        try:
-            strategy = index_strategy(**index_options)
-            own = Unsharded() if table_strategy is None else parsed_strategy(table_strategy, "--table-strategy")
-            rate = rate_of(write_units)
-            resource = dynamodb(profile, region, endpoint_url, max(_CONNECTIONS, workers))
-            stack.callback(resource.meta.client.close)
-            target = ShardedTable(
-                resource.Table(table),
-                own,
-                indexes={index: strategy},
-                max_concurrency=workers,
-                transport=default_transport(profile),
-            )
-            say(stderr, f"{table}, index {index}: {strategy!r}")
-            if dry_run:
-                done = estimate(target, index, rate, read_units, stderr, most_units=max_units, progress=progress)
-            else:
-                stack.enter_context(shown)
-                done = backfill_index(
-                    target,
-                    index,
-                    write_units=rate,
-                    read_units=read_units,
-                    verify_only=verify_only,
-                    journal=journal,
-                    progress=shown.update,
-                )
-        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
-            # Some wrong arguments show only in what was read; the same command would fail again.
-            if not shown.begun or isinstance(error, ConfigurationError):
-                raise Exit(WRONG_USE) from None
-            done = None
-        except KeyboardInterrupt:
-            done = None
-    if isinstance(done, Estimate):
-        if as_json:
-            print(json.dumps(done.to_dict()))
-        else:
-            done.show(out())
-        raise Exit(STOPPED if done.found.problem else 0)
-    report = done or shown.report
-    code = STOPPED if done is None else 0 if report.complete else FAILED
-    if as_json:
-        print(json.dumps({"exit_code": code, **asdict(report)}))
-    else:
-        show_report(Console(highlight=False), report)
-    if code == STOPPED:
+    shown = call.enter(PassProgress(call.shown, _line))
+    done: BackfillReport | None = None
+    try:
+        strategy = index_strategy(**index_options)
+        own = Unsharded() if table_strategy is None else parsed_strategy(table_strategy, "--table-strategy")
+        rate = rate_of(write_units)
+        target = ShardedTable(
+            call.dynamodb(max(_CONNECTIONS, workers)).Table(table),
+            own,
+            indexes={index: strategy},
+            max_concurrency=workers,
+            transport=default_transport(call.aws.profile),
+        )
+        call.say(f"{table}, index {index}: {strategy!r}")
+        if dry_run:
+            return live_outcome(estimate(call, target, index, rate, read_units, most_units=max_units))
+        done = backfill_index(
+            target,
+            index,
+            write_units=rate,
+            read_units=read_units,
+            verify_only=verify_only,
+            journal=journal,
+            progress=shown.update,
+        )
+    except ERRORS as error:
+        if not shown.begun:
+            raise
+        if isinstance(error, ConfigurationError):  # it shows only in what was read, and would come again
+            raise call.ended(explained(error, table), WRONG_USE) from None
+        call.say(explained(error, table))
+    except KeyboardInterrupt:
+        pass
+    report = done or shown.report or BackfillReport("")
+    code, note = (0 if report.complete else FAILED), ""
+    if done is None:
         again = (
             f"goes on from {journal}" if journal and not verify_only else "goes on, and reads the table from its start"
         )
-        say(stderr, f"stopped before its end: the same command {again}")
-    raise Exit(code)
+        code, note = STOPPED, f"stopped before its end: the same command {again}"
+    return Outcome(
+        lambda: {"exit_code": code, **asdict(report)}, lambda console: show_report(console, report), code, note
+    )
 
 
 def index_strategy(
@@ -188,25 +162,10 @@ def index_strategy(
     return calculated_suffix(by, shards, source=source, attribute=attribute)
 
 
-class BackfillProgress(CommandProgress):
-    """Shows a backfill's progress; ``report`` is the last report."""
-
-    def __init__(self, console: Console | None, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(console, None, clock)
-        self.report = BackfillReport("")
-
-    @property
-    def begun(self) -> bool:
-        """Whether a page was read."""
-        return bool(self.report.read or self.report.verified)
-
-    def update(self, report: BackfillReport) -> None:
-        self.report = report
-        if self.due:
-            filled = f"{report.read:,} items read, {report.written:,} updated"
-            verified = f", {report.verified:,} verified, {report.left:,} left" if report.verified else ""
-            troubles = f", {report.throttles:,} throttles" if report.throttles else ""
-            self.show(report.read + report.verified, f"{filled}{verified}{troubles}, {duration(self.seconds)}")
+def _line(report: BackfillReport, seconds: float) -> Line:
+    filled = f"{report.read:,} items read, {report.written:,} updated"
+    verified = f", {report.verified:,} verified, {report.left:,} left" if report.verified else ""
+    return Line(report.read + report.verified, f"{filled}{verified}{throttles(report)}, {duration(seconds)}")
 
 
 def show_report(console: Console, report: BackfillReport) -> None:
@@ -223,9 +182,7 @@ def show_report(console: Console, report: BackfillReport) -> None:
         say(console, "no item has the logical key of the index: check --source, or the key of the index", "yellow")
     if report.left and not report.failures:
         say(console, "advice: let every writer use indexes=, then run it again")
-    throttles = f", {report.throttles:,} throttles" if report.throttles else ""
-    units = f"{report.write_units:,.10g} write units, {report.read_units:,.10g} read units"
-    say(console, f"{units}, {report.requests:,} requests{throttles}, {duration(report.seconds)}")
+    say(console, consumed(report))
 
 
 @dataclass(frozen=True)
@@ -253,7 +210,7 @@ class Estimate:
         fill, verify = (self.read_units * share / self.read_rate for share in (1 / 3, 2 / 3))
         return max(slower, fill) + verify
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         told = sample_to_json(self.found, (*_FIGURES, "failed", "to_remove"))
         return {**told, "index": self.index, "read_units": self.read_units, "seconds": self.seconds}
 
@@ -277,14 +234,13 @@ class Estimate:
 
 
 def estimate(
+    call: Call,
     table: ShardedTable,
     index: str,
     write_units: float | str | None,
     read_units: float,
-    stderr: Console,
     *,
     most_units: float,
-    progress: bool,
 ) -> Estimate:
     """Read a sample of a table, and estimate what a backfill would take."""
     check_number("--read-units", read_units, "read units a second", above=True)
@@ -313,9 +269,8 @@ def estimate(
         figures |= {"to_write": 1, "table_units": units.table, "index_units": units.total - units.table}
         return {**figures, **of_indexes, "to_remove": float(found.value is None)}
 
-    read = read_sample(
-        describe(client, table.name, None), take, stderr, most_units=most_units, rate=read_units, progress=progress
-    )
+    how: Reading = {"most_units": most_units, "rate": read_units, "progress": call.shown is not None}
+    read = read_sample(describe(client, table.name, None), take, call.stderr, **how)
     known = None if unknown is not None or pace.rate == inf else pace.rate
     names = tuple(sorted(one["IndexName"] for one in description.get("GlobalSecondaryIndexes") or ()))
     return Estimate(read(), index, names, known, read_units)

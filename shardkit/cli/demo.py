@@ -7,7 +7,6 @@ partitions, or by a meter.
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from collections import Counter
@@ -21,8 +20,7 @@ from urllib.parse import urlsplit
 import click
 from boto3.dynamodb.conditions import Key
 from boto3.session import Session
-from click.exceptions import BadParameter, Exit
-from rich.console import Console
+from click.exceptions import BadParameter
 from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
@@ -31,8 +29,9 @@ from shardkit.bulk.load import streaming_bulk
 from shardkit.bulk.report import BulkReport
 from shardkit.capacity import CapacityMeter
 from shardkit.cli import install_hint
+from shardkit.cli.command import FAILED, WRONG_USE, Call, Command, Outcome, out
 from shardkit.cli.flights import FLIGHTS, fresh_table, read_flights
-from shardkit.cli.options import FAILED, WRONG_USE, Command, option, out, refusing
+from shardkit.cli.options import option
 from shardkit.cli.screen import bar, columns, duration, percent, say, show_heat, show_table
 from shardkit.partitions.partition import LIMITS, Heat
 from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
@@ -42,6 +41,7 @@ from shardkit.testing.front import AWS_HOSTS
 from shardkit.testing.simulation import SimulatedPartitions, simulate_partitions
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from types_boto3_dynamodb.service_resource import DynamoDBServiceResource
 
 ROWS = 4000  # moto takes most of the demo's CPU: about half a millisecond to write an item
@@ -322,34 +322,33 @@ def _is_engine(url: str) -> bool:
     return parts.scheme in {"http", "https"} and not (parts.hostname or AWS_HOSTS[0]).endswith(AWS_HOSTS)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, refused="The demo stopped")
 @option("--endpoint-url", help="An engine for tests, such as DynamoDB Local; if not given, moto in this process.")
 @option("--shards", type=click.IntRange(min=1, max=1000), default=10, help="The shards of the month.")
 @option("--rows", type=click.IntRange(min=1, max=FLIGHTS), default=ROWS, help="How many flights.")
-def demo(endpoint_url: str | None, shards: int, rows: int) -> None:
+def demo(call: Call, shards: int, rows: int) -> Outcome:
     """Load real flights into a plain and a sharded table, side by side, and see which partitions throttle.
 
     A model of DynamoDB's partitions throttles, in virtual time. Then a day is read back, and checked.
 
     Exit codes: 0 all that was read is what was written, 1 it is not, 2 wrong use, 3 stopped before its end.
     """
+    endpoint_url = call.aws.endpoint_url
     if endpoint_url is not None and not _is_engine(endpoint_url):
         raise BadParameter(f"--endpoint-url: must be an engine's, such as http://localhost:8000, got {endpoint_url!r}")
     console = out()
     began = time.perf_counter()
     try:
-        with refusing(Console(stderr=True, highlight=False), WRONG_USE, "The demo stopped"), ExitStack() as stack:
-            if endpoint_url is None:
-                stack.enter_context(mocked_dynamodb())
+        with mocked_dynamodb() if endpoint_url is None else nullcontext():
             same = run(console, endpoint_url, shards, rows)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing == "shardkit":
             raise
-        sys.stderr.write(install_hint(missing, "demo"))
-        raise Exit(WRONG_USE) from None
+        raise call.ended(install_hint(missing, "demo").rstrip(), WRONG_USE) from None
     console.print(f"\nThe demo took {time.perf_counter() - began:.1f} seconds.")
     if not same:
         say(console, "What was read is not what was written. Please report this as a bug of shardkit.", "bold red")
-        raise Exit(FAILED)
-    say(console, "Next: how many shards does your key need, to rely on this? shardkit plan shards --help")
+    else:
+        say(console, "Next: how many shards does your key need, to rely on this? shardkit plan shards --help")
+    return Outcome(dict, lambda _: None, 0 if same else FAILED)

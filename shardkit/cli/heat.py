@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.exceptions import Exit
-from rich.console import Console
 
 from shardkit.analysis.keys import Candidate
 from shardkit.analysis.verdict import check_rate, judge
 from shardkit.cli import options
+from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
 from shardkit.cli.heat_live import heat_of_table
 from shardkit.cli.judged import Judged, Spread, draw_judged, show, to_json
-from shardkit.cli.live_table import LIVE, LiveOptions, check_source, sampling
+from shardkit.cli.live_table import LIVE, LiveOptions, check_source, live_outcome, sampling
 from shardkit.cli.options import (
     COUNT,
-    FAILED,
     OUTPUT,
-    STOPPED,
-    WRONG_USE,
     calculated_suffix,
     check_attributes,
     option,
-    out,
     read_all,
-    refusing,
     text_source,
 )
 from shardkit.cli.pictures import drawing
@@ -40,10 +34,13 @@ from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 
 
-@click.command(cls=options.Command)
+@click.command(cls=Command)
 @click.argument("source", required=False)
 @option("--key", multiple=True, help="A candidate: an attribute, or several as A,B. Repeat it to compare.")
 @option(
@@ -81,6 +78,7 @@ LOAD, SHARDS = "Load", "Shards"  # how --help groups the options
 @options.as_json
 @options.progress
 def heat(
+    call: Call,
     source: str | None,
     key: tuple[str, ...],
     index_key: tuple[str, ...],
@@ -96,10 +94,8 @@ def heat(
     last: str,
     top: int,
     plot: str | None,
-    as_json: bool,
-    progress: bool,
     **reading: Any,
-) -> None:
+) -> Outcome:
     """Judge candidates for a partition key by the items of a data file, or the partition keys of a live table.
 
     SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
@@ -110,78 +106,61 @@ def heat(
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
-    with refusing(stderr, WRONG_USE, "not begun"):
-        of_table = {**live.given, "strategy": strategy, "throttled": throttled}
-        check_source(
-            source, table, {**reading, "key": key, "index_key": index_key, "shards": shards, "by": by}, of_table
-        )
-        check_rate("--write-units", write_units)
-        check_rate("--read-units", read_units)
-        if throttled and plot is not None:
-            raise ConfigurationError("--plot: draws no report of --throttled; omit it")
-        draw = drawing(plot, draw_judged)
-        said = _times(times, no_time=no_time)
-    if table is not None:
+    live = LiveOptions.taken(reading)
+    of_table = {**live.given, "strategy": strategy, "throttled": throttled}
+    check_source(source, table, {**reading, "key": key, "index_key": index_key, "shards": shards, "by": by}, of_table)
+    check_rate("--write-units", write_units)
+    check_rate("--read-units", read_units)
+    if throttled and plot is not None:
+        raise ConfigurationError("--plot: draws no report of --throttled; omit it")
+    draw = drawing(plot, draw_judged)
+    said = _times(times, no_time=no_time)
+    if source is None:
         found = heat_of_table(
-            table,
+            call,
+            table or "",
             live,
-            stderr,
             strategy=strategy,
             last=last if throttled else None,
             times=said,
             write_units=write_units,
             read_units=read_units,
             top=top,
-            progress=progress,
         )
-        if as_json:
-            print(json.dumps(found.to_json()))
-        else:
-            found.show(out())
         if isinstance(found, ThrottledTable):
-            return
-        with refusing(stderr, WRONG_USE, "no picture"):
-            draw([found.judged] if found.judged else [])
-        raise Exit(STOPPED if found.problem else 0)
-    assert source is not None
-    with refusing(stderr, WRONG_USE, "not begun"):
-        candidates, indexes = _candidates(key, index_key, said, by)
-        suffix = None if by is None else calculated_suffix(by, shards or 1)
-        opened = text_source(source, profile=live.profile, region=live.region, **reading)
-        if suffix is not None and opened.bytes_total is None:
-            raise ConfigurationError("--by: reads the source twice; a pipe can be read once; give a file")
-        keys = [("--key", one) for one in candidates] + [("--index-key", one.candidate) for one in indexes]
-        for name, candidate in keys:
-            check_attributes(name, candidate.attributes, opened, rare=True)
-        if suffix is not None:
-            check_attributes("--by", suffix.by_attributes or (), opened)
+            return Outcome(found.to_json, found.show)
+        return live_outcome(found, partial(draw, [found.judged] if found.judged else []))
+    candidates, indexes = _candidates(key, index_key, said, by)
+    suffix = None if by is None else calculated_suffix(by, shards or 1)
+    opened = text_source(call, source, **reading)
+    if suffix is not None and opened.bytes_total is None:
+        raise ConfigurationError("--by: reads the source twice; a pipe can be read once; give a file")
+    keys = [("--key", one) for one in candidates] + [("--index-key", one.candidate) for one in indexes]
+    for name, candidate in keys:
+        check_attributes(name, candidate.attributes, opened, rare=True)
+    if suffix is not None:
+        check_attributes("--by", suffix.by_attributes or (), opened)
     items = ItemCounts(candidates, indexes)
-    bad = read_all(opened, items.take, stderr, progress=progress)
-    bad.show(stderr)
-    with refusing(stderr, WRONG_USE, "no verdict"):
+    bad = read_all(opened, items.take, call)
+    bad.show(call.stderr)
+    with call.refusing("no verdict"):
         judged = [items.judged(one, top, write_units, read_units, shards) for one in candidates]
         of_indexes = items.judged_indexes(write_units, read_units)
     if by is not None and judged:
         spreads = [Spread(one, candidate, by) for one, candidate in zip(judged, candidates, strict=True)]
-        read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], stderr, progress=progress)
+        read_all(opened, lambda item: [*map(Spread.take, spreads, repeat(item))], call)
         judged = [replace(one, spread=spread) for one, spread in zip(judged, spreads, strict=True)]
-    read = {"source": source, "format": opened.format, "items": items.count, **bad.to_dict()}
-    _print(read, judged, of_indexes, as_json=as_json)
-    with refusing(stderr, WRONG_USE, "no picture"):
-        draw(judged)
-    raise Exit(FAILED if bad.count else 0)
 
+    def told() -> dict[str, Any]:
+        read = {"source": source, "format": opened.format, "items": items.count, **bad.to_dict()}
+        return {**read, "keys": [*map(to_json, judged)], "indexes": [one.to_json() for one in of_indexes]}
 
-def _print(read: Mapping[str, Any], judged: Sequence[Judged], indexes: Sequence[JudgedIndex], *, as_json: bool) -> None:
-    if as_json:
-        found = {"keys": [*map(to_json, judged)], "indexes": [one.to_json() for one in indexes]}
-        print(json.dumps({**read, **found}))
-        return
-    console = out()
-    show(console, read["items"], judged)
-    for one in indexes:
-        one.show(console)
+    def shown(console: Console) -> None:
+        show(console, items.count, judged)
+        for one in of_indexes:
+            one.show(console)
+
+    return Outcome(told, shown, FAILED if bad.count else 0, draw=partial(draw, judged))
 
 
 def _times(times: str | None, *, no_time: bool) -> list[str] | None:

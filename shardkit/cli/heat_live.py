@@ -15,6 +15,7 @@ from rich.text import Text
 from shardkit.analysis.keys import Candidate, Key
 from shardkit.analysis.sample import Estimate, extrapolated, shards_total
 from shardkit.analysis.verdict import judge, judge_sharded
+from shardkit.cli.command import Call
 from shardkit.cli.heat_indexes import IndexCounts, JudgedIndex
 from shardkit.cli.judged import Judged, key_text, show_judged, to_json
 from shardkit.cli.live_table import (
@@ -30,7 +31,7 @@ from shardkit.cli.live_table import (
     sample_to_json,
     show_sampled,
 )
-from shardkit.cli.options import WRONG_USE, parsed_strategy, refusing, seconds_of
+from shardkit.cli.options import parsed_strategy, seconds_of
 from shardkit.cli.screen import clipped, columns, say, show_table
 from shardkit.cli.throttled import ThrottledTable, read_throttled_table
 from shardkit.dynamodb.encode import to_wire_item
@@ -191,11 +192,6 @@ class LiveHeat:
             indexes = [JudgedIndex(own, found.table.keys.partition, by, 1.0, whole, verdict)]
         return cls(found, judged, counts, strategy, top, indexes)
 
-    @property
-    def problem(self) -> str | None:
-        """Why it stopped early; None: it did not."""
-        return self.found.problem
-
     def show(self, console: Console) -> None:
         show_sampled(console, self.found, _FIGURES)
         if self.judged is None:
@@ -307,9 +303,9 @@ def _looking_back(last: str, until: datetime) -> timedelta:
 
 
 def heat_of_table(
+    call: Call,
     name: str,
     live: LiveOptions,
-    stderr: Console,
     *,
     strategy: str | None,
     last: str | None,
@@ -317,28 +313,24 @@ def heat_of_table(
     write_units: float | None,
     read_units: float | None,
     top: int,
-    progress: bool,
 ) -> LiveHeat | ThrottledTable:
-    """Read a sample of a table, or, with ``last``, the reports of Contributor Insights; exit if that cannot begin."""
-    with live.client(stderr) as client:
-        with refusing(stderr, WRONG_USE, "not begun"):
-            spread = None if strategy is None else parsed_strategy(strategy)
-            if last is not None:
-                until = datetime.now(UTC)
-                back = _looking_back(last, until)
-                cloudwatch = live.cloudwatch()
-                described = describe(client, name, live.index)
-                return read_throttled_table(
-                    client, cloudwatch, described, until=until, last=back, top=top, strategy=spread
-                )
-            read = heat_of_sample(
-                describe(client, name, live.index),
-                spread,
-                times,
-                stderr,
-                write_units=write_units,
-                read_units=read_units,
-                top=top,
-                **live.reading(progress=progress),
-            )
-        return read()
+    """Read a sample of a table, or, with ``last``, the reports of Contributor Insights."""
+    spread = None if strategy is None else parsed_strategy(strategy)
+    client = call.dynamodb().meta.client
+    if last is not None:
+        until = datetime.now(UTC)
+        back = _looking_back(last, until)
+        cloudwatch = call.aws.client("cloudwatch")
+        described = describe(client, name, live.index)
+        return read_throttled_table(client, cloudwatch, described, until=until, last=back, top=top, strategy=spread)
+    read = heat_of_sample(
+        describe(client, name, live.index),
+        spread,
+        times,
+        call.stderr,
+        write_units=write_units,
+        read_units=read_units,
+        top=top,
+        **live.reading(call),
+    )
+    return read()

@@ -7,17 +7,16 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
-from boto3.session import Session
 from botocore.exceptions import BotoCoreError, ClientError
 
 from shardkit.analysis.keys import Key
 from shardkit.analysis.sample import Estimate, SamplePlan, SegmentSample, plan_sample
-from shardkit.cli.options import WRONG_USE, connection, dynamodb, option, refusing, several
-from shardkit.cli.screen import CommandProgress, columns, duration, percent, say, show_table, size
+from shardkit.cli.command import STOPPED, Call, Outcome
+from shardkit.cli.options import connection, option, several
+from shardkit.cli.screen import CommandProgress, Line, columns, duration, percent, say, show_table, size
 from shardkit.core.checks import check_number
 from shardkit.core.hashing import unwrapped
 from shardkit.dynamodb.decode import from_wire_item
@@ -56,14 +55,11 @@ sampling = several(
 
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions:
-    """How to reach and to read a live table, as it was typed."""
+    """How to read a live table, as it was typed."""
 
     index: str | None
     max_units: float
     max_rate: float | None
-    region: str | None
-    profile: str | None
-    endpoint_url: str | None
 
     @classmethod
     def taken(cls, options: dict[str, Any]) -> LiveOptions:
@@ -75,20 +71,8 @@ class LiveOptions:
         """Those that need --table."""
         return {"index": self.index, "max_rate": self.max_rate}
 
-    def reading(self, *, progress: bool) -> Reading:
-        return {"most_units": self.max_units, "rate": self.max_rate, "progress": progress}
-
-    @contextmanager
-    def client(self, stderr: Console) -> Iterator[Any]:
-        with refusing(stderr, WRONG_USE, "not begun"):
-            client = dynamodb(self.profile, self.region, self.endpoint_url).meta.client
-        try:
-            yield client
-        finally:
-            client.close()
-
-    def cloudwatch(self) -> Any:
-        return Session(profile_name=self.profile, region_name=self.region).client("cloudwatch")
+    def reading(self, call: Call) -> Reading:
+        return {"most_units": self.max_units, "rate": self.max_rate, "progress": call.shown is not None}
 
 
 def check_source(
@@ -278,13 +262,15 @@ def _read(
 
     budget = CapacityBudget(read_units=rate, burst=_BURST, timeout=_LONGEST_WAIT, sleep=wait)
     driver = ClientRunner(table.client, {}, _CONCURRENCY).driver(machine)
+
+    def line(read: int, _: float) -> Line:
+        return Line(read, f"{read:,} of {plan.segments:,} segments, {machine.units:,.10g} read units")
+
     try:
-        with budget.attach(table.client), CommandProgress(console, plan.segments) as shown:
+        with budget.attach(table.client), CommandProgress(console, line, plan.segments) as shown:
             while (page := driver.run()) is not None:
                 segments.add(page)
-                if shown.due:
-                    done = f"{segments.sample.segments:,} of {plan.segments:,} segments"
-                    shown.show(segments.sample.segments, f"{done}, {machine.units:,.10g} read units")
+                shown.update(segments.sample.segments)
     except KeyboardInterrupt:
         problem = "interrupted"
     except (BotoCoreError, ClientError, ShardkitError) as error:
@@ -325,6 +311,11 @@ class _Segments:
     def end(self) -> frozenset[Key]:
         """Add the segments that were not read to their end; return their keys."""
         return frozenset().union(*[self._end(segment) for segment in list(self._begun)])
+
+
+def live_outcome(report: Any, draw: Callable[[], object] = lambda: None) -> Outcome:
+    """Return how a command ended that has read a sample."""
+    return Outcome(report.to_json, report.show, STOPPED if report.found.problem else 0, draw=draw)
 
 
 def show_sampled(console: Console, found: Sampled, names: Mapping[str, str]) -> None:

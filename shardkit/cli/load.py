@@ -1,24 +1,17 @@
-"""``shardkit load``: load files into a table, spread, mixed and resumable.
-
-Exit codes: 0 all items are written · 1 some items failed, the others are written · 2 wrong use, nothing is written ·
-3 stopped before its end (Ctrl-C, no access, endless throttles); with --journal, the same command resumes.
-"""
+"""``shardkit load``: load files into a table, spread, mixed and resumable."""
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, cast
 
 import click
-from botocore.exceptions import BotoCoreError, ClientError
-from click.exceptions import Exit
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -33,26 +26,23 @@ from shardkit.bulk.report import BulkLoadError, BulkReport, ShardTally
 from shardkit.bulk.sources.sections import SectionedSource
 from shardkit.capacity import SharedBudget
 from shardkit.cli import options
+from shardkit.cli.command import FAILED, STOPPED, Call, Command, Outcome
 from shardkit.cli.load_estimate import Estimate, estimate
 from shardkit.cli.options import (
     COUNT,
-    FAILED,
     OUTPUT,
     SOURCE,
-    STOPPED,
-    WRONG_USE,
     check_attributes,
-    dynamodb,
-    explained,
     option,
     parsed_strategy,
     rate_of,
+    show_failures,
     text_source,
 )
-from shardkit.cli.screen import CommandProgress, bar, duration, say, size
+from shardkit.cli.screen import CommandProgress, Line, bar, duration, say, size
 from shardkit.core.remaining import History, seconds_left
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
-from shardkit.errors import ConfigurationError, ShardkitError
+from shardkit.errors import ConfigurationError
 from shardkit.runtime.transports import default_transport, direct_options
 from shardkit.strategies import Unsharded
 from shardkit.table import ShardedTable
@@ -61,7 +51,7 @@ from shardkit.table import ShardedTable
 PACE, SAFETY = "Pace", "Failures and resuming"
 
 
-@click.command(cls=options.Command)
+@click.command(cls=Command)
 @click.argument("source")
 @option("--table", required=True, help="Table to load into.")
 @options.spreading
@@ -105,6 +95,7 @@ PACE, SAFETY = "Pace", "Failures and resuming"
 @options.as_json
 @options.progress
 def load(
+    call: Call,
     source: str,
     table: str,
     shards: int | None,
@@ -118,82 +109,50 @@ def load(
     workers: int | None,
     processes: int | None,
     transport: Literal["client", "direct"] | None,
-    window: int,
-    max_failures: int | None,
-    duplicates: Literal["last", "first", "error"],
-    journal: str | None,
-    dead_letters: str | None,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
     dry_run: bool,
-    as_json: bool,
-    progress: bool,
-    **reading: Any,
-) -> None:
+    **more: Any,
+) -> Outcome:
     """Load files into a table: every partition busy, no item lost or written twice.
 
     SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input).
 
     Exit codes: 0 all written, 1 some items failed, 2 wrong use, 3 stopped before its end (--journal: run it again).
     """
-    stderr = Console(stderr=True, highlight=False)
-    with ExitStack() as stack:
-        try:
-            connect = partial(dynamodb, profile, region, endpoint_url, max(10, workers or 0))
-            spread = options.spread_strategy(shards, by, strategy)
-            sharded = options.index_strategies(indexes)
-            exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
-            resource = connect()
-            stack.callback(resource.meta.client.close)
-            if transport == "direct":
-                direct_options(transport)  # refuses it if its extra is not installed
-            way = "client" if transport == "client" else default_transport(profile)
-            target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
-            aws = {"profile": profile, "region": region}
-            opened = text_source(source, table=target, stored_by=exported, cursors=_cursors(cursors), **aws, **reading)
-            check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
-            units = _rate(write_units, shared_budget, resource, stack)
-            show_plan(stderr, source, opened, target)
-            how = {
-                "workers": workers,
-                "processes": processes,
-                "connect": connect if processes else None,
-                "window": window,
-                "write_units": units,
-                "max_failures": max_failures,
-                "duplicates": duplicates,
-                "journal": journal,
-                "dead_letters": dead_letters,
-            }
-            done = (
-                estimate(opened, target, units)
-                if dry_run
-                else _load(target, opened, stderr if progress else None, **how)
-            )
-        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(stderr, f"not begun: {explained(error, table)}")
-            raise Exit(WRONG_USE) from None
-        except KeyboardInterrupt:
-            stderr.print("stopped before the first write")
-            raise Exit(STOPPED) from None
-    if isinstance(done, Estimate):
-        if as_json:
-            print(json.dumps(done.to_dict()))
-        else:
-            show_estimate(Console(highlight=False), done)
-        raise Exit(FAILED if done.failed else 0)
-    code, report, problem = done
+    how = {name: more.pop(name) for name in ("window", "max_failures", "duplicates", "journal", "dead_letters")}
+    connections = max(10, workers or 0)
+    try:
+        spread = options.spread_strategy(shards, by, strategy)
+        sharded = options.index_strategies(indexes)
+        exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
+        resource = call.dynamodb(connections)
+        if transport == "direct":
+            direct_options(transport)  # refuses it if its extra is not installed
+        way = "client" if transport == "client" else default_transport(call.aws.profile)
+        target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
+        opened = text_source(call, source, table=target, stored_by=exported, cursors=_cursors(cursors), **more)
+        check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
+        units = _rate(write_units, shared_budget, resource, call)
+        show_plan(call.stderr, source, opened, target)
+        if dry_run:
+            guess = estimate(opened, target, units)
+            return Outcome(guess.to_dict, partial(show_estimate, guess=guess), FAILED if guess.failed else 0)
+        how |= {"workers": workers, "processes": processes, "write_units": units}
+        connect = partial(call.aws.dynamodb, connections) if processes else None
+        code, report, problem = _load(target, opened, call.shown, connect=connect, **how)
+    except KeyboardInterrupt:
+        raise call.ended("stopped before the first write") from None
     if problem is not None:
-        say(stderr, str(problem))
-    if as_json:
-        print(json.dumps(to_json(report, code)))
-    else:
-        show_report(Console(highlight=False), report, dead_letters, complete=problem is None)
+        call.say(str(problem))
+    journal, dead_letters, note = how["journal"], how["dead_letters"], ""
     if code == STOPPED:
         again = f"the same command resumes from {journal}" if journal else "with --journal it could be resumed"
-        say(stderr, f"stopped before its end: {again}")
-    raise Exit(code)
+        note = f"stopped before its end: {again}"
+    return Outcome(
+        lambda: to_json(report, code),
+        lambda console: show_report(console, report, dead_letters, complete=problem is None),
+        code,
+        note,
+    )
 
 
 def _load(
@@ -208,11 +167,11 @@ def _load(
                 raise
             return STOPPED, error.report, error
         except InterruptedLoadError as error:
-            return STOPPED, error.report or shown.report, None
+            return STOPPED, error.report or shown.report or BulkReport(), None
         except KeyboardInterrupt:  # the second one
-            return STOPPED, shown.report, None
+            return STOPPED, shown.report or BulkReport(), None
         except OSError as error:  # standard error cannot be written
-            return STOPPED, shown.report, error
+            return STOPPED, shown.report or BulkReport(), error
     return (FAILED if report.failed or report.failed_before else 0), report, None
 
 
@@ -236,7 +195,7 @@ def _interrupted(stderr: Console | None) -> Iterator[None]:
 
 
 def _rate(
-    write_units: str | None, budget: tuple[str, str] | None, resource: Any, stack: ExitStack
+    write_units: str | None, budget: tuple[str, str] | None, resource: Any, call: Call
 ) -> float | str | SharedBudget | None:
     rate = rate_of(write_units)
     if budget is None:
@@ -247,7 +206,7 @@ def _rate(
             "--write-units 500"
         )
     table, name = budget
-    return stack.enter_context(SharedBudget(resource.Table(table), name, rate))
+    return call.enter(SharedBudget(resource.Table(table), name, rate))
 
 
 def _cursors(text: str) -> int | Literal["auto"]:
@@ -262,79 +221,72 @@ MOST_FAILURES = 10
 _SMOOTH_SECONDS = 5.0
 
 
-class LoadProgress(CommandProgress):
+class LoadProgress(CommandProgress[BulkReport]):
     """Shows a load's progress; ``report`` is the last report."""
 
     def __init__(
         self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        super().__init__(console, None, clock)
-        self.report = BulkReport()
+        super().__init__(console, self._line_of, clock=clock)
         self._source = source
         self._before: list[tuple[float, int, float]] = []
         self._history = History()  # of this run, since its first request
         self._live: Live | None = None
 
-    def __enter__(self) -> Self:
-        if self._console is not None and self._console.is_terminal:
-            live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live = self._opened.enter_context(live)
-        return self
-
     def update(self, report: BulkReport) -> None:
-        """Keep a report, and show it if the last one shown is old enough."""
-        self.report = report
-        if self._console is None:
+        if report.requests and self._console is not None:
+            self._history.add(self._clock(), _settled(report))
+        super().update(report)
+
+    def _line_of(self, report: BulkReport, _: float) -> Line:
+        return Line(0, ", ".join([*self._written(report), *_troubles(report), *self._left(report)]))
+
+    def _show(self, console: Console, report: BulkReport) -> None:
+        if not console.is_terminal:
+            super()._show(console, report)
             return
+        if self._live is None:
+            self._live = self._opened.enter_context(Live(console=console, auto_refresh=False, transient=True))
+        share = self._share(report)
+        top = Grid.grid(padding=(0, 1))
+        left = ", ".join(self._left(report)) or f"{duration(self.seconds)} so far"
+        top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
+        lines: list[RenderableType] = [top, Text(", ".join(self._written(report)))]
+        if troubles := _troubles(report):
+            lines.append(Text(", ".join(troubles), style="yellow"))
+        self._live.update(Group(*lines, _heat(report.per_shard, console.encoding)), refresh=True)
+
+    def _written(self, report: BulkReport) -> list[str]:
+        """Return how many items were written, and the rates of the last seconds."""
         now = self._clock()
-        if report.requests:
-            self._history.add(now, _settled(report))
-        if not self.due:
-            return
-        self._shown = now
         self._before = [one for one in self._before if now - one[0] <= _SMOOTH_SECONDS] or [
             (now - report.seconds, 0, 0.0)
         ]
         since, items, units = self._before[0]
         self._before.append((now, report.written, report.write_units))
         seconds = now - since
-        items, units = report.written - items, report.write_units - units
         written = [f"{report.written:,} written"]
         if seconds:
-            written += [f"{items / seconds:,.0f} items/s", f"{units / seconds:,.0f} units/s"]
-        if self._live is None:
-            parts = [*written, *_troubles(report), *self._left()]
-            say(self._console, ", ".join(parts))
-        else:
-            self._live.update(self._display(report, ", ".join(written), self._console), refresh=True)
+            rates = (report.written - items) / seconds, (report.write_units - units) / seconds
+            written += [f"{rates[0]:,.0f} items/s", f"{rates[1]:,.0f} units/s"]
+        return written
 
-    def _share(self) -> float | None:
+    def _share(self, report: BulkReport) -> float | None:
         """Return the share of the source that has results; items that wait do not count."""
-        report, source = self.report, self._source
+        source = self._source
         settled = _settled(report) + report.resumed
         if source.total:
             return settled / source.total
         taken = report.items + report.resumed
         return source.bytes_read / source.bytes_total * settled / taken if source.bytes_total and taken else None
 
-    def _left(self) -> list[str]:
-        share = self._share()
+    def _left(self, report: BulkReport) -> list[str]:
+        share = self._share(report)
         if not share:
             return []
-        settled = _settled(self.report) + self.report.resumed
+        settled = _settled(report) + report.resumed
         left = seconds_left(self._history.entries, settled * (1 - share) / share)
         return [f"{share:.0%}", *([] if left is None else [f"about {duration(left)} left"])]
-
-    def _display(self, report: BulkReport, written: str, console: Console) -> RenderableType:
-        share = self._share()
-        top = Grid.grid(padding=(0, 1))
-        left = ", ".join(self._left()) or f"{duration(self.seconds)} so far"
-        top.add_row(ProgressBar(total=1.0, completed=share or 0.0, width=24, pulse=share is None), left)
-        lines: list[RenderableType] = [top, Text(written)]
-        if troubles := _troubles(report):
-            lines.append(Text(", ".join(troubles), style="yellow"))
-        lines.append(_heat(report.per_shard, console.encoding))
-        return Group(*lines)
 
 
 def _settled(report: BulkReport) -> int:
@@ -366,9 +318,10 @@ def _heat(shards: Mapping[int | None, ShardTally], encoding: str) -> Grid:
 
 def show_plan(console: Console, where: str, source: SectionedSource, table: ShardedTable) -> None:
     several = f", {source.cursors} cursors" if source.cursors > 1 else ""
-    of = f", {size(source.bytes_total)}" if source.bytes_total else ""
     past = "" if table.runner.transport == "client" else ", past boto3's client"
-    say(console, f"{where} ({source.format}{of}{several}) into {table.table.name} with {table.strategy!r}{past}")
+    say(
+        console, f"{where} ({options.described(source, several)}) into {table.table.name} with {table.strategy!r}{past}"
+    )
     for name, strategy in (table.runner.programs.indexes or {}).items():
         say(console, f"index {name} with {strategy!r}")
     if isinstance(table.strategy, Unsharded):
@@ -376,8 +329,7 @@ def show_plan(console: Console, where: str, source: SectionedSource, table: Shar
             console,
             "keys are written without a suffix; if the table's keys have one, give --shards and --by, or --strategy",
         )
-    if source.types:
-        say(console, "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()))
+    options.say_types(console, source)
 
 
 def show_report(console: Console, report: BulkReport, dead_letters: str | None, *, complete: bool = True) -> None:
@@ -399,7 +351,7 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
     # Items that failed because the load stopped are last; their reason is printed elsewhere.
     failed = report.failed - report.stopped
     shown = report.failures[: min(failed, MOST_FAILURES)]
-    _show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
+    show_failures(console, [(one.place, str(one.error)) for one in shown], failed)
     if failed:
         which = "all of them" if complete else "those that could be written"
         kept = f"{which} are in {dead_letters}" if dead_letters else "with --dead-letters they are written to a file"
@@ -411,13 +363,6 @@ def show_report(console: Console, report: BulkReport, dead_letters: str | None, 
 def _has_content(path: str) -> bool:
     file = Path(path)
     return file.is_file() and file.stat().st_size > 0
-
-
-def _show_failures(console: Console, failures: list[tuple[Any, str]], count: int) -> None:
-    for place, reason in failures:
-        say(console, f"failed: {place}: {reason}")
-    if count > len(failures):
-        say(console, f"and {count - len(failures):,} more failures")
 
 
 def show_estimate(console: Console, guess: Estimate) -> None:
@@ -442,7 +387,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
         console.print(_heat(guess.per_shard, console.encoding))
     for advice in guess.one_shard.advice():
         say(console, f"advice: {advice}")
-    _show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
+    show_failures(console, guess.failures[:MOST_FAILURES], guess.failed)
 
 
 def to_json(report: BulkReport, code: int) -> dict[str, Any]:

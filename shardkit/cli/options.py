@@ -1,74 +1,36 @@
-"""What several commands share: their options, and how they read sources, report errors and exit."""
+"""The options that several commands share, and how a command reads a source."""
 
 from __future__ import annotations
 
 import json
 import re
-import time
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
-from boto3.session import Session
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
-from click.exceptions import Exit
-from rich.console import Console
 
-from shardkit.cli.screen import CommandProgress, say, size
+from shardkit.cli.command import STOPPED, Call, Option
+from shardkit.cli.screen import CommandProgress, Line, say, size
 from shardkit.core.checks import did_you_mean
-from shardkit.dynamodb.service_errors import code_of
-from shardkit.errors import ConfigurationError, ShardkitError, TableNotDescribedError
+from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.strategies import CalculatedSuffix, Strategy, Unsharded
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from shardkit.bulk.sources.base import Place, Record
     from shardkit.bulk.sources.sections import SectionedSource
 
-FAILED, WRONG_USE, STOPPED = 1, 2, 3
-"""Exit codes: some records failed · wrong use, nothing was done · stopped before its end."""
 SPREAD, SOURCE, OUTPUT, _AWS = "Spread", "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
-_WIDE = 200
 _MOST_BYTES = 1_000_000  # of a TOML file
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COLUMNS = {"csv", "tsv", "parquet"}
 T = TypeVar("T", bound=Callable[..., Any])
-
-
-class Option(click.Option):
-    """An option that --help shows under the heading ``group``."""
-
-    def __init__(self, *names: Any, group: str = "Options", **settings: Any) -> None:
-        super().__init__(*names, **settings)
-        self.group = group
-
-
-class Command(click.Command):
-    """A command whose options are grouped in --help, and which Ctrl-C stops with the exit code of that."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        # Wherever it is: click would exit with 1, as if records had failed.
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            click.echo("stopped before its end: interrupted", err=True)
-            raise Exit(STOPPED) from None
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for each in self.get_params(ctx):
-            if isinstance(each, click.Option) and (record := each.get_help_record(ctx)):
-                groups.setdefault(getattr(each, "group", "Options"), []).append(record)
-        for group, records in groups.items():
-            with formatter.section(group):
-                formatter.write_dl(records)
 
 
 def option(*names: str, **settings: Any) -> Callable[[T], T]:
@@ -129,21 +91,15 @@ connection = several(
     option("--profile", group=_AWS, help="The profile of the AWS configuration."),
     option("--endpoint-url", group=_AWS, help="Another endpoint than the region's."),
 )
-"""The options of :func:`dynamodb`."""
+"""The options of ``Aws``."""
 
 
-def text_source(
-    where: str, *, columns: str | None, profile: str | None, region: str | None, **options: Any
-) -> SectionedSource:
-    """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`.
-
-    ``profile`` and ``region`` are those of :data:`connection`: of a source in S3.
-    """
+def text_source(call: Call, where: str, *, columns: str | None, **options: Any) -> SectionedSource:
+    """Open a command's source, with the options of :data:`reading` and others of :func:`open_source`."""
     from shardkit.bulk.sources.opening import open_source
 
     if where.startswith("s3://") and "s3" not in options:
-        options["s3"] = s3_client(profile, region)
-        click.get_current_context().call_on_close(options["s3"].close)
+        options["s3"] = call.s3()
     return open_source(where, columns=columns.split(",") if columns else None, **options)
 
 
@@ -178,6 +134,24 @@ def spread_strategy(shards: int | None, by: str | None, form: str | None) -> Str
     if shards is None or by is None:
         return Unsharded()
     return calculated_suffix(by, shards)
+
+
+def described(source: SectionedSource, more: str = "") -> str:
+    """Return the format and the size of a source."""
+    return f"{source.format}{f', {size(source.bytes_total)}' if source.bytes_total else ''}{more}"
+
+
+def say_types(console: Console, source: SectionedSource) -> None:
+    if source.types:
+        say(console, "types: " + ", ".join(f"{name}:{letter}" for name, letter in source.types.items()))
+
+
+def show_failures(console: Console, failures: Sequence[tuple[Any, str]], count: int, what: str = "failed") -> None:
+    """Print the first failures, and how many more there are."""
+    for place, reason in failures:
+        say(console, f"{what}: {place}: {reason}")
+    if more := count - len(failures):
+        say(console, f"and {more:,} more {'failures' if what == 'failed' else f'{what}s'}")
 
 
 def index_strategies(indexes: Iterable[tuple[str, str]]) -> dict[str, Strategy]:
@@ -241,56 +215,6 @@ def check_attributes(option: str, names: Iterable[str], source: SectionedSource,
         raise ConfigurationError(f"{option}: {lacking}{near}; {have}")
 
 
-def dynamodb(profile: str | None, region: str | None, endpoint_url: str | None, connections: int = 10) -> Any:
-    session = Session(profile_name=profile, region_name=region)
-    try:
-        _ = urlsplit(endpoint_url or "").port  # botocore checks it only when it sends
-        return session.resource("dynamodb", endpoint_url=endpoint_url, config=Config(max_pool_connections=connections))
-    except ValueError as error:
-        raise ConfigurationError(f"--endpoint-url: {endpoint_url!r} or the region is invalid: {error}") from error
-
-
-def s3_client(profile: str | None, region: str | None) -> Any:
-    return Session(profile_name=profile, region_name=region).client("s3")
-
-
-def out() -> Console:
-    """Return the console for standard output: a file gets lines of up to 200 characters."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDE)
-
-
-def explained(error: Exception, table: str | None = None) -> str:
-    """Return an error's message, with what the command line's options can do about it."""
-    of = f"table {table!r}: " if table else ""
-    if isinstance(error, NoRegionError):
-        return "no AWS region is set; give --region, or set AWS_DEFAULT_REGION"
-    if isinstance(error, NoCredentialsError):
-        return f"{of}no AWS credentials were found; give --profile, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    missing = isinstance(error, ClientError) and code_of(error) == "ResourceNotFoundException"
-    if isinstance(error, TableNotDescribedError) or (missing and table):
-        return (
-            f"{of}DescribeTable failed: {error.__cause__ or error}; check the table's name, --region, --profile, and "
-            "the permission dynamodb:DescribeTable"
-        )
-    return str(error)
-
-
-@contextmanager
-def refusing(stderr: Console, code: int, what: str) -> Iterator[None]:
-    """Report an error as ``what``, and exit with a code; after Ctrl-C with that of a command that stopped."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        stderr.print("stopped before its end: interrupted")
-        raise Exit(STOPPED) from None
-    except BrokenPipeError:  # the reader of the output has closed it: end silently
-        raise
-    except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-        say(stderr, f"{what}: {explained(error)}")
-        raise Exit(code) from None
-
-
 @dataclass
 class BadRecords:
     count: int = 0
@@ -302,27 +226,22 @@ class BadRecords:
             self.first.append((place, str(error)))
 
     def show(self, console: Console) -> None:
-        for place, reason in self.first:
-            say(console, f"bad record: {place}: {reason}")
-        if self.count > len(self.first):
-            console.print(f"and {self.count - len(self.first):,} more bad records")
+        show_failures(console, self.first, self.count, "bad record")
 
     def to_dict(self) -> dict[str, Any]:
         first = [{"place": place, "reason": reason} for place, reason in self.first]
         return {"bad_records": self.count, "first_bad_records": first}
 
 
-def read_all(
-    source: SectionedSource, take: Callable[[Mapping[str, Any]], object], stderr: Console, *, progress: bool
-) -> BadRecords:
+def read_all(source: SectionedSource, take: Callable[[Mapping[str, Any]], object], call: Call) -> BadRecords:
     """Hand every item of a source to ``take``; return the records that are not items, or that it refuses."""
     from shardkit.bulk.sources.base import BadRecord
 
     bad = BadRecords()
-    stopping = refusing(stderr, STOPPED, "stopped before its end")
-    with stopping, ReadProgress(stderr if progress else None, source) as shown:
+    with call.refusing("stopped before its end", STOPPED), reading_progress(call.shown, source) as shown:
         for number, (place, record) in enumerate(_unbroken(source)):
-            shown.update(number)
+            if not number % 256:
+                shown.update(number)
             if isinstance(record, BadRecord):
                 bad.add(source.where(place), record.error)
                 continue
@@ -341,16 +260,10 @@ def _unbroken(source: SectionedSource) -> Iterator[tuple[Place, Record]]:
         raise ShardkitError(f"the source broke off ({str(error) or type(error).__name__})") from error
 
 
-class ReadProgress(CommandProgress):
-    def __init__(
-        self, console: Console | None, source: SectionedSource, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(console, source.bytes_total, clock)
-        self._source = source
-
-    def update(self, items: int) -> None:
-        if items % 256 or not self.due:
-            return
-        read, whole = self._source.bytes_read, self._source.bytes_total
+def reading_progress(console: Console | None, source: SectionedSource, **clock: Any) -> CommandProgress[int]:
+    def line(items: int, seconds: float) -> Line:
+        read, whole = source.bytes_read, source.bytes_total
         of = f", {size(read)} of {size(whole)}" if whole else ""
-        self.show(read, f"{items:,} records read, {items / self.seconds:,.0f}/s", of)
+        return Line(read, f"{items:,} records read, {items / seconds:,.0f}/s", of)
+
+    return CommandProgress(console, line, source.bytes_total, **clock)

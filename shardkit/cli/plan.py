@@ -1,20 +1,16 @@
-"""``shardkit plan``: the throughput for a load, the shards for a key, the partitions of a table.
-
-Exit codes: 0 planned · 2 wrong use, or the table cannot be described.
-"""
+"""``shardkit plan``: the throughput for a load, the shards for a key, the partitions of a table."""
 
 from __future__ import annotations
 
-import json
 import re
-from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import click
-from rich.console import Console
 
 from shardkit.cli import options
-from shardkit.cli.options import OUTPUT, WRONG_USE, dynamodb, option, refusing, seconds_of, several
+from shardkit.cli.command import Call, Command, Outcome
+from shardkit.cli.options import OUTPUT, option, seconds_of, several
 from shardkit.errors import ConfigurationError
 from shardkit.partitions import IndexWrites, estimate_table, plan_bulk_load, plan_shards
 
@@ -37,7 +33,10 @@ def plan() -> None:
     """Plan before you pay: the throughput for a load, the shards for a key, the partitions of a table."""
 
 
-@plan.command("load", cls=options.Command)
+_command = partial(plan.command, cls=Command, refused="not planned")
+
+
+@_command("load")
 @option("--items", group=LOAD, type=int, required=True, help="How many items.")
 @item_size
 @option("--within", group=LOAD, help="The time that the load may take: 90s, 30m, 3h.")
@@ -45,17 +44,13 @@ def plan() -> None:
 @option("--steady-write-units", group=LOAD, type=float, help="Write units a second that the table has afterwards.")
 @indexes
 @options.as_json
-def load(
-    within: str | None, index: tuple[str, ...], local_index: tuple[str, ...], as_json: bool, **figures: Any
-) -> None:
+def load(_: Call, within: str | None, index: tuple[str, ...], local_index: tuple[str, ...], **figures: Any) -> Outcome:
     """Plan a bulk load into a new table: throughput to set, partitions that it makes, what they have afterwards."""
-    with _planning():
-        seconds = None if within is None else seconds_of("--within", within)
-        planned = plan_bulk_load(within=seconds, indexes=_indexes(index, local_index), **figures)
-    _show(planned, as_json=as_json)
+    seconds = None if within is None else seconds_of("--within", within)
+    return Outcome.of_text(plan_bulk_load(within=seconds, indexes=_indexes(index, local_index), **figures))
 
 
-@plan.command("shards", cls=options.Command)
+@_command("shards")
 @item_size
 @option(
     "--writes-per-second",
@@ -83,38 +78,21 @@ def load(
     help="The probability that no partition gets more than it serves.",
 )
 @options.as_json
-def shards(index: tuple[str, ...], local_index: tuple[str, ...], as_json: bool, **figures: Any) -> None:
+def shards(_: Call, index: tuple[str, ...], local_index: tuple[str, ...], **figures: Any) -> Outcome:
     """Plan the shards of a hot key: how many, what a Query then costs, and whether it is worth it."""
-    with _planning():
-        planned = plan_shards(indexes=_indexes(index, local_index), **figures)
-    _show(planned, as_json=as_json)
+    return Outcome.of_text(plan_shards(indexes=_indexes(index, local_index), **figures))
 
 
-@plan.command("table", cls=options.Command)
+@_command("table")
 @click.argument("name")
 @options.connection
 @options.as_json
-def table(name: str, as_json: bool, **connection: Any) -> None:
+def table(call: Call, name: str) -> Outcome:
     """Estimate the partitions of a table and its global indexes. One DescribeTable is sent.
 
     NAME is the table's.
     """
-    with _planning():
-        client = dynamodb(**connection).meta.client
-        try:
-            description = client.describe_table(TableName=name)["Table"]
-        finally:
-            client.close()
-        planned = estimate_table(description)
-    _show(planned, as_json=as_json)
-
-
-def _planning() -> AbstractContextManager[None]:
-    return refusing(Console(stderr=True, highlight=False), WRONG_USE, "not planned")
-
-
-def _show(planned: Any, *, as_json: bool) -> None:
-    print(json.dumps(planned.to_dict()) if as_json else str(planned))
+    return Outcome.of_text(estimate_table(call.dynamodb().meta.client.describe_table(TableName=name)["Table"]))
 
 
 def _indexes(given: tuple[str, ...], local: tuple[str, ...]) -> list[IndexWrites]:

@@ -1,28 +1,19 @@
-"""``shardkit reshard``: move a table's items to another strategy, while services go on or while they are stopped.
-
-Exit codes: 0 done · 1 some items cannot be moved, or are left · 2 wrong use, nothing is written · 3 stopped before its
-end, or too early: the same command goes on.
-"""
+"""``shardkit reshard``: move a table's items to another strategy, while services go on or while they are stopped."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any
 
 import click
-from botocore.exceptions import BotoCoreError, ClientError
-from click.exceptions import Exit
-from rich.console import Console
 
 from shardkit.cli import options
-from shardkit.cli.options import COUNT, STOPPED, WRONG_USE, dynamodb, explained, option, out
+from shardkit.cli.command import ERRORS, STOPPED, WRONG_USE, Call, Command, Outcome, explained
+from shardkit.cli.options import COUNT, option
+from shardkit.cli.passes import PassProgress
 from shardkit.cli.reshard_map import Mapped
 from shardkit.cli.reshard_static import Static
-from shardkit.cli.reshard_steps import MoveProgress, Outcome
-from shardkit.cli.screen import say
-from shardkit.errors import ConfigurationError, ShardkitError, StageError
+from shardkit.cli.reshard_steps import Done, Given, done_so_far, progress_line
+from shardkit.errors import ConfigurationError, StageError
 from shardkit.passes.passes import RATE
 from shardkit.shard_map import ShardMapAdmin
 from shardkit.strategies.resharding import STAGES
@@ -32,7 +23,7 @@ STRATEGIES, HOW, PACE = "Strategies", "How", "Pace"  # how --help groups the opt
 _CONNECTIONS = 10
 
 
-@click.command("reshard", cls=options.Command)
+@click.command("reshard", cls=Command)
 @click.argument("table")
 @click.argument("verb", required=False, type=click.Choice(VERBS))
 @option("--from", "old", group=STRATEGIES, help="The strategy of the items so far: unsharded, or JSON.")
@@ -53,14 +44,7 @@ _CONNECTIONS = 10
 @options.connection
 @options.as_json
 @options.progress
-def reshard(
-    table: str,
-    verb: str | None,
-    key: str | None,
-    as_json: bool,
-    progress: bool,
-    **given: Any,
-) -> None:
+def reshard(call: Call, table: str, verb: str | None, key: str | None, **given: Any) -> Outcome:
     """Move a table's items to another strategy: adopt a table, change its shards, or give one hot key more.
 
     VERB: plan, start, status, advance, move, verify, finish, abort; none with --offline or --key. Each prints what to
@@ -68,36 +52,27 @@ def reshard(
 
     Exit codes: 0 done, 1 items are left or cannot be moved, 2 wrong use, 3 stopped or too early (run it again).
     """
-    stderr = Console(stderr=True, highlight=False)
-    with ExitStack() as stack:
-        shown = MoveProgress(stderr if progress else None)
-        try:
-            if (verb is not None) + given["offline"] + (key is not None) != 1:
-                verbs = ", ".join(VERBS)
-                raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
-            where = (given["profile"], given["region"], given["endpoint_url"])
-            resource = dynamodb(*where, max(_CONNECTIONS, given["workers"]))
-            stack.callback(resource.meta.client.close)
-            stack.enter_context(shown)
-            done = _run(verb, key, (resource.Table(table), shown, given))
-        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            say(stderr, f"{'' if shown.begun else 'not begun: '}{explained(error, table)}")
-            again = shown.begun and not isinstance(error, ConfigurationError)
-            raise Exit(STOPPED if again or isinstance(error, StageError) else WRONG_USE) from None
-        except (KeyboardInterrupt, click.Abort):  # the second one while it asks
-            say(
-                stderr,
-                f"stopped before its end: interrupted{shown.told and ' after '}{shown.told}; the same command goes on",
-            )
-            raise Exit(STOPPED) from None
-    if as_json:
-        print(json.dumps({"exit_code": done.code, **done.told, "next": done.then}))
-    else:
-        done.show(out())
-    raise Exit(done.code)
+    shown = call.enter(PassProgress(call.shown, progress_line))
+    try:
+        if (verb is not None) + given["offline"] + (key is not None) != 1:
+            verbs = ", ".join(VERBS)
+            raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
+        resource = call.dynamodb(max(_CONNECTIONS, given["workers"]))
+        done = _run(verb, key, (resource.Table(table), shown, {**given, "profile": call.aws.profile}))
+    except ERRORS as error:
+        begun = "" if shown.begun else "not begun: "
+        again = shown.begun and not isinstance(error, ConfigurationError)
+        code = STOPPED if again or isinstance(error, StageError) else WRONG_USE
+        raise call.ended(f"{begun}{explained(error, table)}", code) from None
+    except (KeyboardInterrupt, click.Abort):  # the second one while it asks
+        told = done_so_far(shown.report)
+        raise call.ended(
+            f"stopped before its end: interrupted{told and ' after '}{told}; the same command goes on"
+        ) from None
+    return Outcome(lambda: {"exit_code": done.code, **done.told, "next": done.then}, done.show, done.code)
 
 
-def _run(verb: str | None, key: str | None, given: tuple[Any, MoveProgress, Mapping[str, Any]]) -> Outcome:
+def _run(verb: str | None, key: str | None, given: Given) -> Done:
     table, _, options = given
     admin = ShardMapAdmin(table)
     static, mapped, has_map = Static(*given), Mapped(admin, *given), admin.exists()

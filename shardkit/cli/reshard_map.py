@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardkit.cli.options import FAILED, STOPPED
-from shardkit.cli.reshard_steps import Outcome, Steps
+from shardkit.cli.command import FAILED, STOPPED
+from shardkit.cli.reshard_steps import Done, Steps
 from shardkit.cli.screen import duration
 from shardkit.errors import ConfigurationError, StageError
 from shardkit.shard_map import ShardMap, ShardMapAdmin, ShardMapState
@@ -23,7 +23,7 @@ class Mapped(Steps):
         self._admin = admin
         self._sleep = sleep
 
-    def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
+    def verbs(self) -> Mapping[str, Callable[[], Done]]:
         finish = self.again("finish")
         return {
             "plan": lambda: self.plan(self._move()),
@@ -36,13 +36,13 @@ class Mapped(Steps):
             "abort": self._abort,
         }
 
-    def create(self) -> Outcome:
+    def create(self) -> Done:
         """Create the map."""
         move = self.strategies()
         self.check(move)
         old = move.old
         self._admin.create(old)
-        return Outcome(
+        return Done(
             told={"stage": "old"},
             lines=(f"the shard map was created: {old!r}",),
             then=(
@@ -52,7 +52,7 @@ class Mapped(Steps):
             ),
         )
 
-    def grow(self, key: str, shards: int | None) -> Outcome:
+    def grow(self, key: str, shards: int | None) -> Done:
         """Give one key more shards: the step that is due, or all."""
         if shards is None:
             raise ConfigurationError("--shards: missing; give how many shards the key gets, for example --shards 80")
@@ -64,10 +64,10 @@ class Mapped(Steps):
         told = {"stage": state.stage, "key": key, "shards": shards}
         if state.stage == "move":
             lines = (f"key {key!r} has {shards:,} shards: new items use all of them, and reads find all items",)
-            return Outcome(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
+            return Done(0, told, lines, ("nothing: no item has to move, and the table may stay so",))
         again = f"wait {duration(self._admin.wait())}, then the same command again (--wait does both)"
         line = f"key {key!r} does not have its new shards yet: the map is at {state.stage!r}, and gets them at 'move'"
-        return Outcome(STOPPED, told, (line,), (again,))
+        return Done(STOPPED, told, (line,), (again,))
 
     def _mapped(self) -> ShardMap:
         _ = self._move()  # what was given must agree with the map
@@ -101,7 +101,7 @@ class Mapped(Steps):
             raise ConfigurationError("--to: missing; give it as JSON, or --by and --shards: the map has no move")
         return under_way or Resharding(old, new, stage="old")
 
-    def _start(self) -> Outcome:
+    def _start(self) -> Done:
         move = self._move()
         self.confirm("deployed", "every process that uses the table must have ShardMap() as its strategy")
         self.check(move)
@@ -111,11 +111,11 @@ class Mapped(Steps):
         if self.given["wait"]:
             self._sleep(self._admin.wait())
 
-    def _step(self, step: Callable[[], ShardMapState]) -> Outcome:
+    def _step(self, step: Callable[[], ShardMapState]) -> Done:
         self._wait()
         return self._told(step())
 
-    def _finish(self) -> Outcome:
+    def _finish(self) -> Done:
         moves = self._move().moves
         self._check_stage()
         self._wait()
@@ -125,13 +125,13 @@ class Mapped(Steps):
                 f"stage: not every process has followed to the last stage yet; try again in {duration(seconds)}, or "
                 "add --wait"
             )
-        verified = self.verify(self._mapped(), left=self._left()) if moves else Outcome()
+        verified = self.verify(self._mapped(), left=self._left()) if moves else Done()
         if verified.code:
             return verified
         told = self._told(self._admin.finish())
         return replace(told, told={**verified.told, **told.told}, lines=(*verified.lines, *told.lines))
 
-    def _abort(self) -> Outcome:
+    def _abort(self) -> Done:
         """Go back as far as the map allows now; the reason why it goes no further is no failure."""
         state, lines, further = self._admin.read(), [], ""
         while _under_way(state) and not further:
@@ -145,10 +145,10 @@ class Mapped(Steps):
                 lines.append(f"from {before!r} back to {state.stage!r}")
         told = self._told(state)
         if not further:
-            return Outcome(0, told.told, (*lines, *told.lines), told.then)
-        return Outcome(0 if lines else FAILED, told.told, (*lines, *told.lines, f"no further: {further}"), told.then)
+            return Done(0, told.told, (*lines, *told.lines), told.then)
+        return Done(0 if lines else FAILED, told.told, (*lines, *told.lines, f"no further: {further}"), told.then)
 
-    def _told(self, state: ShardMapState) -> Outcome:
+    def _told(self, state: ShardMapState) -> Done:
         """Say where the map is, and what comes next."""
         under_way, seconds = _under_way(state), self._admin.wait()
         then: tuple[str, ...]
@@ -173,7 +173,7 @@ class Mapped(Steps):
             "wait": seconds,
         }
         moving = f"{under_way.old!r} to {under_way.new!r}" if under_way else repr(_strategy(state))
-        return Outcome(0, told, (f"stage {state.stage!r} by the shard map: {moving}",), then)
+        return Done(0, told, (f"stage {state.stage!r} by the shard map: {moving}",), then)
 
 
 def _under_way(state: ShardMapState) -> Resharding | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from shardkit.cli.options import FAILED
-from shardkit.cli.reshard_steps import Outcome, Steps
+from shardkit.cli.command import FAILED
+from shardkit.cli.reshard_steps import Done, Steps
 from shardkit.errors import ConfigurationError
 from shardkit.strategies.resharding import STAGES, Resharding, Stage
 
@@ -17,7 +17,7 @@ _BACK: Mapping[Stage, Stage] = {"guard": "old", "switch": "guard", "move": "swit
 class Static(Steps):
     """The verbs, and a move without services."""
 
-    def verbs(self) -> Mapping[str, Callable[[], Outcome]]:
+    def verbs(self) -> Mapping[str, Callable[[], Done]]:
         finish = self.again("finish --deployed")
         left = ("bring every process to stage 'move', mend what failed", f"then: {self.again('move --deployed')}")
         return {
@@ -31,7 +31,7 @@ class Static(Steps):
             "abort": self._abort,
         }
 
-    def offline(self) -> Outcome:
+    def offline(self) -> Done:
         """Move and verify at once."""
         strategies = self.strategies()
         self.confirm("stopped", "all services that use the table must be stopped")
@@ -41,10 +41,10 @@ class Static(Steps):
         )
         return self.move(strategies, *self._deploy("new"), "then start the services", left=left)
 
-    def _start(self) -> Outcome:
+    def _start(self) -> Done:
         self.check(self.strategies())
         then = (f"first, if not done: {self.again('plan')}", *self._deploy("guard"))
-        return Outcome(0, {"stage": "old"}, ("nothing was written",), then)
+        return Done(0, {"stage": "old"}, ("nothing was written",), then)
 
     def _stage(self) -> Stage:
         stage: Stage | None = self.given["stage"]
@@ -82,23 +82,23 @@ class Static(Steps):
             f"then: {self.again(f'{verb} --deployed')}",
         )
 
-    def _at(self, stage: Stage) -> Outcome:
+    def _at(self, stage: Stage) -> Done:
         then: tuple[str, ...] = ("nothing: the move is done",)
         if stage == "move" and self.strategies().moves:
             then = (self.again("move --deployed"), f"then: {self.again('finish --deployed')}")
         elif stage != "new":
             then = self._deploy(STAGES[STAGES.index(stage) + 1])
-        return Outcome(0, {"stage": stage}, (f"stage {stage!r}",), then)
+        return Done(0, {"stage": stage}, (f"stage {stage!r}",), then)
 
-    def _advance(self) -> Outcome:
+    def _advance(self) -> Done:
         stage = self._stage()
         self._deployed(stage)
         return self._at(stage)
 
-    def _abort(self) -> Outcome:
+    def _abort(self) -> Done:
         stage = self._stage()
         if stage == "old":
-            return Outcome(0, {"stage": stage}, ("stage 'old': nothing has begun",))
+            return Done(0, {"stage": stage}, ("stage 'old': nothing has begun",))
         back, moves = _BACK[stage], self.strategies().moves
         forward = "to undo all of it, go on to 'new', then move back: --from and --to exchanged"
         stubs, others = self.at_new_places() if stage in {"guard", "switch"} and moves else (0, 0)
@@ -110,10 +110,10 @@ class Static(Steps):
         elif stubs and stage == "guard":
             found = "new items are at new places, because processes have been in stage 'switch': 'old' misses them"
         if found:
-            return Outcome(FAILED, {"stage": stage}, (found,), (forward,))
+            return Done(FAILED, {"stage": stage}, (found,), (forward,))
         then: tuple[str, ...] = (self._deploy(back)[0],)
         if stage == "switch":
             then = (*then, f"then: {self.again('abort --stage guard')}")
         if stage in {"move", "new"}:
-            return Outcome(0, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
-        return Outcome(0, {"stage": stage}, (f"it goes back to {back!r}",), then)
+            return Done(0, {"stage": stage}, (f"it goes back to {back!r}, and no further",), (*then, forward))
+        return Done(0, {"stage": stage}, (f"it goes back to {back!r}",), then)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
@@ -16,8 +15,10 @@ from click.core import ParameterSource
 
 from shardkit.bulk.move_plan import MovePlan, Units
 from shardkit.bulk.mover import MoveReport
-from shardkit.cli.options import FAILED, calculated_suffix, parsed_strategy, rate_of
-from shardkit.cli.screen import CommandProgress, columns, duration, say, show_table
+from shardkit.cli.command import FAILED
+from shardkit.cli.options import calculated_suffix, parsed_strategy, rate_of
+from shardkit.cli.passes import PassProgress, consumed, throttles
+from shardkit.cli.screen import Line, columns, duration, say, show_table
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
 from shardkit.runtime.transports import default_transport
@@ -36,7 +37,7 @@ _KEPT = {
 
 
 @dataclass
-class Outcome:
+class Done:
     """What a verb did, how to show it, and what to do next."""
 
     code: int = 0
@@ -54,44 +55,30 @@ class Outcome:
             say(console, f"{'      ' if number else 'next: '}{line}")
 
 
-class MoveProgress(CommandProgress):
-    """Shows the progress of passes over the table."""
+Given = tuple[Any, PassProgress[MovePlan | MoveReport], Mapping[str, Any]]
+"""The table, the progress, and the options that were given."""
 
-    def __init__(self, console: Console | None, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(console, None, clock)
-        self._last: MovePlan | MoveReport | None = None
 
-    @property
-    def begun(self) -> bool:
-        return bool(self.told)
+def done_so_far(report: MovePlan | MoveReport | None) -> str:
+    if report is None:
+        return ""
+    read = [f"{report.read:,} items read"] if report.read else []
+    moved = [f"{report.moved:,} moved"] if isinstance(report, MoveReport) and report.read else []
+    verified = [f"{report.verified:,} items verified", f"{report.left:,} left"] if report.verified else []
+    return ", ".join([*read, *moved, *verified])
 
-    @property
-    def told(self) -> str:
-        """What has been done so far."""
-        report = self._last
-        if report is None:
-            return ""
-        read = [f"{report.read:,} items read"] if report.read else []
-        moved = [f"{report.moved:,} moved"] if isinstance(report, MoveReport) and report.read else []
-        verified = [f"{report.verified:,} items verified", f"{report.left:,} left"] if report.verified else []
-        return ", ".join([*read, *moved, *verified])
 
-    def update(self, report: MovePlan | MoveReport) -> None:
-        self._last = report
-        if self.due:
-            troubles = f", {report.throttles:,} throttles" if report.throttles else ""
-            moves = report.write_units and report.seconds
-            rate = f", {report.write_units / report.seconds:,.0f} write units/s" if moves else ""
-            self.show(
-                report.read + report.verified,
-                f"{self.told or '0 items read'}{rate}{troubles}, {duration(self.seconds)}",
-            )
+def progress_line(report: MovePlan | MoveReport, seconds: float) -> Line:
+    moves = report.write_units and report.seconds
+    rate = f", {report.write_units / report.seconds:,.0f} write units/s" if moves else ""
+    done = done_so_far(report) or "0 items read"
+    return Line(report.read + report.verified, f"{done}{rate}{throttles(report)}, {duration(seconds)}")
 
 
 class Steps:
     """The passes over a table, and the strategies that were given."""
 
-    def __init__(self, table: Any, progress: MoveProgress, given: Mapping[str, Any]) -> None:
+    def __init__(self, table: Any, progress: PassProgress[MovePlan | MoveReport], given: Mapping[str, Any]) -> None:
         self.table = table
         self.given = given
         self._progress = progress
@@ -158,10 +145,10 @@ class Steps:
         read_units, progress = self.given["read_units"], self._progress.update
         return {"read_units": read_units, "progress": progress, **{name: more[name] for name in names}}
 
-    def plan(self, strategies: Resharding) -> Outcome:
+    def plan(self, strategies: Resharding) -> Done:
         found = plan(self.sharded(strategies), **self.options("write_units"))
         remedies = tuple(_remedies(found, strategies.new))
-        return Outcome(
+        return Done(
             FAILED if remedies else 0,
             asdict(found),
             tuple(_planned(found)),
@@ -174,12 +161,12 @@ class Steps:
         found = plan(self.sharded(replace(self.strategies(), stage="old")), **self.options())
         return found.stubs, max(0, found.ambiguous - found.stubs)
 
-    def move(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Outcome:
+    def move(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
         """Move and verify; ``left`` says what to do if items are left."""
         report = move(self.sharded(strategy), **self.options("write_units", "journal"))
         return _moved(report, left if report.left else then)
 
-    def verify(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Outcome:
+    def verify(self, strategy: Strategy, *then: str, left: tuple[str, ...]) -> Done:
         report = verify(self.sharded(strategy), **self.options())
         return _moved(report, left if report.left else then)
 
@@ -253,7 +240,7 @@ def _shown(units: Units) -> str:
     return f"{units.read:g} + {units.write:g}"
 
 
-def _moved(report: MoveReport, then: tuple[str, ...]) -> Outcome:
+def _moved(report: MoveReport, then: tuple[str, ...]) -> Done:
     lines = []
     if report.read:
         more = {"stubs deleted": report.stubs, "in conflict": report.conflicts, "failed": report.failed}
@@ -262,7 +249,5 @@ def _moved(report: MoveReport, then: tuple[str, ...]) -> Outcome:
     lines += _grouped("failed", report.failures)
     left = f"{report.left:,} are not at their new places" if report.left else "all are at their new places"
     lines.append(f"{report.verified:,} items verified: {left}")
-    throttles = f", {report.throttles:,} throttles" if report.throttles else ""
-    units = f"{report.write_units:,.10g} write units, {report.read_units:,.10g} read units"
-    lines.append(f"{units}, {report.requests:,} requests{throttles}, {duration(report.seconds)}")
-    return Outcome(FAILED if report.left else 0, asdict(report), tuple(lines), then)
+    lines.append(consumed(report))
+    return Done(FAILED if report.left else 0, asdict(report), tuple(lines), then)

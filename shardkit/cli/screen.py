@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from rich import box
 from rich.cells import cell_len, chop_cells
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardkit.dynamodb.service_errors import Kind
     from shardkit.partitions.partition import Heat
 
+R = TypeVar("R")
 _KILO = 1000
 _LARGE_SHARE = 0.1
 
@@ -118,16 +119,38 @@ def show_heat(console: Console, heat: Heat, kind: Kind, most: float, what: str =
 LINE_SECONDS, LIVE_SECONDS = 10.0, 0.25
 
 
-class CommandProgress:
-    """Show a command's progress: live on a terminal, else a line every ten seconds; nothing without a console.
+class Line(NamedTuple):
+    """How much is completed, a line, and what is added to it where there is no bar."""
 
-    ``total`` is the value of ``completed`` at the end; None if unknown.
+    completed: float
+    text: str
+    more: str = ""
+
+
+class CommandProgress(Generic[R]):
+    """Shows a command's progress: live on a terminal, else a line every ten seconds; nothing without a console.
+
+    Args:
+        console: Where to show it.
+        line: Says what to show of a report, and of the seconds so far.
+        total: The value of ``completed`` at the end; None if unknown.
+        clock: For tests.
+
+    Attributes:
+        report: The last report.
     """
 
+    report: R | None = None
+
     def __init__(
-        self, console: Console | None, total: float | None, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console | None,
+        line: Callable[[R, float], Line],
+        total: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
+        self._line = line
         self._total = total
         self._clock = clock
         self._began = self._shown = clock()
@@ -135,17 +158,16 @@ class CommandProgress:
         self._bar: Progress | None = None
 
     def __enter__(self) -> Self:
-        if self._console is not None and self._console.is_terminal:
-            bar = Progress(
-                BarColumn(24), TextColumn("{task.description}"), TimeRemainingColumn(),
-                console=self._console, auto_refresh=False, transient=True,
-            )  # fmt: skip
-            self._bar = self._opened.enter_context(bar)
-            self._bar.add_task("", total=self._total)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
+
+    def restart(self, total: float | None) -> None:
+        """Begin another phase, which is shown at once."""
+        self._opened.close()
+        self._bar = None
+        self._total, self._began, self._shown = total, self._clock(), -math.inf
 
     @property
     def seconds(self) -> float:
@@ -158,10 +180,23 @@ class CommandProgress:
             return False
         return self._clock() - self._shown >= (LIVE_SECONDS if self._console.is_terminal else LINE_SECONDS)
 
-    def show(self, completed: float, text: str, more: str = "") -> None:
-        """Show how much is completed, with a text; ``more`` is added where there is no bar."""
-        self._shown = self._clock()
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=completed, description=text, refresh=True)
-        elif self._console is not None:
-            say(self._console, f"{text}{more}")
+    def update(self, report: R) -> None:
+        """Keep a report, and show it if the last one shown is old enough."""
+        self.report = report
+        if self.due and self._console is not None:
+            self._shown = self._clock()
+            self._show(self._console, report)
+
+    def _show(self, console: Console, report: R) -> None:
+        completed, text, more = self._line(report, self.seconds)
+        if not console.is_terminal:
+            say(console, f"{text}{more}")
+            return
+        if self._bar is None:
+            bar = Progress(
+                BarColumn(24), TextColumn("{task.description}"), TimeRemainingColumn(),
+                console=console, auto_refresh=False, transient=True,
+            )  # fmt: skip
+            self._bar = self._opened.enter_context(bar)
+            self._bar.add_task("", total=self._total)
+        self._bar.update(self._bar.task_ids[0], completed=completed, description=text, refresh=True)

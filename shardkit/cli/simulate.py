@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.exceptions import Exit
-from rich.console import Console
 from rich.measure import Measurement
 from rich.text import Text
 
 from shardkit.cli import options
-from shardkit.cli.options import (
-    FAILED,
-    OUTPUT,
-    WRONG_USE,
-    BadRecords,
-    check_attributes,
-    option,
-    out,
-    parsed_toml,
-    read_all,
-    refusing,
-)
+from shardkit.cli.command import FAILED, Call, Command, Outcome
+from shardkit.cli.options import OUTPUT, BadRecords, check_attributes, option, parsed_toml, read_all
 from shardkit.cli.pictures import drawing, picture
 from shardkit.cli.screen import (
     HEAT_COLUMNS,
     CommandProgress,
+    Line,
     clipped,
     columns,
     duration,
@@ -50,67 +38,58 @@ from shardkit.partitions.scenarios.way_result import HeatMap, WayResult
 from shardkit.partitions.simulator import draws
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from shardkit.bulk.sources.sections import SectionedSource
 
 
-@click.command(cls=options.Command)
+@click.command(cls=Command)
 @click.argument("scenario")
 @option("--plot", group=OUTPUT, help="Draw the heat of each way's partitions: heat.svg, heat.png.")
 @options.as_json
 @options.progress
-def simulate(scenario: str, plot: str | None, as_json: bool, progress: bool) -> None:
+def simulate(call: Call, scenario: str, plot: str | None) -> Outcome:
     """Simulate a table's partitions under a load, in virtual time. Nothing is sent.
 
     SCENARIO is a TOML file (docs/simulate.md).
 
     Exit codes: 0 everything was written and read, 1 not everything, 2 wrong use, 3 stopped before its end.
     """
-    stderr = Console(stderr=True, highlight=False)
-    with refusing(stderr, WRONG_USE, "not begun"):
-        parsed = parsed_toml("scenario", scenario)
-    if "series" in parsed:
-        _simulate_series(parsed, scenario, plot, as_json=as_json)
-        return
-    with refusing(stderr, WRONG_USE, "not begun"):
-        asked = read_scenario(parsed, scenario)
-        draw_plot = drawing(plot, draw)
-        given = asked.items
-        source = None if given.source is None else _opened(scenario, given.source, given.source_options)
-        if source is not None:
-            check_attributes("[table]", asked.keys.names, source)
-            others = sorted(asked.attributes.difference(asked.keys.names))
-            check_attributes("[sharding], [table.indexes]", others, source, rare=True)
-        kept = Kept(asked.attributes, needed=asked.keys.names, number=given.number)
-    bad = BadRecords() if source is None else read_all(source, kept.add, stderr, progress=progress)
-    bad.show(stderr)
-    with refusing(stderr, WRONG_USE, "not simulated"):
-        items = generated(given, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
-        with CommandProgress(stderr if progress else None, total=1.0) as shown:
-            outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
-    if as_json:
-        ways = [outcome.to_dict() for outcome in outcomes]
-        print(json.dumps({"scenario": scenario, "items": len(items), "ways": ways, **bad.to_dict()}))
-    else:
-        show(out(), outcomes)
-    with refusing(stderr, WRONG_USE, "no picture"):
-        draw_plot(outcomes)
-    raise Exit(0 if all(outcome.complete for outcome in outcomes) and not bad.count else FAILED)
-
-
-def _simulate_series(parsed: Mapping[str, Any], scenario: str, plot: str | None, *, as_json: bool) -> None:
-    """Show a scenario with ``[series]``: figures of the rules, without a simulated load."""
-    stderr = Console(stderr=True, highlight=False)
-    with refusing(stderr, WRONG_USE, "not begun"):
+    parsed = parsed_toml("scenario", scenario)
+    if "series" in parsed:  # figures of the rules, without a simulated load
         plan = read_series(parsed, scenario)
-        draw_plot = drawing(plot, draw_series)
-    if as_json:
-        print(json.dumps({"scenario": scenario, **plan.to_dict()}))
-    else:
-        show_series(out(), plan)
-    with refusing(stderr, WRONG_USE, "no picture"):
-        draw_plot(plan)
+        draw_plan = partial(drawing(plot, draw_series), plan)
+        told = {"scenario": scenario, **plan.to_dict()}
+        return Outcome(lambda: told, lambda console: show_series(console, plan), draw=draw_plan)
+    asked = read_scenario(parsed, scenario)
+    draw_plot = drawing(plot, draw)
+    given = asked.items
+    source = None if given.source is None else _opened(scenario, given.source, given.source_options)
+    if source is not None:
+        check_attributes("[table]", asked.keys.names, source)
+        others = sorted(asked.attributes.difference(asked.keys.names))
+        check_attributes("[sharding], [table.indexes]", others, source, rare=True)
+    kept = Kept(asked.attributes, needed=asked.keys.names, number=given.number)
+    bad = BadRecords() if source is None else read_all(source, kept.add, call)
+    bad.show(call.stderr)
+
+    def line(done: tuple[str, float], _: float) -> Line:
+        return Line(done[1], clipped(done[0]), f": {percent(done[1])}")
+
+    with call.refusing("not simulated"):
+        items = generated(given, asked.keys, draws(f"items {asked.seed}")) if source is None else kept.items()
+        with CommandProgress(call.shown, line, 1.0) as shown:
+            outcomes = [run(asked, way, items, progress=partial(_update, shown, way.name)) for way in asked.ways]
+
+    def told_ways() -> dict[str, Any]:
+        ways = [outcome.to_dict() for outcome in outcomes]
+        return {"scenario": scenario, "items": len(items), "ways": ways, **bad.to_dict()}
+
+    complete = all(outcome.complete for outcome in outcomes) and not bad.count
+    return Outcome(
+        told_ways, lambda console: show(console, outcomes), 0 if complete else FAILED, draw=partial(draw_plot, outcomes)
+    )
 
 
 def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSource:
@@ -121,9 +100,8 @@ def _opened(scenario: str, path: str, options: Mapping[str, Any]) -> SectionedSo
     return open_source(where, **options)
 
 
-def _update(shown: CommandProgress, way: str, share: float) -> None:
-    if shown.due:
-        shown.show(share, clipped(way), f": {percent(share)}")
+def _update(shown: CommandProgress[tuple[str, float]], way: str, share: float) -> None:
+    shown.update((way, share))
 
 
 _KINDS: tuple[Kind, ...] = ("write", "read")

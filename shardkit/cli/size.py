@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
-from click.exceptions import Exit
-from rich.console import Console
 from rich.text import Text
 
 from shardkit.analysis.sample import Estimate, SegmentSample
 from shardkit.analysis.sizes import NEAR_BYTES, Distribution, SizeProfile
 from shardkit.cli import options
+from shardkit.cli.command import FAILED, Call, Command, Outcome
 from shardkit.cli.live_table import (
     LiveOptions,
     LiveTable,
@@ -25,17 +23,19 @@ from shardkit.cli.live_table import (
     check_source,
     describe,
     estimate_to_json,
+    live_outcome,
     read_sample,
     sample_to_json,
     sampling,
     show_sampled,
 )
-from shardkit.cli.options import FAILED, STOPPED, WRONG_USE, out, read_all, refusing, text_source
+from shardkit.cli.options import read_all, text_source
 from shardkit.cli.screen import bar, clipped, columns, percent, say, show_table, size
 from shardkit.dynamodb.sizes import ITEM_BYTES, STORAGE_OVERHEAD, attribute_sizes
 from shardkit.dynamodb.units import read_units, write_units
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _OVER = (1024, 4096, NEAR_BYTES, ITEM_BYTES)
@@ -48,13 +48,13 @@ _UNITS: dict[str, tuple[str, Callable[[int], float]]] = {
 }
 
 
-@click.command("size", cls=options.Command)
+@click.command("size", cls=Command)
 @click.argument("source", required=False)
 @options.reading
 @sampling
 @options.as_json
 @options.progress
-def measure(source: str | None, table: str | None, as_json: bool, progress: bool, **reading: Any) -> None:
+def measure(call: Call, source: str | None, table: str | None, **reading: Any) -> Outcome:
     """Measure the items of a data file or of a live table: sizes, read and write units, costliest attributes.
 
     SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input); nothing is sent. With --table, a
@@ -62,32 +62,22 @@ def measure(source: str | None, table: str | None, as_json: bool, progress: bool
 
     Exit codes: 0 every record was read, 1 some records are not items, 2 wrong use, 3 stopped before its end.
     """
-    stderr, live = Console(stderr=True, highlight=False), LiveOptions.taken(reading)
-    with refusing(stderr, WRONG_USE, "not begun"):
-        check_source(source, table, reading, live.given)
-        aws = {"profile": live.profile, "region": live.region}
-        opened = None if source is None else text_source(source, **aws, **reading)
-    if opened is None:
-        with live.client(stderr) as client:
-            with refusing(stderr, WRONG_USE, "not begun"):
-                described = describe(client, table or "", live.index)
-                read = size_of_sample(described, stderr, **live.reading(progress=progress))
-            sizes = read()
-        if as_json:
-            print(json.dumps(sizes.to_json()))
-        else:
-            sizes.show(out())
-        raise Exit(STOPPED if sizes.found.problem else 0)
+    live = LiveOptions.taken(reading)
+    check_source(source, table, reading, live.given)
+    if source is None:
+        described = describe(call.dynamodb().meta.client, table or "", live.index)
+        return live_outcome(size_of_sample(described, call.stderr, **live.reading(call))())
+    opened = text_source(call, source, **reading)
     profile = SizeProfile()
-    bad = read_all(opened, profile.add, stderr, progress=progress)
-    bad.show(stderr)
-    with refusing(stderr, WRONG_USE, f"nothing to measure in {source}"):
+    bad = read_all(opened, profile.add, call)
+    bad.show(call.stderr)
+    with call.refusing(f"nothing to measure in {source}"):
         profile.sizes()
-    if as_json:
-        print(json.dumps({"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()}))
-    else:
-        show(out(), profile)
-    raise Exit(FAILED if bad.count else 0)
+    return Outcome(
+        lambda: {"source": source, "format": opened.format, **to_json(profile), **bad.to_dict()},
+        lambda console: show(console, profile),
+        FAILED if bad.count else 0,
+    )
 
 
 def to_json(profile: SizeProfile) -> dict[str, Any]:

@@ -1,50 +1,41 @@
-"""``shardkit stage``: write files to S3 as DynamoDB JSON, for ``shardkit import``.
-
-Exit codes: 0 all items are staged · 1 some items cannot be staged · 2 wrong use, nothing was begun · 3 stopped before
-its end (Ctrl-C, a full disk, S3 refused): the same command goes on where it stopped.
-"""
+"""``shardkit stage``: write files to S3 as DynamoDB JSON, for ``shardkit import``."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any
 
 import click
-from botocore.exceptions import BotoCoreError, ClientError
-from click.exceptions import Exit
-from rich.console import Console
 
 from shardkit.cli import options
+from shardkit.cli.command import ERRORS, FAILED, Call, Command, Outcome, explained
 from shardkit.cli.options import (
     COUNT,
-    FAILED,
     OUTPUT,
     SHOWN,
-    STOPPED,
-    WRONG_USE,
     check_attributes,
-    dynamodb,
-    explained,
     option,
     parsed_strategy,
+    show_failures,
     text_source,
 )
-from shardkit.cli.screen import CommandProgress, duration, say, size
-from shardkit.errors import ConfigurationError, ShardkitError, StagingError
+from shardkit.cli.screen import CommandProgress, Line, duration, say, size
+from shardkit.errors import ConfigurationError, StagingError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from shardkit.staging import StageProgress, StageReport
 
 STAGE = "Stage"  # how --help groups the options
 _LARGE = 64 * 1024 * 1024  # bytes of a source: below, other processes start longer than they help
 
 
-@click.command(cls=options.Command)
+@click.command(cls=Command)
 @click.argument("source")
 @option("--to", required=True, help="Where to write: s3://bucket/prefix.")
 @option("--table", required=True, help="Table that the items are for.")
@@ -67,6 +58,7 @@ _LARGE = 64 * 1024 * 1024  # bytes of a source: below, other processes start lon
 @options.as_json
 @options.progress
 def stage(
+    call: Call,
     source: str,
     to: str,
     table: str,
@@ -77,17 +69,12 @@ def stage(
     indexes: tuple[tuple[str, str], ...],
     stored_by: str | None,
     processes: int | None,
-    work_dir: str | None,
-    compression: Literal["gzip", "zstd", "none"],
     skip_failures: bool,
-    region: str | None,
-    profile: str | None,
-    endpoint_url: str | None,
+    work_dir: str | None,
+    compression: Any,
     dry_run: bool,
-    as_json: bool,
-    progress: bool,
     **reading: Any,
-) -> None:
+) -> Outcome:
     """Write files to S3 in mixed order, so that DynamoDB imports them at full speed: shardkit import.
 
     SOURCE is a file, pipe, folder, pattern, s3://bucket/prefix, or - (standard input).
@@ -100,60 +87,48 @@ def stage(
     from shardkit.staging import stage_items
     from shardkit.table import ShardedTable
 
-    stderr = Console(stderr=True, highlight=False)
-    with ExitStack() as stack:
-        shown = stack.enter_context(ShownStage(stderr if progress else None))
-        try:
-            spread = options.spread_strategy(shards, by, strategy)
-            resource = dynamodb(profile, region, endpoint_url)
-            stack.callback(resource.meta.client.close)
-            schema = None if definition is None else _definition(definition)
-            target = ShardedTable(
-                resource.Table(table), spread, indexes=options.index_strategies(indexes), key_schema=schema
-            )
-            s3 = options.s3_client(profile, region)
-            stack.callback(s3.close)
-            exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
-            how = {"table": target, "stored_by": exported, "cursors": 1, "s3": s3, **reading}
-            opened = text_source(source, profile=profile, region=region, **how)
-            check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
-            if processes is None and (opened.bytes_total or 0) >= _LARGE:
-                processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-            of = f", {size(opened.bytes_total)}" if opened.bytes_total else ""
-            say(stderr, f"{source} ({opened.format}{of}) to {to} for {table} with {spread!r}")
-            if opened.types:
-                say(stderr, "types: " + ", ".join(f"{name}:{letter}" for name, letter in opened.types.items()))
-            report = stage_items(
-                opened,
-                to,
-                table=target,
-                processes=processes,
-                compression=compression,
-                on_error="collect" if skip_failures else "raise",
-                work_dir=work_dir,
-                s3=s3,
-                connect=partial(options.s3_client, profile, region) if processes else None,
-                dry_run=dry_run,
-                progress=shown.update,
-            )
-        except KeyboardInterrupt:
-            once = source == "-" or Path(source).is_fifo()
-            again = "starts anew; delete what it uploaded, or give another prefix" if once else "goes on"
-            say(stderr, f"stopped before its end: the same command {again}")
-            raise Exit(STOPPED) from None
-        except (BotoCoreError, ClientError, OSError, ShardkitError) as error:
-            if not isinstance(error, StagingError) or error.report is None:
-                what = "stopped before its end" if shown.begun else "not begun"
-                say(stderr, f"{what}: {explained(error, table)}")
-                raise Exit(STOPPED if shown.begun else WRONG_USE) from None
-            say(stderr, str(error))
-            report = error.report
+    shown = call.enter(StageShown(call.shown, _line))
+    try:
+        spread = options.spread_strategy(shards, by, strategy)
+        schema = None if definition is None else _definition(definition)
+        sharded = options.index_strategies(indexes)
+        target = ShardedTable(call.dynamodb().Table(table), spread, indexes=sharded, key_schema=schema)
+        s3 = call.s3()
+        exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
+        opened = text_source(call, source, table=target, stored_by=exported, cursors=1, s3=s3, **reading)
+        check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
+        if processes is None and (opened.bytes_total or 0) >= _LARGE:
+            processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        call.say(f"{source} ({options.described(opened)}) to {to} for {table} with {spread!r}")
+        options.say_types(call.stderr, opened)
+        report = stage_items(
+            opened,
+            to,
+            table=target,
+            processes=processes,
+            compression=compression,
+            on_error="collect" if skip_failures else "raise",
+            work_dir=work_dir,
+            s3=s3,
+            connect=partial(call.aws.client, "s3") if processes else None,
+            dry_run=dry_run,
+            progress=shown.update,
+        )
+    except KeyboardInterrupt:
+        once = source == "-" or Path(source).is_fifo()
+        again = "starts anew; delete what it uploaded, or give another prefix" if once else "goes on"
+        raise call.ended(f"stopped before its end: the same command {again}") from None
+    except ERRORS as error:
+        if not isinstance(error, StagingError) or error.report is None:
+            if shown.report is None:
+                raise
+            raise call.ended(f"stopped before its end: {explained(error, table)}") from None
+        call.say(str(error))
+        report = error.report
     code = FAILED if report.failed else 0
-    if as_json:
-        print(json.dumps({"exit_code": code, **report.to_dict()}))
-    else:
-        _show(Console(highlight=False), report, dry_run=dry_run)
-    raise Exit(code)
+    return Outcome(
+        lambda: {"exit_code": code, **report.to_dict()}, lambda console: _show(console, report, dry_run=dry_run), code
+    )
 
 
 def _definition(path: str) -> Mapping[str, Any]:
@@ -190,42 +165,26 @@ def _show(console: Console, report: StageReport, *, dry_run: bool) -> None:
                 f"{size(report.bytes)}, {size(report.raw_bytes)} before compression, {report.write_units:,} write "
                 f"units of the table, {duration(report.seconds)}",
             )
-    for one in report.failures[:SHOWN]:
-        say(console, f"failed: {one.place}: {one.reason}")
-    if report.failed > SHOWN:
-        console.print(f"and {report.failed - SHOWN:,} more failures")
+    show_failures(console, [(one.place, one.reason) for one in report.failures[:SHOWN]], report.failed)
 
 
-class ShownStage:
-    """Shows a stage's progress, each phase with a bar of its own; ``begun``: whether it has read or written."""
+class StageShown(CommandProgress["StageProgress"]):
+    """Shows a stage's progress, each phase anew."""
 
-    def __init__(self, console: Console | None) -> None:
-        self.begun = False
-        self._console = console
-        self._phase: str | None = None
-        self._opened = ExitStack()
+    def update(self, report: StageProgress) -> None:
+        if self.report is None or report.phase != self.report.phase:
+            self.restart(report.total)
+        super().update(report)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
-
-    def update(self, progress: StageProgress) -> None:
-        self.begun = True
-        if progress.phase != self._phase:
-            self._opened.close()
-            self._phase = progress.phase
-            self._shown = self._opened.enter_context(CommandProgress(self._console, progress.total))
-        elif not self._shown.due:
-            return
-        doing = "reading" if progress.phase == "read" else "sorting and uploading"
-        text = f"{doing}: {progress.items:,} items"
-        if progress.seconds:
-            text += f", {progress.items / progress.seconds:,.0f} items/s"
-        left = ""
-        if progress.total:
-            text += f", {progress.done / progress.total:.0%}"
-            if new := progress.done - progress.resumed:
-                left = f", about {duration(progress.seconds * (progress.total - progress.done) / new)} left"
-        self._shown.show(progress.done, text, left)
+def _line(progress: StageProgress, _: float) -> Line:
+    doing = "reading" if progress.phase == "read" else "sorting and uploading"
+    text = f"{doing}: {progress.items:,} items"
+    if progress.seconds:
+        text += f", {progress.items / progress.seconds:,.0f} items/s"
+    left = ""
+    if progress.total:
+        text += f", {progress.done / progress.total:.0%}"
+        if new := progress.done - progress.resumed:
+            left = f", about {duration(progress.seconds * (progress.total - progress.done) / new)} left"
+    return Line(progress.done, text, left)

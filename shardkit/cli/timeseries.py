@@ -1,33 +1,16 @@
-"""``shardkit timeseries``: plan and do the maintenance of a time series, by a configuration file.
-
-Exit codes: 0 planned, or everything is done or waits · 1 some steps failed · 2 wrong use, nothing was done · 3 Ctrl-C.
-"""
+"""``shardkit timeseries``: plan and do the maintenance of a time series, by a configuration file."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
-from click.exceptions import Exit
-from rich.console import Console
 
 from shardkit.cli import options
-from shardkit.cli.options import (
-    FAILED,
-    OUTPUT,
-    WRONG_USE,
-    connection,
-    dynamodb,
-    option,
-    parsed_toml,
-    refusing,
-    seconds_of,
-)
+from shardkit.cli.command import FAILED, Call, Command, Outcome
+from shardkit.cli.options import OUTPUT, connection, option, parsed_toml, seconds_of
 from shardkit.errors import ConfigurationError, MaintenanceError
 from shardkit.partitions.scenarios.entries import Entries
 from shardkit.sharding.series.periods import Calendar, TimeFormat
@@ -53,38 +36,30 @@ def timeseries() -> None:
     """
 
 
-@timeseries.command("plan", cls=options.Command)
+@timeseries.command("plan", cls=Command, refused="not planned")
 @click.argument("config")
 @connection
 @_now
 @options.as_json
-def plan(config: str, now: str | None, as_json: bool, **aws: Any) -> None:
+def plan(call: Call, config: str, now: str | None) -> Outcome:
     """Show what maintain would do, and what it saves. Nothing is changed."""
-    with refusing(_stderr(), WRONG_USE, "not planned"), _opened(config, aws) as series:
-        planned = series.plan(_moment(now))
-    print(json.dumps(planned.to_dict()) if as_json else str(planned))
+    return Outcome.of_text(_opened(call, config).plan(_moment(now)))
 
 
-@timeseries.command("maintain", cls=options.Command)
+@timeseries.command("maintain", cls=Command)
 @click.argument("config")
 @connection
 @_now
 @options.as_json
-def maintain(config: str, now: str | None, as_json: bool, **aws: Any) -> None:
+def maintain(call: Call, config: str, now: str | None) -> Outcome:
     """Show the plan (with --json: on stderr), and do it. Run it regularly, for example every hour."""
-    failed = False
-    with refusing(_stderr(), WRONG_USE, "not begun"), _opened(config, aws) as series:
-        try:
-            report = series.maintain(_moment(now), on_plan=lambda planned: click.echo(str(planned), err=as_json))
-        except MaintenanceError as error:
-            report, failed = error.report, True
-    print(json.dumps(report.to_dict()) if as_json else str(report))
-    if failed:
-        raise Exit(FAILED)
-
-
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False)
+    try:
+        report = _opened(call, config).maintain(
+            _moment(now), on_plan=lambda planned: click.echo(str(planned), err=call.as_json)
+        )
+    except MaintenanceError as error:
+        return Outcome.of_text(error.report, FAILED)
+    return Outcome.of_text(report)
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -97,16 +72,11 @@ def _moment(text: str | None) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-@contextmanager
-def _opened(config: str, aws: Mapping[str, Any]) -> Iterator[TimeSeries]:
+def _opened(call: Call, config: str) -> TimeSeries:
     from shardkit.timeseries import TimeSeries
 
     settings = _read(config)
-    series = TimeSeries(dynamodb(**aws), **settings)
-    try:
-        yield series
-    finally:
-        series.meta.client.close()
+    return TimeSeries(call.dynamodb(), **settings)
 
 
 def _read(config: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ TYPED = ("--index", "by-source", "--by", "OrderId", "--shards", "4", "--source",
 @pytest.fixture
 def table(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> Table:
     """Orders from before the index was sharded, of which one has no status. The command does not make a session."""
-    monkeypatch.setattr(COMMAND, "dynamodb", lambda *_: resource)
+    monkeypatch.setattr("shardkit.cli.command.Aws.dynamodb", lambda *_: resource)
     table = make_table(resource, ("Date", "S"), ("OrderId", "S"), global_indexes=INDEXES, name="Orders")
     fill(table)
     return table
@@ -301,7 +301,7 @@ def test_other_strategies(table: Table, typed: tuple[str, ...]) -> None:
 
 def test_a_table_with_suffixes_of_its_own(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> None:
     """Needed where the shard is calculated from the table's partition key."""
-    monkeypatch.setattr(COMMAND, "dynamodb", lambda *_: resource)
+    monkeypatch.setattr("shardkit.cli.command.Aws.dynamodb", lambda *_: resource)
     raw = make_table(resource, ("Date", "S"), ("OrderId", "S"), global_indexes=INDEXES, name="Orders")
     own = CalculatedSuffix("OrderId", 3)
     fill(ShardedTable(raw, own))
@@ -385,7 +385,7 @@ def test_an_interruption(table: Table, folder: Path) -> None:
     """The report so far, how to go on, and exit code 3."""
     count = 0
 
-    progress = COMMAND.BackfillProgress
+    progress = COMMAND.PassProgress
     update = progress.update
 
     def interrupt(self: Any, report: Any) -> None:

@@ -379,7 +379,7 @@ def test_a_move(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPat
     click_testing: Any = pytest.importorskip("click.testing")
     command: Any = importlib.import_module("shardkit.cli.reshard")
     moment = Moment()
-    monkeypatch.setattr(command, "dynamodb", lambda *_: resource)
+    monkeypatch.setattr("shardkit.cli.command.Aws.dynamodb", lambda *_: resource)
     monkeypatch.setattr(command, "ShardMapAdmin", moment.admin)
     table = make_table(resource, ("User", "S"), ("OrderId", "S"), name="Orders")
     table.put_item(Item=ORDER)

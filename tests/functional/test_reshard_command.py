@@ -34,7 +34,7 @@ FAST = (*PACE, "--no-progress")
 @pytest.fixture
 def table(resource: DynamoDBServiceResource, monkeypatch: pytest.MonkeyPatch) -> Table:
     """Six items. The command does not make a session."""
-    monkeypatch.setattr(COMMAND, "dynamodb", lambda *_: resource)
+    monkeypatch.setattr("shardkit.cli.command.Aws.dynamodb", lambda *_: resource)
     made = make_table(resource, ("pk", "S"), ("sk", "S"), name="Orders")
     for number in range(6):
         made.put_item(Item={"pk": "k", "sk": f"s{number}", "v": number})

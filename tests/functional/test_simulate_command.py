@@ -95,7 +95,7 @@ def test_the_columns_of_a_narrow_terminal_are_in_several_tables(width: int, monk
     from rich.console import Console
 
     console = Console(width=width, force_terminal=True, color_system=None, highlight=False)
-    monkeypatch.setattr("shardkit.cli.simulate.out", lambda: console)
+    monkeypatch.setattr("shardkit.cli.command.out", lambda: console)
     with console.capture() as captured:
         invoke("small.toml")
     lines = captured.get().splitlines()

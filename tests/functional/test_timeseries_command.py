@@ -82,15 +82,15 @@ def test_a_failed_step(resource: DynamoDBServiceResource, monkeypatch: pytest.Mo
     def denied(params: Any, **_: Any) -> None:
         raise PermissionError("not allowed to create")
 
-    command: Any = importlib.import_module("shardkit.cli.timeseries")
-    made = command.dynamodb
+    aws: Any = importlib.import_module("shardkit.cli.command").Aws
+    made = aws.dynamodb
 
-    def dynamodb(**options: Any) -> Any:
-        to = made(**options)
+    def dynamodb(self: Any, connections: int) -> Any:
+        to = made(self, connections)
         to.meta.client.meta.events.register("before-call.dynamodb.CreateTable", denied)
         return to
 
-    monkeypatch.setattr(command, "dynamodb", dynamodb)
+    monkeypatch.setattr(aws, "dynamodb", dynamodb)
     result = invoke("timeseries", "maintain", str(CONFIG))
     assert result.exit_code == 1
     assert result.stdout.endswith("\n    not allowed to create\n")
