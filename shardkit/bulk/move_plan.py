@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Unpack
 
 from shardkit.bulk.mover import Location, key_in, location_of
-from shardkit.bulk.pacing import write_rate, write_throughput
+from shardkit.bulk.pacing import WriteRate
 from shardkit.dynamodb.estimator import CapacityEstimator, ItemChange, TableUnits
 from shardkit.dynamodb.sizes import ITEM_BYTES, item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
@@ -131,10 +131,7 @@ class Planning(TablePass[MovePlan]):
         self._mark: WireValue = {"S": "0" * 32 + COPY_MARKED * self._streamed}
         self._estimator = CapacityEstimator(description)
         self._index_units: dict[str, float] = {}
-        given = options.get("write_units")
-        units, _ = write_throughput(description)
-        share = write_rate(given)
-        self._rate = share if not isinstance(given, str) or share is None else units and share * units
+        self._rate = WriteRate.of(options.get("write_units"), description)
         self._read_rate = options.get("read_units")
 
     def take(self, items: Sequence[WireItem]) -> Tasks:
@@ -197,9 +194,9 @@ class Planning(TablePass[MovePlan]):
         self.count(table_units=units.table + sum(units.local_indexes.values()))
 
     def _seconds(self) -> float | None:
-        if self._rate is None:
+        written = self._rate.seconds(self.report.table_units, self._index_units)
+        if written is None:
             return None
         scanned = self.report.bytes / READ_UNIT_BYTES / (self._read_rate or float("inf"))
-        written = max(self.report.table_units, *self._index_units.values(), 0.0) / self._rate
         # The move reads eventually consistent, beside its writes; the verification consistently, after them.
         return max(written, scanned / 2) + scanned

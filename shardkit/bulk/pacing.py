@@ -155,23 +155,19 @@ class TablePace:
     The requested rate may be this process's share of a budget, which then has the bucket.
 
     A table and each of its global indexes have their own throughput, and an index without enough throttles the table's
-    writes. If ``write_units`` is a number, it limits each of them. If it is a share, each may use that share of its
-    own: one unit of an index with less throughput than the table is ``worth`` more of the bucket's units, and a batch
-    is charged for the busiest of them.
+    writes. So a batch is charged for the busiest of them, by what its units are ``worth`` (:class:`WriteRate`).
 
     After a cut, the rate grows as in TCP CUBIC (RFC 9438) and botocore's ``adaptive`` retries: fast at first, slowly
     near the rate before the cut, and ever faster beyond it. So new throughput, or that after an outage, is used within
     half a minute. A tenth more every second, as in TCP Reno, took minutes.
 
-    Attributes:
-        worth: How many of the bucket's units one unit of each index counts as; 1 for indexes not in it.
     """
 
     def __init__(self, write_units: float | str | SharedRates | None, draw: Callable[[], float]) -> None:
         rate = write_rate(write_units)
-        self.share = rate if isinstance(write_units, str) else None
+        self._share = write_units if isinstance(write_units, str) else None
         self.worth: Mapping[str, float] = {}
-        self._limit = inf if rate is None or self.share is not None else rate
+        self._limit = inf if rate is None or self._share is not None else rate
         self._draw = draw
         self.shared: SharedRate | None = None
         # The requested rate always holds, and is charged for what is consumed; the slowed rate for what is sent.
@@ -186,7 +182,7 @@ class TablePace:
         self._since = self._cut = -inf
         self._before = self._lost = 0.0
         self._written = False  # since the rate was cut
-        self._ask_at = 0.0 if self.share is None else -inf
+        self._ask_at = -inf
 
     @property
     def rate(self) -> float:
@@ -194,7 +190,7 @@ class TablePace:
 
     def asks(self, now: float) -> bool:
         """Return whether to send DescribeTable now; if so, not again for a minute."""
-        if self.share is None or now < self._ask_at:
+        if self._share is None or now < self._ask_at:
             return False
         self._ask_at = now + _ASK_AGAIN_SECONDS
         return True
@@ -202,24 +198,17 @@ class TablePace:
     @property
     def unknown(self) -> bool:
         """Whether nothing may be sent yet, because the throughput that ``write_units`` is a share of is unknown."""
-        return self.share is not None and self._limit == inf
+        return self._share is not None and self._limit == inf
 
     def described(self, table: Mapping[str, Any], now: float) -> ConfigurationError | None:
         """Apply the throughput in a DescribeTable response; return an error if it has none."""
-        assert self.share is not None
-        units, worth = write_throughput(table)
-        if units is None:
-            return ConfigurationError(
-                f"write_units: {self.share:.0%} of the throughput of table {table.get('TableName')!r} is unknown, "
-                "because DescribeTable returns none; give write_units as a number of units per second"
-            )
-        limit = max(_LEAST_RATE, self.share * units)
-        if (limit, worth) != (self._limit, self.worth):
+        rate = WriteRate.of(self._share, table)
+        if rate.units is not None and (rate.units, rate.worth) != (self._limit, self.worth):
             # Earlier measurements do not apply to it.
-            self._limit, self.worth, self._throughput, self._units, self._since = limit, worth, 0.0, 0.0, now
-            self._requested.change(limit, burst=limit * _BURST_SECONDS, now=now)
+            self._limit, self.worth, self._throughput, self._units, self._since = rate.units, rate.worth, 0.0, 0.0, now
+            self._requested.change(self._limit, burst=self._limit * _BURST_SECONDS, now=now)
             self._slowed.change(inf, burst=0.0, now=now)
-        return None
+        return rate.error
 
     def ready(self, now: float) -> float:
         ready = self._bucket.ready(now)
@@ -376,14 +365,54 @@ def write_rate(write_units: float | str | SharedRates | None) -> float | None:
     return number
 
 
-def write_throughput(table: Mapping[str, Any]) -> tuple[float | None, dict[str, float]]:
-    """Return a table's write units per second (provisioned, warm or maximum), and what a unit of each index is worth.
+@dataclass(frozen=True)
+class WriteRate:
+    """What ``write_units=`` means for a table.
 
-    One unit of a global index is worth so many of the table's; 1 if its own throughput is unknown.
+    If it is a number, it limits the table and each of its global indexes. If it is a share, each may use that share of
+    its own throughput.
+
+    Attributes:
+        units: Write units of the table per second; None for no limit, or if unknown.
+        worth: How many of these one unit of each global index counts as: more than 1 if it has less throughput than the
+            table. 1 for indexes not in it.
+        error: Why the rate is unknown: it is a share of a throughput that DescribeTable does not return.
     """
-    units = _own_units(table)
-    owned = {index["IndexName"]: _own_units(index) for index in table.get("GlobalSecondaryIndexes") or ()}
-    return units, {name: units / own if units and own else 1.0 for name, own in owned.items()}
+
+    units: float | None
+    worth: Mapping[str, float] = field(default_factory=dict)
+    error: ConfigurationError | None = None
+
+    @classmethod
+    def of(cls, write_units: float | str | SharedRates | None, table: Mapping[str, Any]) -> WriteRate:
+        """Apply ``write_units=`` to the throughput in a DescribeTable response."""
+        rate = write_rate(write_units)
+        if rate is None or not isinstance(write_units, str):
+            return cls(rate)
+        units = _own_units(table)
+        if units is None:
+            return cls(
+                None,
+                error=ConfigurationError(
+                    f"write_units: {rate:.0%} of the throughput of table {table.get('TableName')!r} is unknown, "
+                    "because DescribeTable returns none; give write_units as a number of units per second"
+                ),
+            )
+        owned = {index["IndexName"]: _own_units(index) for index in table.get("GlobalSecondaryIndexes") or ()}
+        worth = {name: units / own if units and own else 1.0 for name, own in owned.items()}
+        return cls(max(_LEAST_RATE, rate * units), worth)
+
+    def slowest(self, table: float, indexes: Mapping[str, float]) -> tuple[str | None, float]:
+        """Return which takes longest for its units, None for the table, and these units at the rate."""
+        units: dict[str | None, float] = {None: table}
+        for name, taken in indexes.items():
+            units[name] = taken * self.worth.get(name, 1.0)
+        slowest = max(units, key=units.__getitem__)
+        return slowest, units[slowest]
+
+    def seconds(self, table: float, indexes: Mapping[str, float]) -> float | None:
+        """Return how long units of the table and its global indexes take; None without a rate."""
+        return None if self.units is None else self.slowest(table, indexes)[1] / self.units
 
 
 def _own_units(described: Mapping[str, Any]) -> float | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shardkit.bulk.backfill import backfill_index
 from shardkit.bulk.backfill_machine import BackfillReport
-from shardkit.bulk.pacing import TablePace
+from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity import CapacityEstimator
 from shardkit.cli import options
 from shardkit.cli.command import ERRORS, FAILED, STOPPED, WRONG_USE, Call, Command, Outcome, explained
@@ -187,12 +186,12 @@ def show_report(console: Console, report: BackfillReport) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a backfill would take, as a sample says; ``rate`` is in write units per second, None if it is unknown."""
+    """What a backfill would take, as a sample says."""
 
     found: Sampled
     index: str
     indexes: tuple[str, ...]
-    rate: float | None
+    rate: WriteRate
     read_rate: float
 
     @property
@@ -202,11 +201,10 @@ class Estimate:
 
     @property
     def seconds(self) -> float | None:
-        if self.rate is None:
+        of_indexes = {name: self.found.total(f"units of {name}").value for name in self.indexes}
+        slower = self.rate.seconds(self.found.total("table_units").value, of_indexes)
+        if slower is None:
             return None
-        # The rate limits the table and each index by itself.
-        each = [f"units of {name}" for name in self.indexes]
-        slower = max(self.found.total(name).value for name in ("table_units", *each)) / self.rate
         fill, verify = (self.read_units * share / self.read_rate for share in (1 / 3, 2 / 3))
         return max(slower, fill) + verify
 
@@ -248,9 +246,7 @@ def estimate(
     filled = index_of(sharding, index)
     client, draw = table.meta.client, random.Random(0).random  # noqa: S311 - spreads load, keeps no secret
     description = client.describe_table(TableName=table.name)["Table"]
-    estimator = CapacityEstimator(description)
-    pace = TablePace(write_units, draw)
-    unknown = None if pace.share is None else pace.described(description, 0.0)
+    estimator, rate = CapacityEstimator(description), WriteRate.of(write_units, description)
 
     def take(item: Mapping[str, Any]) -> Mapping[str, float]:
         stored = to_wire_item(item)
@@ -271,6 +267,5 @@ def estimate(
 
     how: Reading = {"most_units": most_units, "rate": read_units, "progress": call.shown is not None}
     read = read_sample(describe(client, table.name, None), take, call.stderr, **how)
-    known = None if unknown is not None or pace.rate == inf else pace.rate
     names = tuple(sorted(one["IndexName"] for one in description.get("GlobalSecondaryIndexes") or ()))
-    return Estimate(read(), index, names, known, read_units)
+    return Estimate(read(), index, names, rate, read_units)

@@ -375,7 +375,7 @@ def show_estimate(console: Console, guess: Estimate) -> None:
     if guess.seconds is not None:
         index = guess.slowest[0]
         slowest = f", for which index {index} takes longest" if index else ""
-        say(console, f"at {guess.rate:,.0f} write units per second{slowest}: {duration(guess.seconds)}")
+        say(console, f"at {guess.rate.units:,.0f} write units per second{slowest}: {duration(guess.seconds)}")
     if guess.hottest is not None:
         key, units = guess.hottest
         say(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any
 
 from shardkit.bulk.one_shard import OneShard
-from shardkit.bulk.pacing import TablePace
+from shardkit.bulk.pacing import WriteRate
 from shardkit.bulk.report import ShardTally
 from shardkit.bulk.sources.base import BadRecord, Source
 from shardkit.bulk.writes import Writes
@@ -30,14 +28,11 @@ class Estimate:
     """What a load would write, if all items are new.
 
     Attributes:
-        rate: Write units of the table per second; None for no limit.
-        worth: How many of the rate's units one unit of each global index counts as (``bulk.pacing``).
         units: Write units of the table and of each index.
     """
 
-    rate: float | None
+    rate: WriteRate
     one_shard: OneShard
-    worth: Mapping[str, float] = field(default_factory=dict)
     items: int = 0
     failed: int = 0
     bytes: int = 0
@@ -55,16 +50,13 @@ class Estimate:
     @property
     def slowest(self) -> tuple[str | None, float]:
         """The global index that takes longest (None for the table and its local indexes), and its units at the rate."""
-        units: dict[str | None, float] = {None: self.units.table + sum(self.units.local_indexes.values())}
-        for name, taken in self.units.global_indexes.items():
-            units[name] = taken * self.worth.get(name, 1.0)
-        slowest = max(units, key=units.__getitem__)
-        return slowest, units[slowest]
+        own = self.units.table + sum(self.units.local_indexes.values())
+        return self.rate.slowest(own, self.units.global_indexes)
 
     @property
     def seconds(self) -> float | None:
         """Seconds until the slowest has everything at the given rate; None without a rate."""
-        return None if self.rate is None else self.slowest[1] / self.rate
+        return None if self.rate.units is None else self.slowest[1] / self.rate.units
 
     @property
     def hottest(self) -> tuple[Any, int] | None:
@@ -98,11 +90,10 @@ def estimate(source: Source, table: ShardedTable, write_units: float | str | Sha
     estimator = CapacityEstimator(description)
     draw = random.Random(0)  # noqa: S311 - spreads load, keeps no secret
     writes = Writes(sharding, lambda *_: draw.random())
-    pace = TablePace(write_units, draw.random)
-    error = None if pace.share is None else pace.described(description, 0.0)
-    if error is not None:
-        raise error
-    guess = Estimate(None if pace.rate == inf else pace.rate, OneShard(sharding), pace.worth)
+    rate = WriteRate.of(write_units, description)
+    if rate.error is not None:
+        raise rate.error
+    guess = Estimate(rate, OneShard(sharding))
     index_keys = sharding.types.keys() - set(sharding.keys.names)
     for place, record in source.read():
         guess.items += 1

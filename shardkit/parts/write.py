@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from shardkit.bulk.dead_letters import text_of
 from shardkit.bulk.load import Loading, LoadOptions, run_load
 from shardkit.bulk.load_machine import WINDOW, check_load
-from shardkit.bulk.pacing import write_rate, write_throughput
+from shardkit.bulk.pacing import WriteRate
 from shardkit.capacity.shared_budget import SharedBudget
 from shardkit.core.checks import check_count, check_side_by_side
 from shardkit.errors import ConfigurationError, ShardkitError, brief
@@ -173,15 +173,11 @@ class PartConfig:
     def _rate(self, table: Mapping[str, Any]) -> float | SharedBudget | None:
         if not isinstance(self.write_units, str):
             return self.write_units
-        rate = write_rate(self.write_units)
-        assert rate is not None
-        units, worth = write_throughput(table)
-        if units is None:
-            raise ConfigurationError(
-                f"write_units: {rate:.0%} of the throughput of table {self.table!r} is unknown, because DescribeTable "
-                "returns none; give write_units as a number of units per second"
-            )
-        return rate * units / max([1.0, *worth.values()])  # a number limits the table and each index alike
+        rate = WriteRate.of(self.write_units, table)
+        if rate.units is None:
+            assert rate.error is not None
+            raise rate.error
+        return rate.units / max([1.0, *rate.worth.values()])  # a number limits the table and each index alike
 
     def _begun(self) -> str:
         """Return the id of the write, which a checkpoint keeps."""

@@ -17,7 +17,7 @@ from boto3.dynamodb.conditions import Key
 
 from shardkit import BulkReport, CalculatedSuffix, Resharding, ShardedTable, Unsharded
 from shardkit.bulk.load_machine import Load
-from shardkit.bulk.pacing import TablePace
+from shardkit.bulk.pacing import WriteRate
 from shardkit.cli import build_app
 from tests.support.tables import GlobalIndex, make_table
 
@@ -576,8 +576,8 @@ def test_a_share_of_what_is_not_known(
 ) -> None:
     """Wrong use, and nothing is written."""
     orders_csv(folder, 5)
-    described = TablePace.described
-    monkeypatch.setattr(TablePace, "described", lambda self, table, now: described(self, {"TableName": "Orders"}, now))
+    of = WriteRate.of
+    monkeypatch.setattr(WriteRate, "of", lambda units, _: of(units, {"TableName": "Orders"}))
     result = invoke("orders.csv", *SHARDED, *dry_run, "--write-units", "50%")
     assert result.exit_code == 2
     assert (

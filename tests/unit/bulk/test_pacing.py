@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.bulk.load_machine import Load
-from shardkit.bulk.pacing import LearntPace, TablePace, units_of, write_rate, write_throughput
+from shardkit.bulk.pacing import LearntPace, TablePace, WriteRate, units_of, write_rate
 from shardkit.core.machine import Answer, Done, Send, Wait
 from shardkit.core.token_bucket import TokenBucket
 from shardkit.errors import ConfigurationError
@@ -155,8 +155,19 @@ def test_what_a_unit_of_an_index_is_worth() -> None:
         ],
         "LocalSecondaryIndexes": [{"IndexName": "local"}],
     }
-    assert write_throughput(table) == (100.0, {"slow": 10.0, "fast": 0.25, "unknown": 1.0})
-    assert write_throughput({"GlobalSecondaryIndexes": table["GlobalSecondaryIndexes"]})[0] is None
+    rate = WriteRate.of("50%", table)
+    assert rate == WriteRate(50.0, {"slow": 10.0, "fast": 0.25, "unknown": 1.0})
+    assert rate.slowest(100.0, {"slow": 20.0, "fast": 300.0}) == ("slow", 200.0)
+    assert rate.seconds(100.0, {"fast": 300.0, "another": 99.0}) == 2.0
+    unknown = WriteRate.of("50%", {"GlobalSecondaryIndexes": table["GlobalSecondaryIndexes"]})
+    assert (unknown.units, unknown.seconds(1.0, {})) == (None, None)
+    assert "is unknown" in str(unknown.error)
+
+
+def test_a_number_is_the_rate_of_the_table_and_of_each_index() -> None:
+    table = {"ProvisionedThroughput": {"WriteCapacityUnits": 100}}
+    assert WriteRate.of(20, table).seconds(100.0, {"a": 300.0}) == 15.0
+    assert WriteRate.of(None, table) == WriteRate(None)
 
 
 # A load at a rate.

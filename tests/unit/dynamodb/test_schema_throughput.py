@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shardkit.bulk.pacing import write_throughput
+from shardkit.bulk.pacing import WriteRate
 from shardkit.dynamodb.schema import throughput_of
 
 PROVISIONED = {"ProvisionedThroughput": {"ReadCapacityUnits": 5000, "WriteCapacityUnits": 2000}}
@@ -47,4 +47,5 @@ def test_what_is_not_said(described: dict[str, Any]) -> None:
     ],
 )
 def test_write_units_that_a_share_is_of(described: dict[str, Any], units: float | None) -> None:
-    assert write_throughput(described) == (units, {})
+    rate = WriteRate.of("100%", described)
+    assert (rate.units, rate.worth, rate.error is None) == (units, {}, units is not None)
