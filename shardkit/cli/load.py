@@ -28,17 +28,7 @@ from shardkit.capacity import SharedBudget
 from shardkit.cli import options
 from shardkit.cli.command import FAILED, STOPPED, Call, Command, Outcome
 from shardkit.cli.load_estimate import Estimate, estimate
-from shardkit.cli.options import (
-    COUNT,
-    OUTPUT,
-    SOURCE,
-    check_attributes,
-    option,
-    parsed_strategy,
-    rate_of,
-    show_failures,
-    text_source,
-)
+from shardkit.cli.options import COUNT, OUTPUT, SOURCE, option, rate_of, show_failures, source_for_table
 from shardkit.cli.screen import CommandProgress, Line, bar, duration, say, size
 from shardkit.core.remaining import History, seconds_left
 from shardkit.dynamodb.units import PARTITION_WRITE_UNITS
@@ -98,11 +88,6 @@ def load(
     call: Call,
     source: str,
     table: str,
-    shards: int | None,
-    by: str | None,
-    strategy: str | None,
-    indexes: tuple[tuple[str, str], ...],
-    stored_by: str | None,
     cursors: str,
     write_units: str | None,
     shared_budget: tuple[str, str] | None,
@@ -121,16 +106,12 @@ def load(
     how = {name: more.pop(name) for name in ("window", "max_failures", "duplicates", "journal", "dead_letters")}
     connections = max(10, workers or 0)
     try:
-        spread = options.spread_strategy(shards, by, strategy)
-        sharded = options.index_strategies(indexes)
-        exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
         resource = call.dynamodb(connections)
         if transport == "direct":
             direct_options(transport)  # refuses it if its extra is not installed
         way = "client" if transport == "client" else default_transport(call.aws.profile)
-        target = ShardedTable(resource.Table(table), spread, indexes=sharded, transport=way)
-        opened = text_source(call, source, table=target, stored_by=exported, cursors=_cursors(cursors), **more)
-        check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
+        make = partial(ShardedTable, resource.Table(table), transport=way)
+        opened, target = source_for_table(call, source, make, cursors=_cursors(cursors), **more)
         units = _rate(write_units, shared_budget, resource, call)
         show_plan(call.stderr, source, opened, target)
         if dry_run:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from shardkit.bulk.sources.base import Place, Record
     from shardkit.bulk.sources.sections import SectionedSource
+    from shardkit.table import ShardedTable
 
 SPREAD, SOURCE, OUTPUT, _AWS = "Spread", "Source", "Output", "AWS"  # how --help groups the options
 SHOWN = 10
@@ -78,7 +79,7 @@ spreading = several(
         help="A sharded global index and its strategy, as text; may be repeated.",
     ),
 )
-"""The options of :func:`spread_strategy` and :func:`index_strategies`."""
+"""With :data:`exported`, the options of :func:`source_for_table`."""
 exported = option(
     "--stored-by",
     group=SOURCE,
@@ -101,6 +102,27 @@ def text_source(call: Call, where: str, *, columns: str | None, **options: Any) 
     if where.startswith("s3://") and "s3" not in options:
         options["s3"] = call.s3()
     return open_source(where, columns=columns.split(",") if columns else None, **options)
+
+
+def source_for_table(
+    call: Call,
+    where: str,
+    make: Callable[..., ShardedTable],
+    *,
+    shards: int | None,
+    by: str | None,
+    strategy: str | None,
+    indexes: Iterable[tuple[str, str]],
+    stored_by: str | None,
+    **options: Any,
+) -> tuple[SectionedSource, ShardedTable]:
+    """Make a table by the options of :data:`spreading`, and open a source whose items are written into it."""
+    spread = spread_strategy(shards, by, strategy)
+    table = make(strategy=spread, indexes={name: parsed_strategy(form, f"--index {name}") for name, form in indexes})
+    exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
+    source = text_source(call, where, table=table, stored_by=exported, **options)
+    check_attributes("--by" if by else "--strategy", spread.by_attributes or (), source)
+    return source, table
 
 
 def parsed_strategy(form: str, option: str = "--strategy") -> Strategy:
@@ -152,10 +174,6 @@ def show_failures(console: Console, failures: Sequence[tuple[Any, str]], count: 
         say(console, f"{what}: {place}: {reason}")
     if more := count - len(failures):
         say(console, f"and {more:,} more {'failures' if what == 'failed' else f'{what}s'}")
-
-
-def index_strategies(indexes: Iterable[tuple[str, str]]) -> dict[str, Strategy]:
-    return {name: parsed_strategy(form, f"--index {name}") for name, form in indexes}
 
 
 def rate_of(text: str | None) -> float | str | None:

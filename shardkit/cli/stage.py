@@ -13,16 +13,7 @@ import click
 
 from shardkit.cli import options
 from shardkit.cli.command import ERRORS, FAILED, Call, Command, Outcome, explained
-from shardkit.cli.options import (
-    COUNT,
-    OUTPUT,
-    SHOWN,
-    check_attributes,
-    option,
-    parsed_strategy,
-    show_failures,
-    text_source,
-)
+from shardkit.cli.options import COUNT, OUTPUT, SHOWN, option, show_failures, source_for_table
 from shardkit.cli.screen import CommandProgress, Line, duration, say, size
 from shardkit.errors import ConfigurationError, StagingError
 
@@ -63,17 +54,12 @@ def stage(
     to: str,
     table: str,
     definition: str | None,
-    shards: int | None,
-    by: str | None,
-    strategy: str | None,
-    indexes: tuple[tuple[str, str], ...],
-    stored_by: str | None,
     processes: int | None,
     skip_failures: bool,
     work_dir: str | None,
     compression: Any,
     dry_run: bool,
-    **reading: Any,
+    **of_source: Any,
 ) -> Outcome:
     """Write files to S3 in mixed order, so that DynamoDB imports them at full speed: shardkit import.
 
@@ -89,17 +75,13 @@ def stage(
 
     shown = call.enter(StageShown(call.shown, _line))
     try:
-        spread = options.spread_strategy(shards, by, strategy)
         schema = None if definition is None else _definition(definition)
-        sharded = options.index_strategies(indexes)
-        target = ShardedTable(call.dynamodb().Table(table), spread, indexes=sharded, key_schema=schema)
+        make = partial(ShardedTable, call.dynamodb().Table(table), key_schema=schema)
         s3 = call.s3()
-        exported = None if stored_by is None else parsed_strategy(stored_by, "--stored-by")
-        opened = text_source(call, source, table=target, stored_by=exported, cursors=1, s3=s3, **reading)
-        check_attributes("--by" if by else "--strategy", spread.by_attributes or (), opened)
+        opened, target = source_for_table(call, source, make, cursors=1, s3=s3, **of_source)
         if processes is None and (opened.bytes_total or 0) >= _LARGE:
             processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        call.say(f"{source} ({options.described(opened)}) to {to} for {table} with {spread!r}")
+        call.say(f"{source} ({options.described(opened)}) to {to} for {table} with {target.strategy!r}")
         options.say_types(call.stderr, opened)
         report = stage_items(
             opened,
