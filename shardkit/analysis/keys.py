@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from shardkit.core.hashing import stable_hash, unwrapped
 from shardkit.core.heavy_hitters import HeavyHitters
 from shardkit.dynamodb.encode import to_wire_item
+from shardkit.dynamodb.units import read_units, write_units
 from shardkit.errors import ConfigurationError
 
 MAX_KEYS = 100_000
@@ -345,9 +346,9 @@ class Candidate:
 
     Example:
         >>> candidate = Candidate(["Date"])
-        >>> candidate.add({"Date": "2014-07-09", "OrderId": "A17"}, 26, 1.0, 0.5)
+        >>> candidate.add({"Date": "2014-07-09", "OrderId": "A17"}, 26)
         ('2014-07-09',)
-        >>> candidate.add({"OrderId": "A18"}, 10, 1.0, 0.5)
+        >>> candidate.add({"OrderId": "A18"}, 10)
         >>> candidate.uniformity.result().items, dict(candidate.without)
         (1, {('Date', 'missing'): 1})
 
@@ -370,13 +371,13 @@ class Candidate:
         self.uniformity = KeyUniformity(self.attributes, times=times, max_keys=max_keys)
         self.without: Counter[tuple[str, str]] = Counter()
 
-    def add(self, item: Mapping[str, Any], size: int, write_units: float, read_units: float) -> Key | None:
-        """Count an item, as :meth:`KeyUniformity.add`, and return its key; None: it has none."""
+    def add(self, item: Mapping[str, Any], size: int) -> Key | None:
+        """Count an item of so many bytes, and return its key; None: it has none."""
         key = self.key(item)
         if key is None:
             self.without.update([self._problem(item)])
         else:
-            self.uniformity.add(key, size, write_units, read_units)
+            self.uniformity.add(key, size, write_units(size), read_units(size))
         return key
 
     def key(self, item: Mapping[str, Any]) -> Key | None:

@@ -26,14 +26,13 @@ from shardkit.cli.live_table import (
     show_sampled,
 )
 from shardkit.cli.options import COUNT, calculated_suffix, option, parsed_strategy, rate_of
-from shardkit.cli.passes import PassProgress, consumed, throttles
+from shardkit.cli.passes import CONNECTIONS, PACE, PassProgress, consumed, pace, throttles
 from shardkit.cli.screen import Line, duration, say
 from shardkit.core.checks import check_number
 from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import READ_UNIT_BYTES
 from shardkit.errors import ConfigurationError, ShardkitError
-from shardkit.passes.passes import RATE
 from shardkit.runtime.transports import default_transport
 from shardkit.sharding.backfill import index_of, repair
 from shardkit.strategies import Strategy, Unsharded
@@ -42,15 +41,13 @@ from shardkit.table import ShardedTable
 if TYPE_CHECKING:
     from rich.console import Console
 
-# How --help groups the options.
-INDEX, PACE = "Index", "Pace"
+INDEX = "Index"  # how --help groups the options
 _FIGURES = {
     "items": "items",
     "to_write": "items to update",
     "table_units": "write units of the table",
     "index_units": "write units of its indexes",
 }
-_CONNECTIONS = 10
 
 
 @click.command("backfill", cls=Command)
@@ -66,9 +63,8 @@ _CONNECTIONS = 10
     help='Instead of these four, a text form: {"type": "RandomSuffix", "shards": 10, "source": "Status"}.',
 )
 @option("--table-strategy", group=INDEX, help="The table's own strategy as JSON, if its partition keys have suffixes.")
-@option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%.")
-@option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
-@option("--workers", type=COUNT, group=PACE, default=_CONNECTIONS, help="Requests in flight at once.")
+@pace
+@option("--workers", type=COUNT, group=PACE, default=CONNECTIONS, help="Requests in flight at once.")
 @option("--journal", help="A file that makes it resumable; deleted at the end.")
 @option("--verify-only", is_flag=True, help="Verify all items; write nothing.")
 @option("--dry-run", is_flag=True, help="Read a sample and say what it would cost; write nothing.")
@@ -104,7 +100,7 @@ def backfill(
         own = Unsharded() if table_strategy is None else parsed_strategy(table_strategy, "--table-strategy")
         rate = rate_of(write_units)
         target = ShardedTable(
-            call.dynamodb(max(_CONNECTIONS, workers)).Table(table),
+            call.dynamodb(max(CONNECTIONS, workers)).Table(table),
             own,
             indexes={index: strategy},
             max_concurrency=workers,

@@ -30,7 +30,6 @@ from shardkit.cli.options import (
 from shardkit.cli.pictures import drawing
 from shardkit.cli.throttled import ThrottledTable
 from shardkit.dynamodb.sizes import attribute_sizes
-from shardkit.dynamodb.units import read_units as read_units_of
 from shardkit.dynamodb.units import write_units as write_units_of
 from shardkit.errors import ConfigurationError
 
@@ -116,17 +115,9 @@ def heat(
     draw = drawing(plot, draw_judged)
     said = _times(times, no_time=no_time)
     if source is None:
-        found = heat_of_table(
-            call,
-            table or "",
-            live,
-            strategy=strategy,
-            last=last if throttled else None,
-            times=said,
-            write_units=write_units,
-            read_units=read_units,
-            top=top,
-        )
+        rates = {"write_units": write_units, "read_units": read_units}
+        back = last if throttled else None
+        found = heat_of_table(call, table or "", live, strategy=strategy, last=back, times=said, top=top, **rates)
         if isinstance(found, ThrottledTable):
             return Outcome(found.to_json, found.show)
         return live_outcome(found, partial(draw, [found.judged] if found.judged else []))
@@ -204,15 +195,14 @@ class ItemCounts:
         """Count an item; raise an error if DynamoDB cannot hold it."""
         sizes = attribute_sizes(item)
         size = sum(sizes.values())
-        writes, reads = write_units_of(size), read_units_of(size)
         self.count += 1
-        self.write_units += writes
+        self.write_units += write_units_of(size)
         for index in self._indexes:
             index.take(item, sizes)
         if len(self._names) < _MOST_NAMES:
             self._names.update(item)
         for candidate in self._candidates:
-            candidate.add(item, size, writes, reads)
+            candidate.add(item, size)
 
     def judged(
         self, candidate: Candidate, top: int, write_units: float | None, read_units: float | None, shards: int | None

@@ -12,8 +12,6 @@ from shardkit.analysis.verdict import TABLE_UNITS, Verdict, judge
 from shardkit.cli.judged import key_text
 from shardkit.cli.screen import clipped, percent, say
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.dynamodb.units import read_units as read_units_of
-from shardkit.dynamodb.units import write_units as write_units_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,7 +51,7 @@ class IndexCounts:
         if all(name in item for name in self._also):
             projected = self._projected
             size = sum(bytes_ for name, bytes_ in sizes.items() if projected is None or name in projected)
-            self.candidate.add(item, size, write_units_of(size), read_units_of(size))
+            self.candidate.add(item, size)
 
     def judged(self, units: float, write_units: float | None, read_units: float | None) -> JudgedIndex | None:
         """Return the verdict if the table's items, of so many write units, are written at this rate; None: no writes.

@@ -113,10 +113,10 @@ class KeyCounts:
         self.write_units += writes
         for index in self.indexes:
             index.take(item, sizes)
-        key = self.candidate.add(item, size, writes, reads)
+        key = self.candidate.add(item, size)
         if self._strategy is not None and key is not None:
             logical, shard = self._strategy.split(key[0])
-            self._whole.add({self._name: logical}, size, writes, reads)
+            self._whole.add({self._name: logical}, size)
             figures = self._logical.setdefault(logical, {}).setdefault(shard, Counter())
             figures.update({"items": 1, "write_units": writes, "read_units": reads})
         return {"bytes": size, "write_units": writes, "read_units": reads}
@@ -310,9 +310,8 @@ def heat_of_table(
     strategy: str | None,
     last: str | None,
     times: Sequence[str] | None,
-    write_units: float | None,
-    read_units: float | None,
     top: int,
+    **rates: Any,
 ) -> LiveHeat | ThrottledTable:
     """Read a sample of a table, or, with ``last``, the reports of Contributor Insights."""
     spread = None if strategy is None else parsed_strategy(strategy)
@@ -320,17 +319,7 @@ def heat_of_table(
     if last is not None:
         until = datetime.now(UTC)
         back = _looking_back(last, until)
-        cloudwatch = call.aws.client("cloudwatch")
-        described = describe(client, name, live.index)
+        cloudwatch, described = call.aws.client("cloudwatch"), describe(client, name, live.index)
         return read_throttled_table(client, cloudwatch, described, until=until, last=back, top=top, strategy=spread)
-    read = heat_of_sample(
-        describe(client, name, live.index),
-        spread,
-        times,
-        call.stderr,
-        write_units=write_units,
-        read_units=read_units,
-        top=top,
-        **live.reading(call),
-    )
-    return read()
+    described, how = describe(client, name, live.index), {"top": top, **rates, **live.reading(call)}
+    return heat_of_sample(described, spread, times, call.stderr, **how)()

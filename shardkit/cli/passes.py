@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from shardkit.cli.options import option, several
 from shardkit.cli.screen import CommandProgress, duration
+from shardkit.passes.passes import RATE
 from shardkit.passes.table_pass import PassReport
 
 R = TypeVar("R", bound=PassReport)
+PACE = "Pace"  # how --help groups the options
+CONNECTIONS = 10
+pace = several(
+    option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%."),
+    option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second."),
+)
 
 
 class PassProgress(CommandProgress[R]):

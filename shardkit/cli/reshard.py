@@ -9,18 +9,16 @@ import click
 from shardkit.cli import options
 from shardkit.cli.command import ERRORS, STOPPED, WRONG_USE, Call, Command, Outcome, explained
 from shardkit.cli.options import COUNT, option
-from shardkit.cli.passes import PassProgress
+from shardkit.cli.passes import CONNECTIONS, PACE, PassProgress, pace
 from shardkit.cli.reshard_map import Mapped
 from shardkit.cli.reshard_static import Static
 from shardkit.cli.reshard_steps import Done, Given, done_so_far, progress_line
 from shardkit.errors import ConfigurationError, StageError
-from shardkit.passes.passes import RATE
 from shardkit.shard_map import ShardMapAdmin
 from shardkit.strategies.resharding import STAGES
 
 VERBS = ("plan", "start", "status", "advance", "move", "verify", "finish", "abort")
-STRATEGIES, HOW, PACE = "Strategies", "How", "Pace"  # how --help groups the options
-_CONNECTIONS = 10
+STRATEGIES, HOW = "Strategies", "How"  # how --help groups the options
 
 
 @click.command("reshard", cls=Command)
@@ -37,9 +35,8 @@ _CONNECTIONS = 10
 @option("--offline", is_flag=True, group=HOW, help="Move and verify at once, while all services are stopped.")
 @option("--stopped", is_flag=True, group=HOW, help="With --offline: confirm that all services are stopped.")
 @option("--wait", is_flag=True, group=HOW, help="If it is too early for a step of the map, wait until it is time.")
-@option("--write-units", group=PACE, default=f"{RATE:g}", help="Write units per second, or a share: 500, 20%.")
-@option("--read-units", group=PACE, type=float, default=RATE, help="Read units per second.")
-@option("--workers", type=COUNT, group=PACE, default=_CONNECTIONS, help="Requests in flight, and parallel segments.")
+@pace
+@option("--workers", type=COUNT, group=PACE, default=CONNECTIONS, help="Requests in flight, and parallel segments.")
 @option("--journal", group=PACE, help="A file that saves reading again what has moved; deleted at the end.")
 @options.connection
 @options.as_json
@@ -57,7 +54,7 @@ def reshard(call: Call, table: str, verb: str | None, key: str | None, **given: 
         if (verb is not None) + given["offline"] + (key is not None) != 1:
             verbs = ", ".join(VERBS)
             raise ConfigurationError(f"VERB, --offline, --key: give one of them; VERB is one of {verbs}")
-        resource = call.dynamodb(max(_CONNECTIONS, given["workers"]))
+        resource = call.dynamodb(max(CONNECTIONS, given["workers"]))
         done = _run(verb, key, (resource.Table(table), shown, {**given, "profile": call.aws.profile}))
     except ERRORS as error:
         begun = "" if shown.begun else "not begun: "

@@ -281,8 +281,8 @@ def test_times_beyond_max_keys() -> None:
 )
 def test_what_can_be_no_key_is_left_out_and_counted(value: Any, problem: str) -> None:
     candidate = Candidate(["Date", "Code"])
-    assert candidate.add({"Date": "2014-07-09", "Code": value}, 100, 1.0, 0.5) is None
-    assert candidate.add({"Date": "2014-07-09"}, 100, 1.0, 0.5) is None
+    assert candidate.add({"Date": "2014-07-09", "Code": value}, 100) is None
+    assert candidate.add({"Date": "2014-07-09"}, 100) is None
     assert candidate.without == {("Code", problem): 1, ("Code", "missing"): 1}
     assert candidate.uniformity.items == 0
 
@@ -292,7 +292,7 @@ def test_keys_of_every_type() -> None:
 
     candidate = Candidate(["k"])
     values = ["é" * 1024, 0, Decimal("-1.50"), b"raw", Binary(b"raw"), bytearray(b"raw")]
-    keys = [candidate.add({"k": value, "other": {}}, 100, 1.0, 0.5) for value in values]
+    keys = [candidate.add({"k": value, "other": {}}, 100) for value in values]
     assert keys == [("é" * 1024,), (0,), (Decimal("-1.5"),), (b"raw",), (b"raw",), (b"raw",)]
     assert candidate.uniformity.result().distinct == 4
 
