@@ -108,8 +108,9 @@ class InFlight(Generic[K]):
             self._deadline = now + self._timeout
         return now >= self._deadline
 
-    def restart(self) -> None:
-        self._deadline = None
+    def restart(self, deadline: float | None = None) -> None:
+        """Let the time begin again with the next call of ``late``, or be over at ``deadline``."""
+        self._deadline = deadline
 
     def wait(self, now: float, *, answers_only: bool = False) -> Wait:
         """Return how long to wait: for answers, for keys that rest (unless ``answers_only``), or until it is late."""

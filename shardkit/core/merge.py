@@ -6,16 +6,13 @@ have not ended: no later page can bring an item at or before it, so the items up
 
 Where the shards are ranges of the sort key (``ranges``), they need not all be read: the items of a shard come before
 all items of the next one.
-
-Where items move between shards (``unique``), a sort key is an item's own: of equal ones, the item of the shard with the
-highest number is released, and the bound includes its sort key in all shards.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -36,12 +33,6 @@ class Run:
 
     sort_keys: list[Any] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
-
-    def arrange(self, *, descending: bool) -> None:
-        """Put the items in the order of their sort keys."""
-        order = sorted(range(len(self.items)), key=self.sort_keys.__getitem__, reverse=descending)
-        self.sort_keys = [self.sort_keys[at] for at in order]
-        self.items = [self.items[at] for at in order]
 
 
 @dataclass(slots=True)
@@ -73,10 +64,9 @@ def _number(place: Place) -> int:
 class Merge:
     """Buffers the items of all shards and releases them in order."""
 
-    def __init__(self, shards: int, *, descending: bool = False, ranges: bool = False, unique: bool = False) -> None:
+    def __init__(self, shards: int, *, descending: bool = False, ranges: bool = False) -> None:
         self._descending = descending
         self._ranges = ranges
-        self._unique = unique
         self._runs = [Run() for _ in range(shards)]
         # While a shard is silent, nothing is released, because it may still bring the first item of all. If the shards
         # are ranges, nothing of that shard and of those after it.
@@ -99,35 +89,19 @@ class Merge:
     def add(self, number: int, page: Run, frontier: Place | None) -> None:
         """Add a page of a shard; a frontier of None means that the shard has ended."""
         self._silent.discard(number)
-        brought = len(page.items)
         run = self._runs[number]
         if page.items and not run.items:
             insort(self._heads, (page.sort_keys[0], number))
-        elif page.items and self._unique and self._before(page.sort_keys[0], run.sort_keys[-1]):
-            self._mix(number, page)
-            page = Run()
         run.sort_keys += page.sort_keys
         run.items += page.items
-        self.brought[number] += brought
-        self.count += brought
+        self.brought[number] += len(page.items)
+        self.count += len(page.items)
         before = self._frontiers.pop(number, None)
         if before is not None:
             del self._ends[bisect_left(self._ends, before)]
         if frontier is not None:
             self._frontiers[number] = frontier
             insort(self._ends, frontier)
-
-    def _before(self, sort_key: Any, other: Any) -> bool:
-        return bool(sort_key > other if self._descending else sort_key < other)
-
-    def _mix(self, number: int, page: Run) -> None:
-        """Add a page whose items do not all come after those that are buffered of its shard."""
-        run = self._runs[number]
-        del self._heads[bisect_left(self._heads, (run.sort_keys[0], number))]
-        run.sort_keys += page.sort_keys
-        run.items += page.items
-        run.arrange(descending=self._descending)
-        insort(self._heads, (run.sort_keys[0], number))
 
     @property
     def frontiers(self) -> list[Place]:
@@ -139,21 +113,6 @@ class Merge:
         """Whether some shard has not answered yet."""
         return bool(self._silent)
 
-    def unheard(self, numbers: Iterable[int]) -> list[int]:
-        """Return which of some shards have not answered yet."""
-        return [number for number in numbers if number in self._silent]
-
-    def frontier(self, number: int) -> Place | None:
-        """Return the frontier of a shard; None if it has not answered, or has ended."""
-        return self._frontiers.get(number)
-
-    def lags(self, number: int, sort_key: Any) -> bool:
-        """Return whether a shard has not answered, or was not read as far as a sort key (None: to its end)."""
-        frontier = self._frontiers.get(number)
-        if frontier is None:
-            return number in self._silent
-        return sort_key is None or self._before(frontier[0], sort_key)
-
     def goes_on(self, number: int) -> bool:
         """Return whether a shard has answered and not ended."""
         return number in self._frontiers
@@ -164,8 +123,7 @@ class Merge:
 
     @property
     def held(self) -> Rows:
-        keys, rows = self._first([(number, len(run.items)) for number, run in enumerate(self._runs)])
-        return self._distinct(keys, rows, None)[0] if self._unique else rows
+        return self._first([(number, len(run.items)) for number, run in enumerate(self._runs)])
 
     def not_after(self, place: Place, other: Place) -> bool:
         """Return whether ``place`` is at or before ``other`` in the reading direction."""
@@ -195,8 +153,6 @@ class Merge:
         if self._silent and not self._ranges:
             return Rows()
         bound, heads = self.bound(), self._heads
-        if bound is not None and self._unique:
-            bound = bound[0], -1 if self._descending else len(self._runs)
         first, end = 0, len(heads)
         if bound is not None and self._descending:
             first = bisect_left(heads, bound)
@@ -212,13 +168,10 @@ class Merge:
         reached = slice(first, end)
         ready = heads[reached]
         del heads[reached]
-        keys, rows = self._first([(number, self._turn(number, bound)) for _, number in ready])
-        if self._unique:
-            rows, taken = self._distinct(keys, rows, limit)
-        else:
-            if limit is not None:
-                del rows.numbers[limit:], rows.items[limit:]
-            taken = Counter(rows.numbers)
+        rows = self._first([(number, self._turn(number, bound)) for _, number in ready])
+        if limit is not None:
+            del rows.numbers[limit:], rows.items[limit:]
+        taken = Counter(rows.numbers)
         for _, number in ready:
             run = self._runs[number]
             turn = taken[number]
@@ -250,23 +203,8 @@ class Merge:
                 high = middle
         return low
 
-    def _distinct(self, sort_keys: list[Any], rows: Rows, limit: int | None) -> tuple[Rows, Counter[int]]:
-        """Return the first rows with each sort key once, at most ``limit``, and how many were used of each shard."""
-        kept, used = Rows(), Counter[int]()
-        last: Any = None
-        for sort_key, (number, item) in zip(sort_keys, rows, strict=True):
-            if not kept or sort_key != last:
-                if len(kept) == limit:
-                    break
-                kept += Rows([number], [item])
-            elif number > kept.numbers[-1]:
-                kept.numbers[-1], kept.items[-1] = number, item
-            last = sort_key
-            used[number] += 1
-        return kept, used
-
-    def _first(self, counts: list[tuple[int, int]]) -> tuple[list[Any], Rows]:
-        """Return, in order, the first items of some shards, so many of each, and their sort keys."""
+    def _first(self, counts: list[tuple[int, int]]) -> Rows:
+        """Return, in order, the first items of some shards, so many of each."""
         # Sorting by sort key alone is enough: the items come shard by shard in reading order, and Python's sort is
         # stable, with ``reverse`` too. It is fast on runs that are already in order, as each shard's is.
         sort_keys: list[Any] = []
@@ -276,5 +214,4 @@ class Merge:
             sort_keys += run.sort_keys[:count]
             rows += Rows([number] * count, run.items[:count])
         order = sorted(range(len(sort_keys)), key=sort_keys.__getitem__, reverse=self._descending)
-        rows = Rows([rows.numbers[at] for at in order], [rows.items[at] for at in order])
-        return [sort_keys[at] for at in order] if self._unique else [], rows
+        return Rows([rows.numbers[at] for at in order], [rows.items[at] for at in order])

@@ -125,6 +125,11 @@ class Sharding(Spread):
         """Return what shardkit must read of items in the table (None) or an index, in addition to their keys."""
         return ()
 
+    @property
+    def readings(self) -> tuple[Sharding, ...]:
+        """By which of them an item may be stored that has a logical key; the first if the key is a position."""
+        return (self,)
+
     @cached_property
     def reads_keys(self) -> bool:
         """Whether a shard is calculated by a function, which may read more of ``Key=`` than the primary key."""
@@ -262,6 +267,11 @@ class Moving(Sharding):
     def stage(self) -> Stage:
         return self.strategy.stage
 
+    @property
+    def readings(self) -> tuple[Sharding, ...]:
+        # In an index, only a key that is there can be a position.
+        return (self.new, self.old) if self.stage == "move" else (self.old, self.new)
+
     @cached_property
     def old(self) -> Sharding:
         return self._with(self.strategy.old)
@@ -288,6 +298,9 @@ class Moving(Sharding):
                 "it has key attributes of the table alone, and not the mark by which moved items are told from what "
                 "they leave behind; read the table, or an index that projects ALL attributes",
             )
+
+    def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
+        return (self.old if self.stage == "guard" else self.new).known_shard(key, item)
 
     def homes(self, key: WireItem) -> Homes:
         """Return the homes of an item by its logical primary key, in wire values.

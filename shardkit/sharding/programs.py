@@ -23,7 +23,7 @@ from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.resharding import batch_get as moved_batch_get
 from shardkit.sharding.resharding import items as moved_items
-from shardkit.sharding.resharding.query import MovingPlan
+from shardkit.sharding.resharding.query import MovingPlan, Read, read_of
 from shardkit.sharding.resharding.scan import StreamOfPlaces
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
@@ -172,10 +172,14 @@ class Programs:
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        if return_shards:
-            plan.check_shards_known()
-        page: PageOfShards = yield fan_out.hedged(PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out))
-        rows = plan.distinct(page.rows)
+        page: PageOfShards | Read
+        if isinstance(plan, MovingPlan):
+            if return_shards:
+                plan.refuse_shards()
+            page = yield read_of(plan, sizes=self._sizes_of(plan), fan_out=fan_out, paged=True)
+        else:
+            page = yield PageOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out).hedged()
+        rows = page.rows
         response: Response = {}
         if not plan.counting:
             response["Items"] = rows.items if plan.as_shown else [plan.shown(item) for item in rows.items]
@@ -197,6 +201,8 @@ class Programs:
         self, params: Params, shard: int | None, *, max_items: int | None, fan_out: FanOut
     ) -> Program[QueryStream]:
         plan = yield from self.plan(params, shard)
+        if isinstance(plan, MovingPlan):
+            return read_of(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
         return StreamOfShards(plan, sizes=self._sizes_of(plan), fan_out=fan_out, max_items=max_items)
 
     def _sizes_of(self, plan: Plan) -> ItemSizes:

@@ -28,7 +28,7 @@ from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import CursorError, InvalidValueError, ShardUnknownError
 from shardkit.sharding.indexes import ShardedIndex
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.spread import Spread
 
 _NAME = "shardkit"
@@ -98,8 +98,8 @@ def as_key(sharding: Sharding, stored: WireItem, index: ShardedIndex | None = No
         if own is None or index.stored_shard(own) is None:
             raise _without_suffix(sharding, stored)
         return {**as_key(sharding, rest), index.stored_name: own}
-    if isinstance(sharding, Moving):
-        return stored  # a logical key does not say at which of its places the item was
+    if len(sharding.readings) > 1:
+        return stored  # a logical key does not say by which of them the item is stored
     logical, shard = sharding.logical(stored[sharding.partition_key])
     key = {**stored, sharding.partition_key: logical}
     if calculated(sharding, key) == (shard, True) and sharding.logical(logical)[1] is None:
@@ -124,15 +124,13 @@ def from_key(sharding: Sharding, key: WireItem, index: ShardedIndex | None = Non
         return {**from_key(sharding, rest), index.stored_name: own}
     if sharding.logical(key[sharding.partition_key])[1] is not None:
         return key
-    if isinstance(sharding, Moving):
-        if (None, True) in [calculated(one, key) for one in (sharding.old, sharding.new)]:
-            return key  # stored without a suffix, where the table is or was unsharded
-        # A logical key of the stage before or after; in an index, only a key that is there can be a position.
-        sharding = sharding.new if sharding.stage == "move" else sharding.old
-    shard, known = calculated(sharding, key)
+    found = [calculated(one, key) for one in sharding.readings]
+    if (None, True) in found:
+        return key  # it may be stored without a suffix
+    shard, known = found[0]
     if not known:
         raise not_calculated(key)
-    return sharding.stored(key, shard)
+    return sharding.readings[0].stored(key, shard)
 
 
 def _apart(key: WireItem, index: ShardedIndex) -> tuple[WireItem, WireValue | None]:

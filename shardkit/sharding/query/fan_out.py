@@ -15,14 +15,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from shardkit.core.in_flight import InFlight
 from shardkit.core.machine import Response, Send, Wait
-from shardkit.core.merge import Merge, Place, Rows, Run
+from shardkit.core.merge import Item, Merge, Place, Rows, Run
 from shardkit.dynamodb.service_errors import code_of, is_throttle, retry_after, throttled_scope
 from shardkit.dynamodb.sizes import item_size
 from shardkit.dynamodb.units import add_consumed
@@ -36,7 +36,7 @@ from shardkit.sharding.query.plan import Plan
 class Gather:
     def __init__(self, plan: Plan, *, sizes: ItemSizes, fan_out: FanOut) -> None:
         self.plan = plan
-        self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges, unique=plan.unique)
+        self.merge = Merge(len(plan.shards), descending=plan.descending, ranges=plan.in_ranges)
         self.scanned = 0
         self.consumed: dict[str, Any] | None = None
         self.metadata: dict[str, Any] = {}
@@ -44,9 +44,7 @@ class Gather:
         self._sizes = sizes
         self._fan_out = fan_out
         numbers = range(len(plan.shards))
-        self._leaders = [number for number in numbers if number not in plan.followers]
-        self._stretch: tuple[WireItem | None, Plan] = None, plan
-        first = () if plan.in_ranges else self._leaders
+        first = () if plan.in_ranges else numbers
         self._requests = InFlight(first, concurrency=fan_out.concurrency, timeout=fan_out.timeout)
         self._later = deque((numbers[::-1] if plan.descending else numbers) if plan.in_ranges else ())
         """Ranges that are not queried yet, in the order in which they will be."""
@@ -54,6 +52,24 @@ class Gather:
         self._wanted: dict[int, float] = {}
         self._read_to: dict[int, dict[str, Any]] = {}
         self._late = False
+
+    def restart(self, deadline: float | None) -> None:
+        """Let the time be over at ``deadline``, which may be before the timeout."""
+        self._requests.restart(deadline)
+
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been read and released."""
+        return not (self.merge.silent or self.merge.count or self._later) and self.merge.bound() is None
+
+    @property
+    def answered(self) -> bool:
+        """Whether any shard has answered."""
+        return any(self._answers)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._requests.in_flight)
 
     def receive(self, send: Send, answer: Any, now: float) -> None:
         number = self._requests.answered(send)
@@ -105,55 +121,14 @@ class Gather:
             size = limit(number)
             if size == 0:
                 return None
-            plan = self._plan_of(number)
-            read = partial(ShardPage.of, plan, number, self._sizes.samples)
-            send = plan.request(number, self._read_to.get(number), size, read)
+            read = partial(ShardPage.of, self.plan, number, self._sizes.samples)
+            send = self.plan.request(number, self._read_to.get(number), size, read)
             if send is not None:
                 self._requests.sent(send)
                 return send
             self._requests.skip()
-            frontier, self._read_to[number] = plan.reached(number, None)
-            self.merge.add(number, Run(), frontier)
+            self.merge.add(number, Run(), None)
         return None
-
-    # Where items move from old places (leaders) to new ones (followers), a new place is read after the old ones, and
-    # no further than they were: an item that was not yet read at its old place must not be missed at its new one.
-
-    def _bound(self) -> WireItem | None:
-        """Return the key up to which all leaders have been read; None: they have ended."""
-        open_ = [(place, number) for number in self._leaders if (place := self.merge.frontier(number)) is not None]
-        if not open_:
-            return None
-        _, number = max(open_) if self.plan.descending else min(open_)
-        return self._read_to[number]
-
-    def _plan_of(self, number: int) -> Plan:
-        if number not in self.plan.followers:
-            return self.plan
-        bound = self._bound()
-        if self._stretch[0] is not bound or bound is None:
-            self._stretch = bound, self.plan.up_to(bound)
-        return self._stretch[1]
-
-    def _lagging(self) -> list[int]:
-        """Return the followers that were not read as far as all leaders."""
-        if not self.plan.followers or self.merge.unheard(self._leaders):
-            return []
-        bound = self._bound()
-        reach = None if bound is None else self.plan.reach(bound)
-        return [number for number in self.plan.followers if self.merge.lags(number, reach)]
-
-    def _in_turn(self, wanted: Iterable[int]) -> list[int]:
-        """Return which shards to read further: the followers that lag behind, else those wanted or at the bound."""
-        first = self.merge.bound()
-        if not self.plan.followers or first is None:
-            return list(wanted)
-        turn = self._lagging() or [
-            number
-            for number in self._leaders
-            if (place := self.merge.frontier(number)) is not None and place[0] == first[0]
-        ]
-        return [number for number in wanted if number in turn] or turn
 
     def _share(self, number: int, limit: int) -> int:
         """Return the items to request from a shard for a page or a stream of ``limit`` items."""
@@ -161,8 +136,7 @@ class Gather:
             return limit
         if number in self._wanted:
             return refill_share(self._wanted[number], self._sizes)
-        followers = self.plan.followers
-        return first_share(limit / len(followers if number in followers else self._leaders), self._sizes)
+        return first_share(limit / len(self.plan.shards), self._sizes)
 
     def _next_ranges(self, missing: int | None) -> list[int]:
         """Return the ranges to query when those before have ended: as many as will probably bring what is missing."""
@@ -194,8 +168,7 @@ class Gather:
             self._timed_out(number, "did not answer" if number in sent else "was not queried")
 
     def _timed_out(self, number: int, what: str = "did not answer") -> None:
-        shard, seconds = self.plan.shards[number], self._fan_out.timeout
-        self._failed(number, TimeoutError(f"shard {shard} {what} within {seconds} seconds"))
+        self._failed(number, timed_out(self.plan.shards[number], what, self._fan_out))
 
     def _holding_back(self) -> list[int]:
         """Return the shards whose missing answers keep all other items from being released."""
@@ -205,25 +178,33 @@ class Gather:
     def _gave_up(self) -> bool:
         return bool(self.errors) and self._fan_out.on_shard_error == "raise"
 
-    def _raise_failure(self, *, always: bool = False) -> None:
+    def _raise_failure(self) -> None:
         """Raise the error, unless the caller accepts the other shards' items without it."""
-        if not always and not self._gave_up and len(self.errors) < len(self.plan.shards):
+        if not self._gave_up and len(self.errors) < len(self.plan.shards):
             return
-        answered = any(self._answers)
         first = next(iter(self.errors.values()))
         alike = len({code_of(error) for error in self.errors.values()}) == 1
-        if not answered and alike and not isinstance(first, TimeoutError):
+        if not self.answered and alike and not isinstance(first, TimeoutError):
             raise first
-        reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in self.errors.items())
-        raise ShardQueryError(
-            f"{len(self.errors)} of {len(self.plan.shards)} shards failed ({reasons:.500}); partial_items has the "
-            "items of the others",
-            self.errors,
-            [self.plan.shown(item) for item in self._partial().items],
-        ) from first
+        partial = [self.plan.shown(item) for item in self.partial().items]
+        raise shards_failed(self.errors, len(self.plan.shards), partial) from first
 
-    def _partial(self) -> Rows:
+    def partial(self) -> Rows:
+        """Return the rows that were read and are not with the caller."""
         return self.merge.held
+
+
+def timed_out(shard: int | None, what: str, fan_out: FanOut) -> TimeoutError:
+    return TimeoutError(f"shard {shard} {what} within {fan_out.timeout} seconds")
+
+
+def shards_failed(errors: Mapping[int | None, Exception], shards: int, partial: list[Item]) -> ShardQueryError:
+    reasons = "; ".join(f"shard {shard}: {code_of(error)}: {error}" for shard, error in errors.items())
+    return ShardQueryError(
+        f"{len(errors)} of {shards} shards failed ({reasons:.500}); partial_items has the items of the others",
+        errors,
+        partial,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,68 +14,64 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardkit.core.machine import Done, Step
+from shardkit.core.machine import Done, Machine, Step
 from shardkit.core.merge import Rows
+from shardkit.sharding.query.cursor import Cursor
 from shardkit.sharding.query.fan_out import Gather
 from shardkit.sharding.query.page_size import refills
 
 
 class PageOfShards(Gather):
-    """One page of a merged Query; its result is the machine itself, with ``rows`` and ``last_evaluated_key``."""
+    """One page of a merged Query; its result is the machine itself, with ``rows`` and ``last_evaluated_key``.
+
+    After :meth:`go_on`, its next result is the next page.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.rows = Rows()
-        self._one_round = self.plan.limit is None or self.plan.filtered
-        self._leaders_full = self._one_round
+        self._limit = self.plan.limit
+        self._one_round = self._limit is None or self.plan.filtered
+        self._goes_on = False
+
+    def hedged(self) -> Machine[PageOfShards]:
+        return self._fan_out.hedged(self)
+
+    def go_on(self, limit: int | None) -> None:
+        """Begin the next page; ``limit``: of at most so many rows, if a page of this Query has a limit."""
+        self.rows = Rows()
+        self._limit = None if self._limit is None else limit
+        self._goes_on = True
 
     def next(self, now: float) -> Step[PageOfShards]:
         while True:
             if step := self._ask(self._page_size, now) or self._wait(now):
                 return step
             self._raise_failure()
-            if unheard := self.merge.unheard(self.plan.followers):
-                for number in self._short_leaders() or unheard:
-                    self._requests.add(number)
-                continue
-            limit = self.plan.limit
+            limit = self._limit
             self.rows += self.merge.release(None if limit is None else limit - len(self.rows))
             behind = self._behind()
             if not behind:
-                bound = self.merge.bound()
-                if self.plan.grouped and not self.rows and bound is not None:
-                    # The time is over, and there is no item to go on from.
-                    self._timed_out(bound[1])
-                    self._raise_failure(always=True)
                 return Done(self)
             for number in behind:
                 self._requests.add(number)
 
-    def _short_leaders(self) -> list[int]:
-        """Return, once, the old places that would hold the page back by themselves, before the new ones are read."""
-        # Each round of the new places costs a request to all of them; but the old ones may have nothing but stubs.
-        bound, limit = self.merge.bound(), self.plan.limit
-        if self._leaders_full or self._late or bound is None or limit is None:
-            return []
-        self._leaders_full = True
-        self._wanted = {} if self.merge.up_to([bound])[0] >= limit else refills(self.merge, limit)
-        return list(self._wanted)
+    @property
+    def end(self) -> Cursor | None:
+        """The position at the end of the page; None: everything has been read."""
+        bound, full = self.merge.bound(), len(self.rows) == self._limit
+        # Ranges are left over if the page is full, or if its time is over.
+        if self.rows and ((full and (bound is not None or self.merge.count)) or (bound is None and self._later)):
+            return self.plan.position(self.rows.numbers[-1], self.rows.items[-1])
+        return None if bound is None else Cursor(self.plan.shards[bound[1]], self._read_to[bound[1]])
 
     @property
     def last_evaluated_key(self) -> dict[str, Any] | None:
         """The cursor at the end of the page; None: everything has been read."""
-        bound, full = self.merge.bound(), len(self.rows) == self.plan.limit
-        # Ranges are left over if the page is full, or if its time is over.
-        if self.rows and ((full and (bound is not None or self.merge.count)) or (bound is None and self._later)):
-            return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
-        if bound is None:
-            return None
-        if self.rows and self.plan.grouped:
-            return self.plan.behind(self.rows.numbers[-1], self.rows.items[-1])
-        return self.plan.cursor(self.plan.shards[bound[1]], self._read_to[bound[1]])
+        return None if self.end is None else self.plan.cursor(self.end.shard, self.end.key)
 
     def _page_size(self, number: int) -> int | None:
-        limit = self.plan.limit
+        limit = self._limit
         if limit is None:
             return None
         if self.plan.in_ranges:
@@ -89,20 +85,20 @@ class PageOfShards(Gather):
     @property
     def _missing(self) -> int | None:
         """The items that a page of ranges still needs, with a filter those to evaluate; at least 1."""
-        if self.plan.limit is None:
+        if self._limit is None:
             return None
-        return max(1, self.plan.limit - (self.scanned if self.plan.filtered else len(self.rows)))
+        return max(1, self._limit - (self.scanned if self.plan.filtered else len(self.rows)))
 
     def _behind(self) -> list[int]:
         """Return the shards that must be read further before the page can end."""
         bound = self.merge.bound()
-        limit = self.plan.limit
+        limit = self._limit
         if self._late or len(self.rows) == limit:
             return []
         if bound is None:
             return self._next_ranges(self._missing)
-        if self._one_round and self.plan.unique:
-            return [] if self.rows or not self.plan.grouped else self._in_turn(())
+        if self._one_round and self._goes_on:
+            return [] if self.rows else [number for sort_key, number in self.merge.frontiers if sort_key == bound[0]]
         if self._one_round:
             start = self.plan.start_place
             return [] if start is None else self.merge.behind(start)
@@ -110,13 +106,12 @@ class PageOfShards(Gather):
             return [bound[1]]
         assert limit is not None
         self._wanted = refills(self.merge, limit - len(self.rows))
-        return self._in_turn(self._wanted)
+        return list(self._wanted)
 
     def _holding_back(self) -> list[int]:
         # Ranges that were not queried are left to the next page, if there is a position to go on from.
         later = () if self.rows or self.merge.count or self.merge.bound() else self._later
-        unheard = self.merge.unheard(self.plan.followers)
-        return [*{*(number for number in self._requests.busy if not self._answers[number]), *unheard}, *later]
+        return [*(number for number in self._requests.busy if not self._answers[number]), *later]
 
-    def _partial(self) -> Rows:
+    def partial(self) -> Rows:
         return self.rows + self.merge.held

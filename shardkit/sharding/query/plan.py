@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from shardkit.core.checks import check_count
 from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Item, Place, Rows, Run
+from shardkit.core.merge import Item, Place, Run
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.expressions.key_condition import (
     KeyCondition,
@@ -66,6 +66,12 @@ class Plan:
     """The key attributes that determine an item's position within its shard."""
     hidden: frozenset[str]
     start: Cursor | None = None
+    among: int | None = None
+    """The shard behind whose items the start is, by number; None: the start's own."""
+    until: WireItem | None = None
+    """The key with whose sort key the read ends."""
+    together: bool = False
+    """Whether shards that are ranges are read together, as others are."""
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Self:
@@ -100,34 +106,23 @@ class Plan:
         else:
             wire, hidden = project(projected(sharding, wire), key_names + sharding.marks(name))
         plan = cls(sharding, wire, condition, schema, shards, spread, sort, purpose, counting, limit, key_names, hidden)
-        return plan._started(given)
+        return plan if given is None else plan._continued(given)
 
-    def _started(self, given: Any) -> Self:
-        """Return the plan of a Query from a cursor on, or from the start (None)."""
-        return self if given is None else self._continued(given)
+    def after(self, key: WireItem) -> Self:
+        """Return the plan of what comes after the sort key of a key."""
+        return replace(self, start=Cursor(None, key), among=-1 if self.descending else len(self.shards))
 
-    @property
-    def followers(self) -> range:
-        """The shards that may be read only up to where the others were, after them (where items move)."""
-        return range(0)
+    def from_key(self, key: WireItem) -> Self:
+        """Return the plan of what comes from the sort key of a key on, with it."""
+        return replace(self, start=Cursor(None, key), among=len(self.shards) if self.descending else -1)
 
-    @property
-    def unique(self) -> bool:
-        """Whether each item has a place of its own in the order, in whatever shard it is (where items move)."""
-        return False
-
-    @property
-    def grouped(self) -> bool:
-        """Whether items with equal sort keys are released together, so that a page ends at an item."""
-        return False
-
-    def up_to(self, key: WireItem | None) -> Plan:
-        """Return the plan by which followers are read, up to a key where another shard has been read."""
-        return self
-
-    def reach(self, key: WireItem) -> Any:
-        """Return the sort key of a shard's frontier that was read as far as ``key``."""
-        return self._order(key)
+    def up_to(self, key: WireItem) -> Self:
+        """Return the plan of what comes up to the sort key of a key, with it."""
+        # A narrowed condition uses BETWEEN, which includes the end that ``>`` excludes: start after that end.
+        term, plan = self._sort_condition, self
+        if self._unique and self.start is None and term is not None and term.op == ("<" if self.descending else ">"):
+            plan = self.after({self.sort[0]: term.values[0]})
+        return replace(plan, until=key)
 
     def reached(self, number: int, last: WireItem | None) -> tuple[Place | None, WireItem]:
         """Return a shard's frontier after a page, and where its next one begins; ``last``: the last key evaluated."""
@@ -135,10 +130,6 @@ class Plan:
         if not last or self.ends_at(last):
             return None, {}
         return self.place(last, number), self.rest(last)
-
-    def distinct(self, rows: Rows) -> Rows:
-        """Return the rows with each item once, if the reads can show one twice."""
-        return rows
 
     def _continued(self, given: Any) -> Self:
         """Return the plan of the Query that continues at a cursor; ranges before the cursor are left out."""
@@ -159,7 +150,8 @@ class Plan:
     @cached_property
     def in_ranges(self) -> bool:
         """Whether each shard's items come before those of the next shard."""
-        return self.spread is not None and self.sort[:1] == (self.spread.strategy.ordered_by,)
+        ordered = self.spread is not None and self.sort[:1] == (self.spread.strategy.ordered_by,)
+        return ordered and not self.together
 
     @property
     def filtered(self) -> bool:
@@ -173,7 +165,9 @@ class Plan:
 
     @cached_property
     def start_place(self) -> Place | None:
-        return None if self.start is None else self.place(self.start.key, self.shards.index(self.start.shard))
+        if self.start is None:
+            return None
+        return self.place(self.start.key, self.shards.index(self.start.shard) if self.among is None else self.among)
 
     def place(self, key: Mapping[str, Any], number: int) -> Place:
         """Return the place of a shard's key in the order."""
@@ -194,22 +188,14 @@ class Plan:
         self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
     ) -> Send | None:
         """Return the request for a shard's next page; None if no more of its items can match."""
-        condition = self.condition
+        condition = self._bounded
         if after is None and self.start is not None:
             resumed = self._resume(number)
             if resumed is None:
                 return None
             after, condition = resumed
-        return self._send(number, condition, after, limit, read)
-
-    def _send(
-        self,
-        number: int,
-        condition: KeyCondition,
-        after: WireItem | None,
-        limit: int | None,
-        read: Callable[[Response], Any],
-    ) -> Send:
+        if condition is None or (self.together and self.shards[number] not in self._reachable):
+            return None
         params = dict(self.params)
         if self.spread is not None:
             physical = self._physical_keys[number]
@@ -230,8 +216,8 @@ class Plan:
         keys = self.spread.all_physical(logical)
         if len(keys) == len(self.shards):
             return keys
-        at = self.spread.shards(logical).index(self.shards[0])
-        return keys[at : at + len(self.shards)]
+        physical = dict(zip(self.spread.shards(logical), keys, strict=True))
+        return [physical[shard] for shard in self.shards]
 
     def _asking(self, condition: KeyCondition, name: str, physical: WireValue) -> dict[str, Any]:
         """Return the parameters with the key condition of the shard with this physical key."""
@@ -264,7 +250,7 @@ class Plan:
 
         ``items`` may be emptied.
         """
-        if self.start is not None and self.start.shard != self.shards[number]:
+        if self.until is not None or (self.start_place is not None and self.start_place[1] != number):
             items = [item for item in items if self._comes(item, number)]
         # Convert now, not when the items are released: wire values take three times the memory.
         order = self._order
@@ -297,7 +283,7 @@ class Plan:
         shown = self.sharding.form.shown({name: value for name, value in item.items() if name not in self.hidden})
         return {**item, **shown}
 
-    def _written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
+    def written(self, item: Mapping[str, Any], names: Iterable[str]) -> WireItem:
         """Return attributes of an item of a run in wire form."""
         return {
             name: item[name] if name in self.hidden else self.sharding.form.item({name: item[name]})[name]
@@ -307,8 +293,17 @@ class Plan:
 
     def ends_at(self, key: WireItem) -> bool:
         """Return whether the key condition can match nothing after ``key``."""
-        # A narrowed condition uses BETWEEN, which includes the end that ``<`` excludes.
-        return self._single or not self.within(key)
+        if self._single or self.until is None:
+            # A narrowed condition uses BETWEEN, which includes the end that ``<`` excludes.
+            return self._single or not self.within(key)
+        return self._beyond(key) or (self._unique and self._order(key) == self._order(self.until))
+
+    def _beyond(self, key: WireItem) -> bool:
+        """Return whether a key comes after the sort key with which the read ends."""
+        if self.until is None:
+            return False
+        order, end = self._order(key), self._order(self.until)
+        return bool(order < end if self.descending else order > end)
 
     def rest(self, key: WireItem) -> WireItem:
         """Return the attributes of a key that a cursor contains."""
@@ -322,9 +317,14 @@ class Plan:
             return form.shown(_as_key(self, cursor))
         return cursor.token(self.purpose, self.sharding.cursor_period)
 
+    def position(self, number: int, item: Item) -> Cursor:
+        """Return the position of an item of a run."""
+        return Cursor(self.shards[number], self.written(item, self.key_names))
+
     def behind(self, number: int, item: Item) -> dict[str, Any]:
         """Return the cursor after an item of a run."""
-        return self.cursor(self.shards[number], self._written(item, self.key_names))
+        position = self.position(number, item)
+        return self.cursor(position.shard, position.key)
 
     @cached_property
     def as_shown(self) -> bool:
@@ -349,9 +349,6 @@ class Plan:
         logical = self.condition.equals[spread.stored_name]
         return calculated(spread, {**self.sharding.shown(key), spread.logical_name: logical})
 
-    def check_shards_known(self) -> None:
-        """Refuse to return the shards of items, if they have no shard of their own (where items move)."""
-
     def shard_shown(self, number: int, item: Item) -> int | None:
         if self.of_table:
             return self.shards[number]
@@ -364,12 +361,17 @@ class Plan:
 
     def _split(self, item: Mapping[str, Any]) -> tuple[WireValue, int | None]:
         name = self.sharding.partition_key
-        return self.sharding.logical(self._written(item, (name,))[name])
+        return self.sharding.logical(self.written(item, (name,))[name])
 
     @cached_property
     def _single(self) -> bool:
         """Whether a shard can have at most one item: the key condition gives the whole primary key."""
         return self.spread is not None and set(self.key_names) <= set(self.condition.equals)
+
+    @cached_property
+    def _unique(self) -> bool:
+        """Whether the items of a shard have different sort keys."""
+        return len(self.sort) == 1 and set(self.key_names) == set(self.sort)
 
     @property
     def sharded_index(self) -> ShardedIndex | None:
@@ -377,12 +379,40 @@ class Plan:
 
     @property
     def _sort_condition(self) -> SortCondition | None:
+        return self._on_sort_key(self.condition)
+
+    def _on_sort_key(self, condition: KeyCondition) -> SortCondition | None:
         if len(self.sort) != 1:
             return None
-        if self.condition.range is not None:
-            return self.condition.range[1]
-        value = self.condition.equals.get(self.sort[0])
+        if condition.range is not None:
+            return condition.range[1]
+        value = condition.equals.get(self.sort[0])
         return None if value is None else SortCondition("=", (value,))
+
+    @cached_property
+    def _bounded(self) -> KeyCondition | None:
+        """The key condition up to ``until``; None: no key can match."""
+        if self.until is None:
+            return self.condition
+        return self._from(self.condition, self.until, descending=not self.descending, exclusive=False)
+
+    def _from(
+        self, condition: KeyCondition | None, key: WireItem, *, descending: bool, exclusive: bool
+    ) -> KeyCondition | None:
+        """Return a condition narrowed to what comes from a key on, where one condition can express it."""
+        term = None if condition is None else self._on_sort_key(condition)
+        if condition is None or len(self.sort) != 1 or (term is not None and term.op == "="):
+            return condition
+        term = from_position(term, key[self.sort[0]], descending=descending, exclusive=exclusive)
+        return None if term is None else replace(condition, range=(self.sort[0], term))
+
+    @cached_property
+    def _reachable(self) -> Collection[int | None]:
+        """The shards that can have items between the start and the end."""
+        condition = self._bounded if self.start is None else self._narrowed[False]
+        if self.spread is None or condition is None:
+            return ()
+        return self.spread.touched(self.condition.equals[self.spread.stored_name], condition)
 
     def within(self, key: WireItem) -> bool:
         """Return whether a key meets the condition on the sort key."""
@@ -409,39 +439,40 @@ class Plan:
         start = self.start
         assert start is not None and self.start_place is not None
         at = self.start_place[1]
-        unique = len(self.sort) == 1 and set(self.key_names) == set(self.sort)
-        at_the_end = self._single or (unique and self._narrowed[True] is None)
+        bounded = self._bounded
+        at_the_end = self._single or (self._unique and self._narrowed[True] is None)
+        if bounded is None or (number == at and at_the_end):
+            return None
         if number == at:
-            return None if at_the_end else (start.key, self.condition)
+            return start.key, bounded
         read = number > at if self.descending else number < at
         if not self.sort or self._single:
-            return None if read else (None, self.condition)
-        if read and unique:
-            return None if at_the_end else (start.key, self.condition)
+            return None if read else (None, bounded)
+        if read and self._unique:
+            return None if at_the_end else (start.key, bounded)
         if len(self.sort) > 1:
-            return None, self.condition
+            return None, bounded
         condition = self._sort_condition
         if condition is not None and condition.op == "=":
-            return None if read else (None, self.condition)
+            return None if read else (None, bounded)
         narrowed = self._narrowed[read]
         return None if narrowed is None else (None, narrowed)
 
     @cached_property
     def _narrowed(self) -> list[KeyCondition | None]:
         """The key condition from the cursor's sort key on, with and without that sort key; None: nothing is left."""
-        assert self.start is not None
-        (name,) = self.sort
-        terms = [
-            from_position(self._sort_condition, self.start.key[name], descending=self.descending, exclusive=exclusive)
+        start = self.start
+        assert start is not None
+        return [
+            self._from(self._bounded, start.key, descending=self.descending, exclusive=exclusive)
             for exclusive in (False, True)
         ]
-        return [None if term is None else replace(self.condition, range=(name, term)) for term in terms]
 
     def _comes(self, item: WireItem, number: int) -> bool:
-        assert self.start_place is not None
-        place = self.place(item, number)
-        later = place < self.start_place if self.descending else place > self.start_place
-        return later and self.within(item)
+        start, place = self.start_place, self.place(item, number)
+        if start is not None and not (place < start if self.descending else place > start):
+            return False
+        return self.within(item) and not self._beyond(item)
 
 
 def _check_partition(condition: KeyCondition, schema: KeySchema, index: ShardedIndex | None) -> None:
@@ -509,9 +540,23 @@ def _stored(condition: KeyCondition, spread: Spread, schema: KeySchema) -> KeyCo
 
 
 def read_start(plan: Plan, given: Any) -> Cursor:
-    """Read a cursor, or a hand-made primary key."""
+    """Read a cursor of one of the plan's shards, or a hand-made primary key."""
+    cursor = read_cursor(plan, given)
+    if cursor.shard not in plan.shards:
+        raise CursorError(
+            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {_what(plan)}; start the "
+            "read again"
+        )
+    return cursor
+
+
+def _what(plan: Plan) -> str:
     what = f"{plan.sharding.table!r}" + (f", index {plan.index!r}" if plan.index else "") + ", key "
-    what += repr(from_wire_item(plan.condition.equals))
+    return what + repr(from_wire_item(plan.condition.equals))
+
+
+def read_cursor(plan: Plan, given: Any) -> Cursor:
+    what = _what(plan)
     if is_token(given):
         cursor = Cursor.read(given, plan.purpose, what, plan.sharding.cursor_period)
     else:
@@ -524,12 +569,6 @@ def read_start(plan: Plan, given: Any) -> Cursor:
     if not plan.within(cursor.key):
         raise CursorError(
             f"ExclusiveStartKey: the cursor is outside the key condition of this Query on {what}; start the read again"
-        )
-    if plan.unique:
-        return Cursor(None, cursor.key)
-    if cursor.shard not in plan.shards:
-        raise CursorError(
-            f"ExclusiveStartKey: the cursor has shard {cursor.shard}, which is not one of {what}; start the read again"
         )
     return cursor
 
@@ -573,8 +612,6 @@ def _by_hand(plan: Plan, given: Any, what: str) -> Cursor:
         if stored_in is not None and _same_key(plan, logical):
             return Cursor(stored_in, plan.rest(key))
     _check_equals(plan, key, what)
-    if plan.unique:
-        return Cursor(None, plan.rest(key))
     if not plan.of_table and sharding.form.keys_as_cursors:
         return Cursor(None, from_key(sharding, key))
     shard, known = calculated(sharding, key)

@@ -63,6 +63,16 @@ class StreamOfShards(Gather):
     def hedged(self) -> Machine[Rows]:
         return self._fan_out.hedged(self)
 
+    def go_on(self, max_items: int | None) -> None:
+        """Let at most so many rows come from now on."""
+        self._missing = max_items
+        self._touched.update(number for _, number in self.merge.frontiers)
+
+    @property
+    def bytes_a_row(self) -> float:
+        """The memory that a row takes, in bytes."""
+        return _HELD * self._wire_bytes / self._items if self._items else 0.0
+
     def next(self, now: float) -> Step[Rows]:
         if self._gave_up:
             if step := self._wait(now):
@@ -84,9 +94,6 @@ class StreamOfShards(Gather):
             self._take_released()  # shards that the timeout ended no longer hold the others back
             if not self._ready and self._later and self._missing != 0:
                 return self.next(now)  # the ranges so far have ended without an item
-            rest = self.merge.bound() is not None or self.merge.unheard(self.plan.followers)
-            if not self._ready and self.plan.followers and rest and self._missing != 0:
-                return self.next(now)  # new places were read as far as the old ones without a request
         ready, self._ready = self._ready, Rows()
         self._with_caller = len(ready)
         self._requests.restart()  # time that the caller spends between results does not count
@@ -104,7 +111,7 @@ class StreamOfShards(Gather):
 
     def _take_released(self) -> None:
         """Move the items that are in order from the merge to ``_ready``, at most ``max_items`` in all."""
-        released = self.plan.distinct(self.merge.release(self._missing))
+        released = self.merge.release(self._missing)
         self._ready += released
         self._touched.update(released.numbers)
         if self._missing is not None:
@@ -123,9 +130,7 @@ class StreamOfShards(Gather):
                 for number in self._next_ranges(self._missing) if bound is None else [bound[1]]:
                     requests.add(number)
             return
-        if self.plan.followers:
-            self._line_up_places()
-        elif not self._shared:
+        if not self._shared:
             for number in self._touched - requests.busy:
                 held = self.merge.held_by(number)
                 if not held and self.merge.goes_on(number):
@@ -139,30 +144,6 @@ class StreamOfShards(Gather):
             requests.clear()
             for number in self._wanted:
                 requests.add(number)
-
-    def _line_up_places(self) -> None:
-        """Queue old places to read ahead; new ones, all together, when nothing else can be released."""
-        requests = self._requests
-        idle = not (self._ready or requests.busy)
-        if self._shared:
-            if idle and self._missing is not None:
-                self._wanted = {} if self.merge.silent else refills(self.merge, self._missing)
-                for number in self.merge.unheard(self.plan.followers) or self._in_turn(self._wanted):
-                    requests.add(number)
-            return
-        going_on = [number for number in self._leaders if self.merge.goes_on(number)]
-        needed = [number for number in going_on if not self.merge.held_by(number)]
-        if not self._ready:
-            needed += [number for number in self._lagging() if not self.merge.held_by(number)]
-        if idle and not needed:
-            needed = self._in_turn(())
-        for number in needed:
-            if number not in requests.busy:
-                requests.add(number)
-        for number in going_on:
-            low = self.merge.held_by(number) <= self._last_page[number] // 2
-            if self._missing is None and low and number not in requests.busy and number not in self._ahead:
-                self._ahead.append(number)
 
     def _read_ahead(self) -> bool:
         """Queue a shard to read ahead if connections and memory allow; return whether any is queued."""
@@ -214,8 +195,7 @@ class StreamOfShards(Gather):
     def _room(self) -> float:
         """The bytes of the budget that are free."""
         items = self.merge.count + len(self._ready) + self._with_caller
-        held = _HELD * items * self._wire_bytes / self._items if self._items else 0.0
-        return self._fan_out.max_buffer_bytes - held - sum(self._reserved.values())
+        return self._fan_out.max_buffer_bytes - items * self.bytes_a_row - sum(self._reserved.values())
 
     def _holding_back(self) -> list[int]:
         # Shards without a request in flight too: with ``max_items``, they may wait for the others to answer.
@@ -223,9 +203,9 @@ class StreamOfShards(Gather):
             number
             for number in range(len(self.plan.shards))
             if (number in self._requests.busy or self.merge.goes_on(number)) and not self.merge.held_by(number)
-        ] + self.merge.unheard(number for number in self.plan.followers if number not in self._requests.busy)
+        ]
 
-    def _partial(self) -> Rows:
+    def partial(self) -> Rows:
         return self._ready + self.merge.held
 
 

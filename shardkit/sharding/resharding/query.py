@@ -1,51 +1,64 @@
-"""A Query of a table whose items move: its old places first, then its new ones.
+"""A Query of a table whose items move: an ordinary read of the old places and one of the new places, merged.
 
-1. The *leaders* are the old places. The *followers* are the new ones, which are read strongly consistently, after all
-   leaders and no further than they were read: an item that had left its old place before it was read there has come to
-   its new place. Reading ahead there would miss the items that come later.
-2. Of an item that was found at both places, the one at the new place is shown. Stubs and marks are hidden.
+1. The old places are read first: a page, or some rows of a stream. Then the new ones are read, strongly consistently,
+   and no further: an item that had left its old place before it was read there has come to its new place. Reading ahead
+   there would miss the items that come later.
+2. Rows up to the nearer end of the two reads are in order; the others wait. Of an item that was found at both places,
+   the row of the new place is shown. Stubs are rows of both reads, but they are never shown, and never replace a row:
+   where a place belongs to both strategies, both reads meet its stubs and its items.
 3. In the table, a sort key is an item's own, so a position is a sort key alone: a cursor of any stage continues here.
-4. In an index, items with equal index sort keys are released together, in the order of their own sort keys: engines
-   return them in any order, and they may move between two pages. A page that ends among them reads them all again.
+4. In an index, items with equal index sort keys are shown together, in the order of their own sort keys: engines return
+   them in any order, and they may move between two pages. So a read counts only up to the last sort key whose items
+   have all been read. A page that ends among them reads them all again.
 5. A new place whose items cannot have come from elsewhere is an old place too, and is read once: shard 3 of 20 has only
    items of shard 3 of 10.
+6. Ranges of the sort key are read together: a place of both strategies also has items of other ranges.
 
-A Query of a global index that is not fanned out over the table's places is one that others would send. It can show an
-item twice, which :meth:`MovingPlan.distinct` hides within a page, and among equal sort keys.
+A Query of a global index that is not fanned out over the table's places is one that others would send
+(:class:`Elsewhere`). It can show an item twice, which is hidden within a page, and among equal sort keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections import deque
+from collections.abc import Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Self
+from functools import reduce
+from operator import itemgetter
+from typing import Any, NoReturn, Self
 
-from shardkit.core.machine import Response, Send
-from shardkit.core.merge import Item, Place, Rows, Run
-from shardkit.dynamodb.expressions.key_condition import KeyCondition, from_position, sort_value
-from shardkit.dynamodb.values import WireItem, WireValue, comparable_item
+from shardkit.core.chain import Chain
+from shardkit.core.machine import Done, Machine, Wait
+from shardkit.core.merge import Item, Rows
+from shardkit.dynamodb.expressions.key_condition import sort_value
+from shardkit.dynamodb.units import add_consumed
+from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.query.cursor import Cursor, calculated
-from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.resharding.marks import is_stub, unmarked
-from shardkit.sharding.spread import plain, wire_key
+from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.query.cursor import calculated
+from shardkit.sharding.query.fan_out import shards_failed, timed_out
+from shardkit.sharding.query.page import PageOfShards
+from shardkit.sharding.query.page_size import ItemSizes
+from shardkit.sharding.query.plan import Plan, read_cursor
+from shardkit.sharding.query.stream import StreamOfShards
+from shardkit.sharding.resharding.marks import MARK, STUB
+from shardkit.sharding.spread import plain
 from shardkit.strategies import CalculatedSuffix, KeyValue, RangeSuffix, Strategy
 
-_BEFORE, _ITEM, _AFTER = range(3)
-"""Of what is placed at an index sort key: a frontier in ascending order, an item, a frontier in descending order."""
+# A stream reads more and more of the old places before it reads the new ones, because that costs a request to each.
+_FIRST_STRETCH = 100  # rows, at most, if max_items asks for so many
+_GROWTH = 4
+
+Reading = Generator["Machine[Any] | Wait | Done[Any]", Any, Rows]
+Order = tuple[tuple[Any, ...], tuple[Any, ...]]
+"""Of a row: its sort key, and in an index its sort key in the table."""
 
 
 @dataclass(frozen=True)
 class MovingPlan(Plan):
-    """A Query between the stages. Where it is fanned out over the table's places, ``places`` are their stored keys."""
+    """A Query between the stages. Where the table's partition key is given, a position is a sort key, in any shard."""
 
     sharding: Moving
-    places: tuple[WireValue, ...] = ()
-    follows: int = 0
-    """The number of the first follower."""
-    until: WireItem | None = None
-    """For followers: a key up to which the leaders were read; None: to their end."""
 
     @classmethod
     def of(cls, sharding: Sharding, params: Mapping[str, Any], *, shard: int | None = None) -> Self:
@@ -55,235 +68,431 @@ class MovingPlan(Plan):
         sharding.refuse_hiding(params.get("IndexName"))
         return super().of(sharding, params)
 
-    def _started(self, given: Any) -> Self:
-        return super(MovingPlan, self._over_places() if self.of_table else self)._started(given)
-
-    def _over_places(self) -> Self:
-        old, new = self.sharding.old, self.sharding.new
-        logical = self._logical
-        places = {plain(old.physical(logical, shard)): shard for shard in old.touched(logical, self.condition)}
-        follows = len(places)
-        added = [(plain(new.physical(logical, shard)), shard) for shard in new.touched(logical, self.condition)]
-        by = self.sharding.strategy.by_attributes
-        one = bool(by) and self.condition.equals.keys() >= {*(by or ())}
-        twice = not one and not _nested(old.strategy, new.strategy, plain(logical))
-        found = [*places.items(), *(place for place in added if twice or place[0] not in places)]
-        return replace(
-            self,
-            shards=tuple(shard for _, shard in found),
-            places=tuple(wire_key(logical, key) for key, _ in found),
-            follows=follows,
-        )
-
-    # What the machines of pages and streams ask.
-
-    @cached_property
-    def followers(self) -> range:
-        return range(self.follows, len(self.places))
-
-    @property
-    def unique(self) -> bool:
-        return self.of_table
-
-    @property
-    def grouped(self) -> bool:
-        return self.of_table and self.index is not None
-
-    def up_to(self, key: WireItem | None) -> Self:
-        return replace(self, until=key)
-
-    def reach(self, key: WireItem) -> Any:
-        if not self.grouped:
-            return self._order(key)
-        return self._groups(key), _AFTER if self.descending else _BEFORE, ()
-
-    def reached(self, number: int, last: WireItem | None) -> tuple[Place | None, WireItem]:
-        if not self.of_table:
-            return super().reached(number, last)
-        bound = None if self.until is None else self.reach(self.until)
-        # In an index, a BETWEEN may let in the excluded end where it begins: that key does not end the read.
-        if last and (self.until is not None or not self.ends_at(last)):
-            frontier = self.reach(last)
-            if bound is None or self._comes_before(frontier, bound):
-                return (frontier, number), self.rest(last)
-        if self.until is None:
-            return None, {}
-        return (bound, number), {name: self.until[name] for name in self.sort}
-
-    def _comes_before(self, order: Any, other: Any) -> bool:
-        return bool(order > other if self.descending else order < other)
-
-    @cached_property
-    def start_place(self) -> Place | None:
-        if not self.of_table:
-            return super().start_place
-        return None if self.start is None else self.place(self.start.key, 0)
-
-    @cached_property
-    def _order(self) -> Callable[[Mapping[str, Any]], Any]:
-        if not self.grouped:
-            return super()._order
-        names = self.sharding.keys.sort
-        return lambda key: (self._groups(key), _ITEM, tuple(sort_value(key[name]) for name in names))
-
-    def _groups(self, key: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(sort_value(key[name]) for name in self.sort)
-
-    # Requests.
-
-    def request(
-        self, number: int, after: WireItem | None, limit: int | None, read: Callable[[Response], Any]
-    ) -> Send | None:
-        if not self.of_table:
-            return super().request(number, after, limit, read)
-        low = after or (self._excluded_start if self.start is None else self.start.key)
-        # The service starts after any key that meets the condition, but in an index only after one that is there.
-        as_key = low is not None and (not self.grouped or (after is not None and {*after} >= {*self.key_names}))
-        condition = self._between(low, inclusive=self.grouped)
-        if condition is None or not self._may_hold(number, condition):
-            return None
-        if as_key:
-            condition = self._between(None, inclusive=True) or condition
-        send = self._send(number, condition, low if as_key else None, limit, read)
-        if number in self.followers and (self.index is None or self.index in self.sharding.local):
-            return replace(send, params={**send.params, "ConsistentRead": True})
-        return send
-
-    @cached_property
-    def _physical_keys(self) -> list[WireValue]:
-        return [*self.places] if self.of_table else super()._physical_keys
-
-    def _between(self, low: WireItem | None, *, inclusive: bool) -> KeyCondition | None:
-        """Return the key condition from a position to ``until``; None: no key can match."""
-        if self._single:
-            return self.condition if low is None else None
-        if len(self.sort) != 1:
-            return self.condition
-        (name,) = self.sort
-        ends = low and low[name], self.until and self.until[name]
-        known = self._conditions.get(key := comparable_item({str(at): end for at, end in enumerate(ends) if end}))
-        if known is None:
-            known = self._conditions[key] = self._narrowed_to(name, *ends, inclusive=inclusive)
-        return known
-
-    @cached_property
-    def _excluded_start(self) -> WireItem | None:
-        """The key that the condition excludes where it begins, if ``until`` makes it a BETWEEN, which includes it."""
-        term = self._sort_condition
-        if self.until is None or self.grouped or term is None or term.op != ("<" if self.descending else ">"):
-            return None
-        return {self.sort[0]: term.values[0]}
-
-    @cached_property
-    def _conditions(self) -> dict[Hashable, KeyCondition | None]:
-        # Requests share what they have in common by the identity of their condition (``_asking``).
-        return {}
-
-    def _narrowed_to(
-        self, name: str, low: WireValue | None, high: WireValue | None, *, inclusive: bool
-    ) -> KeyCondition | None:
-        term = self._sort_condition
-        if term is not None and term.op == "=":
-            return None if high and self.grouped else self.condition
-        if low:
-            term = from_position(term, low, descending=self.descending, exclusive=not inclusive)
-            if term is None:
-                return None
-        if high:
-            term = from_position(term, high, descending=not self.descending, exclusive=self.grouped)
-            if term is None:
-                return None
-        return replace(self.condition, range=None if term is None else (name, term))
-
-    def _may_hold(self, number: int, condition: KeyCondition) -> bool:
-        home = self.sharding.new if number in self.followers else self.sharding.old
-        if home.strategy.ordered_by is None:
-            return True
-        return self.shards[number] in home.touched(self._logical, condition)
-
-    @cached_property
-    def _logical(self) -> WireValue:
-        return self.condition.equals[self.sharding.partition_key]
-
-    # Answers.
-
-    def run(self, number: int, items: list[WireItem]) -> Run:
-        shown = [unmarked(item) for item in items if not is_stub(item)]
-        if self.of_table and (self.grouped or self.until is not None):
-            shown = [item for item in shown if self._comes(item, number)]
-        run = super().run(number, shown)
-        if self.grouped:
-            run.arrange(descending=self.descending)
-        return run
-
-    def _comes(self, item: WireItem, number: int) -> bool:
-        if not self.of_table:
-            return super()._comes(item, number)
-        order = self._order(item)
-        if self.start is not None and not self._comes_before(self._order(self.start.key), order):
-            return False
-        if self.until is not None:
-            bound = self.reach(self.until)
-            if self._comes_before(bound, order):
-                return False
-        return self.within(item)
-
-    def distinct(self, rows: Rows) -> Rows:
-        if self.index is None:
-            return rows
-        kept: dict[Hashable, tuple[int, Item]] = {}
-        for number, item in rows:
-            group, identity = self._identity(item)
-            if identity in self._tied.get(group, ()):
-                continue
-            if identity in kept:
-                if not self._at_new_place(number, item):
-                    continue
-                del kept[identity]
-            kept[identity] = number, item
-        if kept:
-            # A stream may go on among the equal sort keys at its end.
-            groups = [(self._identity(item)[0], identity) for identity, (_, item) in kept.items()]
-            last = groups[-1][0]
-            tied = self._tied.pop(last, set()) | {identity for group, identity in groups if group == last}
-            self._tied.clear()
-            self._tied[last] = tied
-        return Rows([number for number, _ in kept.values()], [item for _, item in kept.values()])
-
-    @cached_property
-    def _tied(self) -> dict[Hashable, set[Hashable]]:
-        """The items of the sort key that :meth:`distinct` returned last."""
-        return {}
-
-    def _identity(self, item: Item) -> tuple[Hashable, Hashable]:
-        """Return the sort key of an item of a run, and its logical primary key."""
-        names = self.sharding.keys.sort if self.of_table else self.sharding.keys.names
-        key = self._written(item, dict.fromkeys((*names, *self.sort)))
-        if not self.of_table:
-            key = self.sharding.shown(key)
-        return (
-            comparable_item({name: key[name] for name in self.sort}),
-            comparable_item({name: key[name] for name in names}),
-        )
-
-    def _at_new_place(self, number: int, item: Item) -> bool:
-        if self.of_table:
-            return number in self.followers
-        key = self._written(item, self.sharding.keys.names)
-        return comparable_item(self.sharding.homes(self.sharding.shown(key)).new) == comparable_item(key)
+    def _continued(self, given: Any) -> Self:
+        return replace(self, start=read_cursor(self, given)) if self.of_table else super()._continued(given)
 
     def cursor(self, shard: int | None, key: WireItem) -> dict[str, Any]:
-        if not self.of_table:
-            return super().cursor(shard, key)
-        sharding, rest = self.sharding, self.rest(key)
-        logical = {sharding.partition_key: self._logical, **rest}
-        if sharding.form.keys_as_cursors:
-            return sharding.form.shown(logical)
-        home = sharding.old if sharding.stage == "guard" else sharding.new
-        return Cursor(calculated(home, logical)[0], rest).token(self.purpose, sharding.cursor_period)
+        if self.of_table:
+            name = self.sharding.partition_key
+            shard, _ = calculated(self.sharding, {name: self.condition.equals[name], **self.rest(key)})
+        return super().cursor(shard, key)
 
-    def check_shards_known(self) -> None:
+    def refuse_shards(self) -> NoReturn:
         self.sharding.refuse("ReturnShards=", "an item can be at its old or at its new place; leave it out")
+
+    def shard_shown(self, number: int, item: Item) -> int | None:
+        self.refuse_shards()
+
+    def over(self, sharding: Sharding, *, less: Collection[KeyValue] = (), **params: Any) -> Plan:
+        """Return the ordinary plan of one of the strategies, without the stored keys ``less``."""
+        logical = self.condition.equals[sharding.partition_key]
+        shards = sharding.touched(logical, self.condition)
+        own = {
+            "sharding": sharding,
+            "spread": sharding,
+            "shards": tuple(shard for shard in shards if plain(sharding.physical(logical, shard)) not in less),
+            "params": {**self.params, **params},
+            "together": True,
+            "start": None,
+        }
+        plan = Plan(**{name: getattr(self, name) for name in Plan.__dataclass_fields__} | own)
+        if self.start is None:
+            return plan
+        return plan.after(self.start.key) if self.index is None else plan.from_key(self.start.key)
+
+
+class _Side:
+    """What was read of some places, and how far. ``plan`` reads all of it, ``reads`` what is read now."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.rows: deque[tuple[Order, Item]] = deque()
+        """Those that are not in order yet."""
+        self.errors: dict[int | None, Exception] = {}
+        self.answered = False
+        self.begin(plan)
+
+    def begin(self, plan: Plan) -> None:
+        """Read another plan from now on, without the shards that have failed."""
+        self.reads = replace(plan, shards=tuple(shard for shard in plan.shards if shard not in self.errors))
+        self.ended = not self.reads.shards
+        self.to: WireItem | None = None
+        self.machine: PageOfShards | StreamOfShards | None = None
+        self.driven: Machine[Any] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return len(self.errors) == len(self.plan.shards)
+
+
+class Read(Chain[Any]):
+    """A read of a Query: a page (``paged``), whose result is the read itself; or a stream of rows, an empty one last."""
+
+    def __init__(
+        self,
+        plan: MovingPlan,
+        *sides: _Side,
+        sizes: ItemSizes,
+        fan_out: FanOut,
+        paged: bool = False,
+        max_items: int | None = None,
+    ) -> None:
+        super().__init__(self._page() if paged else self._stream())
+        self.plan = plan
+        self.rows = Rows()
+        self._sides = sides
+        self._sizes = sizes
+        self._fan_out = fan_out
+        self._left = max_items
+        self._paged = paged
+        self._pages: list[PageOfShards] = []
+        self._deadline: float | None = None
+        self._late = False
+        self._stub = plan.sharding.form.shown({MARK: STUB})[MARK]
+
+    @property
+    def errors(self) -> dict[int | None, Exception]:
+        return {shard: error for side in self._sides for shard, error in side.errors.items()}
+
+    @property
+    def scanned(self) -> int:
+        return sum(page.scanned for page in self._pages)
+
+    @property
+    def consumed(self) -> dict[str, Any] | None:
+        return reduce(add_consumed, [page.consumed for page in self._pages if page.consumed], None)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return next((page.metadata for page in self._pages if page.metadata), {})
+
+    @property
+    def last_evaluated_key(self) -> dict[str, Any] | None:
+        raise NotImplementedError
+
+    def hedged(self) -> Self:
+        """Return itself: the reads of the places are hedged."""
+        return self
+
+    def _page(self) -> Reading:
+        limit = self.plan.limit
+        one_round = limit is None or self.plan.filtered
+        while True:
+            self.rows += yield from self._step(None if limit is None else limit - len(self.rows))
+            if self._complete or self._late or len(self.rows) == limit or (one_round and self._may_end):
+                break
+        if not (self._complete or self._may_end):
+            for side in self._sides:
+                self._time_is_over(side)
+            self._give_up()
+        self.rows = self._once(self.rows)
+        yield Done(self)
+        return self.rows
+
+    def _stream(self) -> Reading:
+        while True:
+            self._deadline, self._late = None, False
+            rows = Rows()
+            while not (rows or self._complete or self._left == 0):
+                rows = self._once((yield from self._step(self._left)))
+                if self._late:
+                    self._deadline = None  # without a row in order, the old places have the time once more
+            if self._left is not None:
+                self._left -= len(rows)
+            yield Done(rows)
+
+    def _step(self, limit: int | None) -> Reading:
+        """Read on, and return the rows that are in order then, which may be none."""
+        raise NotImplementedError
+
+    @property
+    def _complete(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def _may_end(self) -> bool:
+        """Whether a page has a position at which it can end."""
+        return True
+
+    def _once(self, rows: Rows) -> Rows:
+        return rows
+
+    def _unshown(self) -> list[Item]:
+        """Return what was read and is not in order yet."""
+        raise NotImplementedError
+
+    def _read(self, side: _Side, wanted: int | None) -> Reading:
+        """Return the rows of a page, or some of a stream, of which so many are wanted."""
+        timeout = self._fan_out.timeout
+        if self._deadline is None and timeout is not None:
+            self._deadline = (yield Wait()) + timeout
+        if (machine := side.machine) is None:
+            machine = side.machine = self._machine(side.reads, wanted)
+            side.driven = machine.hedged()
+        else:
+            machine.go_on(wanted)
+        machine.restart(self._deadline)
+        assert side.driven is not None
+        try:
+            found = yield side.driven
+        except Exception as error:
+            side.errors.update(machine.errors)
+            side.answered = side.answered or machine.answered
+            if not machine.errors or not any(one.answered for one in self._sides):
+                raise
+            self._check_failure()
+            found, side.ended = machine.partial(), True
+        else:
+            side.errors.update(machine.errors)
+            side.answered = side.answered or machine.answered
+            side.ended = machine.ended
+        rows: Rows = found if isinstance(found, Rows) else found.rows
+        if isinstance(machine, PageOfShards):
+            side.to = None if machine.end is None else machine.end.key
+        elif rows:
+            side.to = side.reads.position(rows.numbers[-1], rows.items[-1]).key
+        else:
+            side.ended = True
+        if self._deadline is not None:
+            self._late = self._late or (yield Wait()) >= self._deadline
+        return self._without_stubs(rows)
+
+    def _machine(self, plan: Plan, wanted: int | None) -> PageOfShards | StreamOfShards:
+        fan_out = self._fan_out
+        if self._paged:
+            page = PageOfShards(replace(plan, limit=wanted), sizes=self._sizes, fan_out=fan_out)
+            self._pages.append(page)
+            return page
+        # Each side has a third of the memory; the old places' rows that wait for the new ones have the rest.
+        in_flight = sum(side.machine.in_flight for side in self._sides if side.machine is not None)
+        fan_out = replace(
+            fan_out,
+            max_buffer_bytes=max(1, fan_out.max_buffer_bytes // 3),
+            connections=max(1 if fan_out.hedge_after is None else 2, fan_out.connections - in_flight),
+        )
+        return StreamOfShards(plan, sizes=self._sizes, fan_out=fan_out, max_items=wanted)
+
+    def _without_stubs(self, rows: Rows) -> Rows:
+        found = Rows()
+        for number, item in rows:
+            mark = item.pop(MARK, None)
+            if mark is None or mark not in (STUB, self._stub):
+                found += Rows([number], [item])
+        return found
+
+    def _time_is_over(self, side: _Side) -> None:
+        """Let the places of a side fail that was not read to its end."""
+        if not side.ended:
+            what = "was not queried" if side.machine is None else "did not answer"
+            side.errors |= {shard: timed_out(shard, what, self._fan_out) for shard in side.reads.shards}
+            side.ended = True
+            self._check_failure()
+
+    def _check_failure(self) -> None:
+        """Raise the error of the whole read, unless the caller accepts the other places' items without it."""
+        if self._fan_out.on_shard_error == "raise" or all(side.failed for side in self._sides):
+            self._give_up()
+
+    def _give_up(self) -> None:
+        shards = sum(len(side.plan.shards) for side in self._sides)
+        partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
+        raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
+
+
+class BothPlaces(Read):
+    """A Query that both strategies fan out: of the table, or of an index whose key has the table's partition key."""
+
+    def __init__(self, plan: MovingPlan, **options: Any) -> None:
+        moving = plan.sharding
+        logical = plan.condition.equals[moving.partition_key]
+        by = moving.strategy.by_attributes
+        one = bool(by) and plan.condition.equals.keys() >= {*(by or ())}
+        once = one or _nested(moving.strategy.old, moving.strategy.new, plain(logical))
+        old = plan.over(moving.old)
+        places = {plain(moving.old.physical(logical, shard)) for shard in old.shards}
+        exact = {"ConsistentRead": True} if plan.index is None or plan.index in moving.local else {}
+        new = plan.over(moving.new, less=places if once else (), **exact)
+        self._old, self._new = _Side(old), _Side(new)
+        # Whether a read of the new places can meet several rows with one sort key: in the table, a stub and the item.
+        self._tied = plan.index is not None or any(
+            plain(moving.new.physical(logical, shard)) in places for shard in new.shards
+        )
+        super().__init__(plan, self._old, self._new, **options)
+        self._own = () if plan.index is None else moving.keys.sort
+        self._level = True  # the new places were read as far as the old ones
+        self._more = False  # more is in order than was wanted
+        self._end: WireItem | None = None
+        """The key up to which everything was shown."""
+        self._last = None if plan.start is None else self._order(plan.start.key)
+        self._stretch = 1.0 if self._left is None else min(self._left, _FIRST_STRETCH)
+
+    @property
+    def last_evaluated_key(self) -> dict[str, Any] | None:
+        if self._complete:
+            return None
+        if self.rows and (self.plan.index is not None or len(self.rows) == self.plan.limit):
+            return self.plan.behind(0, self.rows.items[-1])
+        assert self._end is not None
+        return self.plan.cursor(None, self._end)
+
+    @property
+    def _complete(self) -> bool:
+        return self._old.ended and self._level and not self._more
+
+    @property
+    def _may_end(self) -> bool:
+        return bool(self.rows) or self._end is not None
+
+    def _step(self, limit: int | None) -> Reading:
+        old, new = self._old, self._new
+        if self._level:
+            yield from self._read_old(limit)
+            end = None if old.ended else self._covered_end()
+            if not old.ended and (end is None or (self._late and self._paged and self._end is not None)):
+                return Rows()
+            after = new.plan if self._end is None else new.plan.after(self._end)
+            new.begin(after if end is None else after.up_to(end))
+        if self._late:
+            self._time_is_over(new)
+        if not new.ended:
+            self._keep(new, (yield from self._read(new, self._wanted(new, limit))))
+        self._level = new.ended
+        return self._released(limit)
+
+    def _read_old(self, limit: int | None) -> Reading:
+        """Read the old places on: a page, or as much of a stream as the next reading of the new places is worth."""
+        old = self._old
+        while True:
+            self._keep(old, (yield from self._read(old, self._wanted(old, limit))))
+            if old.ended or self._late or not isinstance(old.machine, StreamOfShards):
+                return Rows()
+            if len(old.rows) >= self._stretch:
+                most = self._fan_out.max_buffer_bytes / 3 / max(1.0, old.machine.bytes_a_row)
+                self._stretch = min(_GROWTH * len(old.rows), most)
+                return Rows()
+
+    def _wanted(self, side: _Side, limit: int | None) -> int | None:
+        if limit is None:
+            return None
+        # In an index, equal sort keys of which there are many are all read in a few requests.
+        return max(limit, len(side.rows)) if self.plan.index else max(1, limit - len(side.rows))
+
+    # The order.
+
+    def _order(self, key: Mapping[str, Any]) -> Order:
+        return tuple(sort_value(key[name]) for name in self.plan.sort), tuple(sort_value(key[name]) for name in self._own)
+
+    def _order_of(self, item: Item) -> Order:
+        return self._order(self.plan.written(item, (*self.plan.sort, *self._own)))
+
+    def _before(self, order: Any, other: Any) -> bool:
+        return bool(order > other if self.plan.descending else order < other)
+
+    def _keep(self, side: _Side, rows: Rows) -> None:
+        """Keep rows that were not shown yet."""
+        for item in rows.items:
+            order = self._order_of(item)
+            if self._last is None or self._before(self._last, order):
+                side.rows.append((order, item))
+
+    def _reach(self, side: _Side) -> tuple[Any, ...] | None:
+        """Return the sort key up to which a side was read; None: to its end."""
+        return None if side.ended or side.to is None else tuple(sort_value(side.to[name]) for name in self.plan.sort)
+
+    def _covers(self, side: _Side, order: Order, reach: tuple[Any, ...] | None) -> bool:
+        """Return whether a side's rows up to a place are all known; others may have the last sort key that was read."""
+        tied = self._tied if side is self._new else self.plan.index
+        return reach is None or self._before(order[0], reach) or (order[0] == reach and not tied)
+
+    def _covered_end(self) -> WireItem | None:
+        """Return the key up to which the old places' rows are all known; None: there is none yet."""
+        if self.plan.index is None:
+            return self._old.to
+        reach = self._reach(self._old)
+        found = (item for order, item in reversed(self._old.rows) if self._covers(self._old, order, reach))
+        item = next(found, None)
+        return None if item is None else self.plan.written(item, self.plan.key_names)
+
+    def _released(self, limit: int | None) -> Rows:
+        """Return the rows up to the nearer end, of the new places where both have one."""
+        old, new = self._old, self._new
+        ends = [(side, self._reach(side)) for side in (old, new)]
+        rows: dict[Order, Item] = {}
+        for side, nearer in (old, ends), (new, ends[1:]):
+            while side.rows and all(self._covers(one, side.rows[0][0], reach) for one, reach in nearer):
+                order, item = side.rows.popleft()
+                rows[order] = item
+        ordered = sorted(rows.items(), key=itemgetter(0), reverse=self.plan.descending)
+        items = [item for _, item in ordered[:limit]]
+        self._more = len(items) < len(ordered)
+        if new.ended and self.plan.index is None:
+            self._end = old.to
+        elif not self._tied:
+            self._end = new.to
+        elif ordered:
+            self._end = self.plan.written(ordered[-1][1], self.plan.key_names)
+        if self._end is not None:
+            self._last = self._order(self._end)
+        return Rows([0] * len(items), items)
+
+    def _unshown(self) -> list[Item]:
+        rows: dict[Order, Item] = {}
+        for side in self._sides:
+            if side.machine is not None:
+                self._keep(side, self._without_stubs(side.machine.partial()))
+            rows.update(side.rows)
+        return [rows[order] for order in sorted(rows, reverse=self.plan.descending)]
+
+
+class Elsewhere(Read):
+    """A Query of an index that is not fanned out over the table's places: an ordinary read, filtered afterwards."""
+
+    def __init__(self, plan: MovingPlan, **options: Any) -> None:
+        self._side = _Side(plan)
+        super().__init__(plan, self._side, **options)
+        self._group: tuple[Hashable, set[Hashable]] = None, set()
+        """The last sort key of the rows that were returned, and its items: the next rows may have them again."""
+
+    @property
+    def last_evaluated_key(self) -> dict[str, Any] | None:
+        return self._pages[-1].last_evaluated_key
+
+    @property
+    def _complete(self) -> bool:
+        return self._side.ended
+
+    def _step(self, limit: int | None) -> Reading:
+        return (yield from self._read(self._side, limit))
+
+    def _once(self, rows: Rows) -> Rows:
+        """Return rows with each item once: the entry of its new place."""
+        moving = self.plan.sharding
+        kept: dict[Hashable, tuple[Hashable, int, Item]] = {}
+        last, tied = self._group
+        for number, item in rows:
+            stored = self.plan.written(item, moving.keys.names)
+            logical = moving.shown(stored)
+            group, identity = comparable_item(self.plan.written(item, self.plan.sort)), comparable_item(logical)
+            if group == last and identity in tied:
+                continue
+            if identity in kept:
+                if comparable_item(moving.homes(logical).new) != comparable_item(stored):
+                    continue
+                del kept[identity]
+            kept[identity] = group, number, item
+        for identity, (group, _, _) in kept.items():
+            last, tied = (last, tied) if group == last else (group, set())
+            tied.add(identity)
+        self._group = last, tied
+        return Rows([number for _, number, _ in kept.values()], [item for _, _, item in kept.values()])
+
+    def _unshown(self) -> list[Item]:
+        machine = self._side.machine
+        return [] if machine is None else self._once(self._without_stubs(machine.partial())).items
+
+
+def read_of(plan: MovingPlan, **options: Any) -> Read:
+    return (BothPlaces if plan.of_table else Elsewhere)(plan, **options)
 
 
 def _nested(old: Strategy, new: Strategy, key: KeyValue) -> bool:

@@ -19,12 +19,11 @@ from shardkit.core.merge import Item
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.errors import ShardQueryError
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.query.page import PageOfShards
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.resharding.query import MovingPlan
+from shardkit.sharding.resharding.query import MovingPlan, Read, read_of
 from shardkit.strategies import Stage
-from tests.support.machines import Shuffled, Timed, a_fan_out, page_machine, stream_machine, throttled
+from tests.support.machines import Shuffled, Timed, a_fan_out, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
 
 CONDITIONS: list[Any] = [
@@ -32,6 +31,14 @@ CONDITIONS: list[Any] = [
     *(getattr(Key("sk"), op)(5) for op in ("lt", "lte", "gt", "gte", "eq")),
     Key("sk").between(2, 9),
 ]
+
+
+def moving_page(plan: MovingPlan, **fan_out: Any) -> Read:
+    return read_of(plan, sizes=ItemSizes(), fan_out=a_fan_out(**fan_out), paged=True)
+
+
+def moving_stream(plan: MovingPlan, *, max_items: int | None = None, **fan_out: Any) -> Read:
+    return read_of(plan, sizes=ItemSizes(), fan_out=a_fan_out(**fan_out), max_items=max_items)
 
 
 @dataclass(frozen=True)
@@ -128,8 +135,8 @@ def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: r
         if case.counting:
             params["Select"] = "COUNT"
         plan = MovingPlan.of(in_stage(rng.choice(neighbours(case.stage)), *move), params)
-        page = Shuffled(table, rng, failing=throttles(rng)).run(page_machine(plan, concurrency=rng.choice([1, 3, 10])))
-        found = [plan.shown(item) for item in plan.distinct(page.rows).items]
+        page = Shuffled(table, rng, failing=throttles(rng)).run(moving_page(plan, concurrency=rng.choice([1, 3, 10])))
+        found = [plan.shown(item) for item in page.rows.items]
         seen += found
         cursor = page.last_evaluated_key
         assert case.limit is None or len(found) <= case.limit
@@ -142,7 +149,7 @@ def paged(case: Case, move: tuple[Strategy, Strategy], table: MovedTable, rng: r
 
 def streamed(case: Case, table: MovedTable, rng: random.Random, most: int | None) -> list[Item]:
     plan = MovingPlan.of(table.sharding, case.params)
-    stream = stream_machine(plan, concurrency=rng.choice([1, 3, 10]), max_items=most)
+    stream = moving_stream(plan, concurrency=rng.choice([1, 3, 10]), max_items=most)
     runner = Shuffled(table, rng, failing=throttles(rng))
     seen: list[Item] = []
     while released := runner.run(stream):
@@ -197,7 +204,7 @@ def test_a_place_that_does_not_answer(index: str | None, stuck: str, *, streams:
     runner = Timed(lambda send: (99.0 if stored_key(send) == stuck else 0.01, table.answer(send)))
     missing = {"k.4"} if stuck == "k.4" else {stuck, "k.3", "k.4"}
     wanted = [item["sk"]["N"] for item in table.items if item["pk"]["S"] not in missing]
-    made = stream_machine if streams else page_machine
+    made = moving_stream if streams else moving_page
     found = runner.run(made(plan, timeout=1.0, on_shard_error="partial"))
     rows = found if streams else found.rows
     assert [str(plan.shown(item)["sk"]) for item in rows.items] == sorted(wanted, key=int)
@@ -211,7 +218,7 @@ def test_no_item_to_go_on_from() -> None:
     table = a_table({}, page=1)
     plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"})
     with pytest.raises(ShardQueryError, match="did not answer"):
-        Timed(lambda send: (0.3, table.answer(send))).run(page_machine(plan, timeout=1.0, on_shard_error="partial"))
+        Timed(lambda send: (0.3, table.answer(send))).run(moving_page(plan, timeout=1.0, on_shard_error="partial"))
 
 
 def test_a_slow_new_place_is_hedged() -> None:
@@ -225,7 +232,7 @@ def test_a_slow_new_place_is_hedged() -> None:
 
     runner = Timed(answers)
     fan_out = a_fan_out(hedge_after=0.1)
-    page: Any = runner.run(fan_out.hedged(PageOfShards(plan, sizes=ItemSizes(), fan_out=fan_out)))
+    page: Any = runner.run(read_of(plan, sizes=ItemSizes(), fan_out=fan_out, paged=True))
     assert len(page.rows) == 12
     assert asked.count("k.2") == 2
     assert runner.now < 1
@@ -236,7 +243,7 @@ def test_new_places_are_read_after_the_old_ones_and_no_further() -> None:
     table = a_table({}, page=4)
     plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
     runner = Timed(lambda send: (0.01, table.answer(send)))
-    page = runner.run(page_machine(plan))
+    page = runner.run(moving_page(plan))
     assert [stored_key(send) for _, send in runner.sent] == ["k", "k.1", "k.2", "k.3"]
     old, *new = (send.params for _, send in runner.sent)
     assert "ConsistentRead" not in old
@@ -265,7 +272,7 @@ def test_which_places_are_read(old: Strategy, new: Strategy, condition: Any, rea
     key = Key("pk").eq("k")
     plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": key & condition if condition else key})
     runner = Timed(lambda send: (0.01, table.answer(send)))
-    runner.run(page_machine(plan))
+    runner.run(moving_page(plan))
     assert [stored_key(send) for _, send in runner.sent] == read
 
 
@@ -281,8 +288,8 @@ def test_the_new_place_wins(index: str | None, *, descending: bool) -> None:
     params: dict[str, Any] = {"KeyConditionExpression": Key("city" if index == "city" else "pk").eq("k")}
     params |= ({"IndexName": index} if index else {}) | {"ScanIndexForward": not descending}
     plan = MovingPlan.of(table.sharding, params)
-    page = Timed(lambda send: (0.01, table.answer(send))).run(page_machine(plan))
-    shown = [plan.shown(item) for item in plan.distinct(page.rows).items]
+    page = Timed(lambda send: (0.01, table.answer(send))).run(moving_page(plan))
+    shown = [plan.shown(item) for item in page.rows.items]
     assert len(shown) == 12
     assert [item.get("note") for item in shown if item["sk"] == 5] == ["newer"]
 
@@ -296,7 +303,7 @@ def test_a_plain_stage_reads_the_cursor_of_its_neighbour(name: str, stage: Stage
         table.store({"pk": "k", "sk": number, "b": "x"}, "live")
     params = {"KeyConditionExpression": Key("pk").eq("k"), "Limit": 1}
     for at in range(3):
-        page = Timed(lambda send: (0.01, table.answer(send))).run(page_machine(MovingPlan.of(table.sharding, params)))
+        page = Timed(lambda send: (0.01, table.answer(send))).run(moving_page(MovingPlan.of(table.sharding, params)))
         params = {**params, "ExclusiveStartKey": page.last_evaluated_key}
         home = in_stage(neighbour, *MOVES[name])
         start = Plan.of(home, params).start
