@@ -313,7 +313,7 @@ class BothPlaces(Read):
         exact = {"ConsistentRead": True} if plan.index is None or plan.index in moving.local else {}
         new = plan.over(moving.new, less=places if once else (), **exact)
         self._old, self._new = _Side(old), _Side(new)
-        # Whether a read of the new places can meet several rows with one sort key: in the table, a stub and the item.
+        # Whether a read of the new places can end among rows with one sort key: in the table, after a stub of the item.
         self._tied = plan.index is not None or any(
             plain(moving.new.physical(logical, shard)) in places for shard in new.shards
         )
@@ -399,27 +399,26 @@ class BothPlaces(Read):
         """Return the sort key up to which a side was read; None: to its end."""
         return None if side.ended or side.to is None else tuple(sort_value(side.to[name]) for name in self.plan.sort)
 
-    def _covers(self, side: _Side, order: Order, reach: tuple[Any, ...] | None) -> bool:
-        """Return whether a side's rows up to a place are all known; others may have the last sort key that was read."""
-        tied = self._tied if side is self._new else self.plan.index
-        return reach is None or self._before(order[0], reach) or (order[0] == reach and not tied)
+    def _covers(self, reach: tuple[Any, ...] | None, order: Order) -> bool:
+        """Return whether all rows up to a place are known; in an index, others may have the last sort key."""
+        return reach is None or self._before(order[0], reach) or (order[0] == reach and self.plan.index is None)
 
     def _covered_end(self) -> WireItem | None:
         """Return the key up to which the old places' rows are all known; None: there is none yet."""
         if self.plan.index is None:
             return self._old.to
         reach = self._reach(self._old)
-        found = (item for order, item in reversed(self._old.rows) if self._covers(self._old, order, reach))
+        found = (item for order, item in reversed(self._old.rows) if self._covers(reach, order))
         item = next(found, None)
         return None if item is None else self.plan.written(item, self.plan.key_names)
 
     def _released(self, limit: int | None) -> Rows:
         """Return the rows up to the nearer end, of the new places where both have one."""
         old, new = self._old, self._new
-        ends = [(side, self._reach(side)) for side in (old, new)]
+        ends = [self._reach(old), self._reach(new)]
         rows: dict[Order, Item] = {}
         for side, nearer in (old, ends), (new, ends[1:]):
-            while side.rows and all(self._covers(one, side.rows[0][0], reach) for one, reach in nearer):
+            while side.rows and all(self._covers(reach, side.rows[0][0]) for reach in nearer):
                 order, item = side.rows.popleft()
                 rows[order] = item
         ordered = sorted(rows.items(), key=itemgetter(0), reverse=self.plan.descending)

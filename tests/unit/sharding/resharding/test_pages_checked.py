@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from shardkit import CalculatedSuffix, Unsharded
-from shardkit.core import merge
-from shardkit.sharding.query import fan_out
 from shardkit.sharding.resharding import query
 from tests.support.checker import Process, Search, search
 from tests.support.mutated import Mutant, check_found
@@ -71,6 +69,11 @@ SEARCHES: dict[str, Callable[[], Search]] = {
     "overlapping shards": lambda: moving(
         Process("reader", [OVERLAPPING.pages(["move"], "ad")]), moves=OVERLAPPING, stored="a"
     ),
+    "pages beside a stub in a shard of both strategies": lambda: OVERLAPPING.search(
+        Process("reader", [OVERLAPPING.pages(["move"], "a", limit=1)]),
+        Process("mover", [OVERLAPPING.pass_of_mover("mover")]),
+        stored=[OVERLAPPING.stub("a"), OVERLAPPING.at_new(item("a"))],
+    ),
 }
 
 
@@ -85,22 +88,23 @@ def test_each_item_once(name: str) -> None:
 
 MUTANTS: dict[str, Mutant] = {
     "new places are read ahead": Mutant(
-        query, "return replace(self, until=key)", "return self", ["a stream of small pages"]
+        query, "after if end is None else after.up_to(end)", "after", ["a stream of small pages"]
     ),
-    "old and new places are read at the same time": Mutant(
-        fan_out, "for number in numbers if number not in plan.followers]", "for number in numbers]",
+    "new places are read before the old ones": Mutant(
+        query, "self._old, self._new = _Side(old), _Side(new)", "self._old, self._new = _Side(new), _Side(old)",
         ["a page without a limit beside the mover"],
     ),
     "new places are read eventually": Mutant(
-        query, '"ConsistentRead": True}', '"ConsistentRead": False}', ["a page, eventually"]
+        query, 'exact = {"ConsistentRead": True}', 'exact = {"ConsistentRead": False}', ["a page, eventually"]
     ),
-    "stubs are items": Mutant(query, "for item in items if not is_stub(item)]", "for item in items]",
-                              ["pages from guard to switch"]),
+    "stubs are items": Mutant(
+        query, "if mark is None or mark not in (STUB, self._stub):", "if True:", ["pages from guard to switch"]
+    ),
     "an item at both places is shown twice": Mutant(
-        merge, "if not kept or sort_key != last:", "if True:", ["a page without a limit beside the mover"]
+        query, "rows[order] = item", "rows[*order, side is new] = item", ["a page without a limit beside the mover"]
     ),
     "a place of both strategies is read once": Mutant(
-        query, "twice = not one and not _nested(old.strategy, new.strategy, plain(logical))", "twice = False",
+        query, "once = one or _nested(moving.strategy.old, moving.strategy.new, plain(logical))", "once = True",
         ["overlapping shards"],
     ),
 }  # fmt: skip
