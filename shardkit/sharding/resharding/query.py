@@ -24,6 +24,8 @@ from collections import deque
 from collections.abc import Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import takewhile
+from math import ceil
 from operator import itemgetter
 from typing import Any, NoReturn, Self
 
@@ -110,6 +112,8 @@ class _Side:
         """Those that are not in order yet."""
         self.errors: dict[int | None, Exception] = {}
         self.answered = False
+        self.met = self.kept = 0
+        """The rows that were read, with the stubs, and without them."""
         self.begin(plan)
 
     def begin(self, plan: Plan) -> None:
@@ -145,6 +149,7 @@ class Read(Chain[Any]):
         self._fan_out = fan_out
         self._left = max_items
         self._paged = paged
+        self._one_round = paged and (plan.limit is None or plan.filtered)
         self._pages: list[PageOfShards] = []
         self._deadline: float | None = None
         self._late = False
@@ -176,10 +181,9 @@ class Read(Chain[Any]):
 
     def _page(self) -> Reading:
         limit = self.plan.limit
-        one_round = limit is None or self.plan.filtered
         while True:
             self.rows += yield from self._step(None if limit is None else limit - len(self.rows))
-            if self._complete or self._late or len(self.rows) == limit or (one_round and self._may_end):
+            if self._complete or self._late or len(self.rows) == limit or (self._one_round and self._may_end):
                 break
         if not (self._complete or self._may_end):
             for side in self._sides:
@@ -255,7 +259,10 @@ class Read(Chain[Any]):
             side.ended = True
         if self._deadline is not None:
             self._late = self._late or (yield Wait()) >= self._deadline
-        return self._without_stubs(rows)
+        side.met += len(rows)
+        rows = self._without_stubs(rows)
+        side.kept += len(rows)
+        return rows
 
     def _machine(self, plan: Plan, wanted: int | None) -> PageOfShards | StreamOfShards:
         fan_out = self._fan_out
@@ -320,7 +327,8 @@ class BothPlaces(Read):
         super().__init__(plan, self._old, self._new, **options)
         self._own = () if plan.index is None else moving.keys.sort
         self._level = True  # the new places were read as far as the old ones
-        self._more = False  # more is in order than was wanted
+        self._over = False  # more is in order than was wanted
+        self._given = 0
         self._end: WireItem | None = None
         """The key up to which everything was shown."""
         self._last = None if plan.start is None else self._order(plan.start.key)
@@ -337,7 +345,7 @@ class BothPlaces(Read):
 
     @property
     def _complete(self) -> bool:
-        return self._old.ended and self._level and not self._more
+        return self._old.ended and self._level and not self._over
 
     @property
     def _may_end(self) -> bool:
@@ -346,7 +354,7 @@ class BothPlaces(Read):
     def _step(self, limit: int | None) -> Reading:
         old, new = self._old, self._new
         if self._level:
-            yield from self._read_old(limit)
+            yield from self._read_old(_more(limit, old.met, self._given))
             end = None if old.ended else self._covered_end()
             if not old.ended and (end is None or (self._late and self._paged and self._end is not None)):
                 return Rows()
@@ -355,27 +363,31 @@ class BothPlaces(Read):
         if self._late:
             self._time_is_over(new)
         if not new.ended:
-            self._keep(new, (yield from self._read(new, self._wanted(new, limit))))
+            wanted = _more(self._wanted(new, limit, new.met - len(new.rows)), new.met, new.kept)
+            self._keep(new, (yield from self._read(new, wanted)))
         self._level = new.ended
         return self._released(limit)
 
     def _read_old(self, limit: int | None) -> Reading:
         """Read the old places on: a page, or as much of a stream as the next reading of the new places is worth."""
         old = self._old
+        before = old.met - len(old.rows)
+        goal = limit or 0 if self._paged else self._stretch if limit is None else min(self._stretch, limit)
         while True:
-            self._keep(old, (yield from self._read(old, self._wanted(old, limit))))
-            if old.ended or self._late or not isinstance(old.machine, StreamOfShards):
-                return Rows()
-            if len(old.rows) >= self._stretch:
-                most = self._fan_out.max_buffer_bytes / 3 / max(1.0, old.machine.bytes_a_row)
-                self._stretch = min(_GROWTH * len(old.rows), most)
-                return Rows()
+            self._keep(old, (yield from self._read(old, self._wanted(old, limit, before))))
+            found = old.met - before
+            if old.ended or self._late or self._one_round or found - self._tail(old) >= goal:
+                break
+        if isinstance(old.machine, StreamOfShards):
+            most = self._fan_out.max_buffer_bytes / 3 / max(1.0, old.machine.bytes_a_row)
+            self._stretch = min(_GROWTH * found, most)
+        return Rows()
 
-    def _wanted(self, side: _Side, limit: int | None) -> int | None:
-        if limit is None:
-            return None
-        # In an index, equal sort keys of which there are many are all read in a few requests.
-        return max(limit, len(side.rows)) if self.plan.index else max(1, limit - len(side.rows))
+    def _wanted(self, side: _Side, limit: int | None, before: int) -> int | None:
+        """Return how many rows to read, of which a side has met all but ``before``; None: as many as come."""
+        # As many as have the last sort key of an index: then all of them are read in a few requests.
+        tail = self._tail(side)
+        return None if limit is None else max(1, limit - (side.met - before - tail), tail)
 
     # The order.
 
@@ -407,10 +419,15 @@ class BothPlaces(Read):
         """Return the key up to which the old places' rows are all known; None: there is none yet."""
         if self.plan.index is None:
             return self._old.to
-        reach = self._reach(self._old)
-        found = (item for order, item in reversed(self._old.rows) if self._covers(reach, order))
-        item = next(found, None)
-        return None if item is None else self.plan.written(item, self.plan.key_names)
+        tail = self._tail(self._old)
+        if tail == len(self._old.rows):
+            return None
+        return self.plan.written(self._old.rows[-1 - tail][1], self.plan.key_names)
+
+    def _tail(self, side: _Side) -> int:
+        """Return how many rows at the end of a side wait for others with their sort key."""
+        reach = self._reach(side)
+        return sum(1 for _ in takewhile(lambda row: not self._covers(reach, row[0]), reversed(side.rows)))
 
     def _released(self, limit: int | None) -> Rows:
         """Return the rows up to the nearer end, of the new places where both have one."""
@@ -423,7 +440,8 @@ class BothPlaces(Read):
                 rows[order] = item
         ordered = sorted(rows.items(), key=itemgetter(0), reverse=self.plan.descending)
         items = [item for _, item in ordered[:limit]]
-        self._more = len(items) < len(ordered)
+        self._over = len(items) < len(ordered)
+        self._given += len(items)
         if new.ended and self.plan.index is None:
             self._end = old.to
         elif not self._tied:
@@ -488,6 +506,11 @@ class Elsewhere(Read):
     def _unshown(self) -> list[Item]:
         machine = self._side.machine
         return [] if machine is None else self._once(self._without_stubs(machine.partial())).items
+
+
+def _more(wanted: int | None, met: int, found: int) -> int | None:
+    """Return how many rows to read for so many items, if of those ``met`` so many were what is looked for."""
+    return None if wanted is None else ceil(wanted * min(_GROWTH, max(1.0, met / max(1, found))))
 
 
 def read_of(plan: MovingPlan, **options: Any) -> Read:
