@@ -23,7 +23,7 @@ from shardkit.sharding.query.plan import Plan
 from shardkit.sharding.query.stream import QueryStream, StreamOfShards
 from shardkit.sharding.resharding import batch_get as moved_batch_get
 from shardkit.sharding.resharding import items as moved_items
-from shardkit.sharding.resharding.query import MovingPlan, Read, read_of
+from shardkit.sharding.resharding.query import FilteredRead, MovingPlan, read_of
 from shardkit.sharding.resharding.scan import StreamOfPlaces
 from shardkit.sharding.scan import Row, StreamOfSegments, scan
 from shardkit.sharding.transactions import TRANSACTIONS, of_table
@@ -172,7 +172,7 @@ class Programs:
 
     def query(self, params: Params, *, shard: int | None, return_shards: bool, fan_out: FanOut) -> Program[Response]:
         plan = yield from self.plan(params, shard)
-        page: PageOfShards | Read
+        page: PageOfShards | FilteredRead
         if isinstance(plan, MovingPlan):
             if return_shards:
                 plan.refuse_shards()

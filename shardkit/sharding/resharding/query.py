@@ -15,13 +15,13 @@
 6. Ranges of the sort key are read together: a place of both strategies also has items of other ranges.
 
 A Query of a global index that is not fanned out over the table's places is one that others would send
-(:class:`Elsewhere`). It can show an item twice, which is hidden within a page, and among equal sort keys.
+(:class:`FilteredRead`). It can show an item twice, which is hidden within a page, and among equal sort keys.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
@@ -36,7 +36,7 @@ from shardkit.dynamodb.expressions.key_condition import sort_value
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.parameters import FanOut, Params
+from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.query.cursor import calculated
 from shardkit.sharding.query.fan_out import shards_failed, timed_out
 from shardkit.sharding.query.page import PageOfShards
@@ -109,11 +109,10 @@ class _Side:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rows: deque[tuple[Order, Item]] = deque()
-        """Those that are not in order yet."""
+        """Those that were not shown yet."""
         self.errors: dict[int | None, Exception] = {}
         self.answered = False
-        self.met = self.kept = 0
-        """The rows that were read, with the stubs, and without them."""
+        self.met = self.kept = 0  # rows, with the stubs and without them
         self.begin(plan)
 
     def begin(self, plan: Plan) -> None:
@@ -124,13 +123,12 @@ class _Side:
         self.machine: PageOfShards | StreamOfShards | None = None
         self.driven: Machine[Any] | None = None
 
-    @property
-    def failed(self) -> bool:
-        return len(self.errors) == len(self.plan.shards)
 
+class FilteredRead(Chain[Any]):
+    """An ordinary read of one plan, whose stubs are hidden and which shows an item once.
 
-class Read(Chain[Any]):
-    """A read of a Query: a page (``paged``), whose result is the read itself; or a stream of rows, an empty one last."""
+    With ``paged``, its result is itself, with a page; else each result is some rows of a stream, an empty one the end.
+    """
 
     def __init__(
         self,
@@ -144,7 +142,7 @@ class Read(Chain[Any]):
         super().__init__(self._page() if paged else self._stream())
         self.plan = plan
         self.rows = Rows()
-        self._sides = sides
+        self._sides = sides or (_Side(plan),)
         self._sizes = sizes
         self._fan_out = fan_out
         self._left = max_items
@@ -154,26 +152,12 @@ class Read(Chain[Any]):
         self._deadline: float | None = None
         self._late = False
         self._stub = plan.sharding.form.shown({MARK: STUB})[MARK]
+        self._group: tuple[Hashable, set[Hashable]] = None, set()
+        """The last sort key of the rows that were returned, and its items: the next rows may have them again."""
 
     @property
     def errors(self) -> dict[int | None, Exception]:
         return {shard: error for side in self._sides for shard, error in side.errors.items()}
-
-    @property
-    def scanned(self) -> int:
-        return sum(page.scanned for page in self._pages)
-
-    @property
-    def consumed(self) -> dict[str, Any] | None:
-        return reduce(add_consumed, [page.consumed for page in self._pages if page.consumed], None)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        return next((page.metadata for page in self._pages if page.metadata), {})
-
-    @property
-    def last_evaluated_key(self) -> dict[str, Any] | None:
-        raise NotImplementedError
 
     def hedged(self) -> Self:
         """Return itself: the reads of the places are hedged."""
@@ -188,8 +172,11 @@ class Read(Chain[Any]):
         if not (self._complete or self._may_end):
             for side in self._sides:
                 self._time_is_over(side)
-            self._give_up()
+            self._fail(always=True)
         self.rows = self._once(self.rows)
+        self.scanned = sum(page.scanned for page in self._pages)
+        self.consumed = reduce(add_consumed, [page.consumed for page in self._pages if page.consumed], None)
+        self.metadata = next((page.metadata for page in self._pages if page.metadata), {})
         yield Done(self)
         return self.rows
 
@@ -207,69 +194,60 @@ class Read(Chain[Any]):
 
     def _step(self, limit: int | None) -> Reading:
         """Read on, and return the rows that are in order then, which may be none."""
-        raise NotImplementedError
+        return (yield from self._read(self._sides[0], limit))
 
     @property
     def _complete(self) -> bool:
-        raise NotImplementedError
+        return all(side.ended for side in self._sides)
 
     @property
     def _may_end(self) -> bool:
         """Whether a page has a position at which it can end."""
         return True
 
-    def _once(self, rows: Rows) -> Rows:
-        return rows
-
-    def _unshown(self) -> list[Item]:
-        """Return what was read and is not in order yet."""
-        raise NotImplementedError
+    @property
+    def last_evaluated_key(self) -> dict[str, Any] | None:
+        return self._pages[-1].last_evaluated_key
 
     def _read(self, side: _Side, wanted: int | None) -> Reading:
         """Return the rows of a page, or some of a stream, of which so many are wanted."""
-        timeout = self._fan_out.timeout
-        if self._deadline is None and timeout is not None:
-            self._deadline = (yield Wait()) + timeout
+        if self._deadline is None and self._fan_out.timeout is not None:
+            self._deadline = (yield Wait()) + self._fan_out.timeout
         if (machine := side.machine) is None:
             machine = side.machine = self._machine(side.reads, wanted)
             side.driven = machine.hedged()
         else:
             machine.go_on(wanted)
         machine.restart(self._deadline)
+        failure: Exception | None = None
         assert side.driven is not None
         try:
             found = yield side.driven
-        except Exception as error:
-            side.errors.update(machine.errors)
-            side.answered = side.answered or machine.answered
+        except Exception as error:  # noqa: BLE001 - raised below, unless the caller accepts the other places' rows
+            failure, found = error, machine.partial()
+        side.errors |= machine.errors
+        side.answered |= machine.answered
+        if failure is not None:
             if not machine.errors or not any(one.answered for one in self._sides):
-                raise
-            self._check_failure()
-            found, side.ended = machine.partial(), True
-        else:
-            side.errors.update(machine.errors)
-            side.answered = side.answered or machine.answered
-            side.ended = machine.ended
+                raise failure
+            self._fail()
         rows: Rows = found if isinstance(found, Rows) else found.rows
+        side.ended = machine.ended or failure is not None or (isinstance(machine, StreamOfShards) and not rows)
         if isinstance(machine, PageOfShards):
             side.to = None if machine.end is None else machine.end.key
         elif rows:
             side.to = side.reads.position(rows.numbers[-1], rows.items[-1]).key
-        else:
-            side.ended = True
         if self._deadline is not None:
-            self._late = self._late or (yield Wait()) >= self._deadline
-        side.met += len(rows)
-        rows = self._without_stubs(rows)
-        side.kept += len(rows)
-        return rows
+            self._late |= (yield Wait()) >= self._deadline
+        shown = self._without_stubs(rows)
+        side.met, side.kept = side.met + len(rows), side.kept + len(shown)
+        return shown
 
     def _machine(self, plan: Plan, wanted: int | None) -> PageOfShards | StreamOfShards:
         fan_out = self._fan_out
         if self._paged:
-            page = PageOfShards(replace(plan, limit=wanted), sizes=self._sizes, fan_out=fan_out)
-            self._pages.append(page)
-            return page
+            self._pages.append(PageOfShards(replace(plan, limit=wanted), sizes=self._sizes, fan_out=fan_out))
+            return self._pages[-1]
         # Each side has a third of the memory; the old places' rows that wait for the new ones have the rest.
         in_flight = sum(side.machine.in_flight for side in self._sides if side.machine is not None)
         fan_out = replace(
@@ -280,12 +258,30 @@ class Read(Chain[Any]):
         return StreamOfShards(plan, sizes=self._sizes, fan_out=fan_out, max_items=wanted)
 
     def _without_stubs(self, rows: Rows) -> Rows:
-        found = Rows()
+        found = [(number, item) for number, item in rows if item.pop(MARK, None) not in (STUB, self._stub)]
+        return Rows([number for number, _ in found], [item for _, item in found])
+
+    def _once(self, rows: Rows) -> Rows:
+        """Return rows with each item once: the entry of its new place."""
+        moving = self.plan.sharding
+        kept: dict[Hashable, tuple[Hashable, int, Item]] = {}
+        last, tied = self._group
         for number, item in rows:
-            mark = item.pop(MARK, None)
-            if mark is None or mark not in (STUB, self._stub):
-                found += Rows([number], [item])
-        return found
+            stored = self.plan.written(item, moving.keys.names)
+            logical = moving.shown(stored)
+            group, identity = comparable_item(self.plan.written(item, self.plan.sort)), comparable_item(logical)
+            if group == last and identity in tied:
+                continue
+            if identity in kept:
+                if comparable_item(moving.homes(logical).new) != comparable_item(stored):
+                    continue
+                del kept[identity]
+            kept[identity] = group, number, item
+        for identity, (group, _, _) in kept.items():
+            last, tied = (last, tied) if group == last else (group, set())
+            tied.add(identity)
+        self._group = last, tied
+        return Rows([number for _, number, _ in kept.values()], [item for _, _, item in kept.values()])
 
     def _time_is_over(self, side: _Side) -> None:
         """Let the places of a side fail that was not read to its end."""
@@ -293,21 +289,24 @@ class Read(Chain[Any]):
             what = "was not queried" if side.machine is None else "did not answer"
             side.errors |= {shard: timed_out(shard, what, self._fan_out) for shard in side.reads.shards}
             side.ended = True
-            self._check_failure()
+            self._fail()
 
-    def _check_failure(self) -> None:
-        """Raise the error of the whole read, unless the caller accepts the other places' items without it."""
-        if self._fan_out.on_shard_error == "raise" or all(side.failed for side in self._sides):
-            self._give_up()
-
-    def _give_up(self) -> None:
+    def _fail(self, *, always: bool = False) -> None:
+        """Raise the error of the whole read, unless the caller accepts the rows of the places that have not failed."""
         shards = sum(len(side.plan.shards) for side in self._sides)
-        partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
-        raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
+        failed = sum(len(side.errors) for side in self._sides)
+        if always or failed == shards or self._fan_out.on_shard_error == "raise":
+            partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
+            raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
+
+    def _unshown(self) -> list[Item]:
+        """Return what was read and not shown."""
+        machine = self._sides[0].machine
+        return [] if machine is None else self._once(self._without_stubs(machine.partial())).items
 
 
-class BothPlaces(Read):
-    """A Query that both strategies fan out: of the table, or of an index whose key has the table's partition key."""
+class MergedRead(FilteredRead):
+    """The reads of the old and of the new places: of the table, or of an index with the table's partition key."""
 
     def __init__(self, plan: MovingPlan, **options: Any) -> None:
         moving = plan.sharding
@@ -320,11 +319,10 @@ class BothPlaces(Read):
         exact = {"ConsistentRead": True} if plan.index is None or plan.index in moving.local else {}
         new = plan.over(moving.new, less=places if once else (), **exact)
         self._old, self._new = _Side(old), _Side(new)
-        # Whether a read of the new places can end among rows with one sort key: in the table, after a stub of the item.
-        self._tied = plan.index is not None or any(
-            plain(moving.new.physical(logical, shard)) in places for shard in new.shards
-        )
         super().__init__(plan, self._old, self._new, **options)
+        # Whether a read of the new places can end among rows with one sort key: in the table, after a stub of the item.
+        shared = (plain(moving.new.physical(logical, shard)) in places for shard in new.shards)
+        self._tied = plan.index is not None or any(shared)
         self._own = () if plan.index is None else moving.keys.sort
         self._level = True  # the new places were read as far as the old ones
         self._over = False  # more is in order than was wanted
@@ -355,7 +353,7 @@ class BothPlaces(Read):
         old, new = self._old, self._new
         if self._level:
             yield from self._read_old(_more(limit, old.met, self._given))
-            end = None if old.ended else self._covered_end()
+            end = None if old.ended else self._known_end()
             if not old.ended and (end is None or (self._late and self._paged and self._end is not None)):
                 return Rows()
             after = new.plan if self._end is None else new.plan.after(self._end)
@@ -389,13 +387,9 @@ class BothPlaces(Read):
         tail = self._tail(side)
         return None if limit is None else max(1, limit - (side.met - before - tail), tail)
 
-    # The order.
-
     def _order(self, key: Mapping[str, Any]) -> Order:
-        return tuple(sort_value(key[name]) for name in self.plan.sort), tuple(sort_value(key[name]) for name in self._own)
-
-    def _order_of(self, item: Item) -> Order:
-        return self._order(self.plan.written(item, (*self.plan.sort, *self._own)))
+        sort, own = ([sort_value(key[name]) for name in names] for names in (self.plan.sort, self._own))
+        return tuple(sort), tuple(own)
 
     def _before(self, order: Any, other: Any) -> bool:
         return bool(order > other if self.plan.descending else order < other)
@@ -403,39 +397,35 @@ class BothPlaces(Read):
     def _keep(self, side: _Side, rows: Rows) -> None:
         """Keep rows that were not shown yet."""
         for item in rows.items:
-            order = self._order_of(item)
+            order = self._order(self.plan.written(item, (*self.plan.sort, *self._own)))
             if self._last is None or self._before(self._last, order):
                 side.rows.append((order, item))
 
-    def _reach(self, side: _Side) -> tuple[Any, ...] | None:
-        """Return the sort key up to which a side was read; None: to its end."""
-        return None if side.ended or side.to is None else tuple(sort_value(side.to[name]) for name in self.plan.sort)
-
-    def _covers(self, reach: tuple[Any, ...] | None, order: Order) -> bool:
-        """Return whether all rows up to a place are known; in an index, others may have the last sort key."""
-        return reach is None or self._before(order[0], reach) or (order[0] == reach and self.plan.index is None)
-
-    def _covered_end(self) -> WireItem | None:
-        """Return the key up to which the old places' rows are all known; None: there is none yet."""
-        if self.plan.index is None:
-            return self._old.to
-        tail = self._tail(self._old)
-        if tail == len(self._old.rows):
-            return None
-        return self.plan.written(self._old.rows[-1 - tail][1], self.plan.key_names)
+    def _known(self, side: _Side) -> Callable[[Order], bool]:
+        """Returns whether all rows up to a place were read; in an index, others may have the last sort key."""
+        if side.ended or side.to is None:
+            return lambda _: side.ended
+        reach, table = tuple(sort_value(side.to[name]) for name in self.plan.sort), self.plan.index is None
+        return lambda order: self._before(order[0], reach) or (order[0] == reach and table)
 
     def _tail(self, side: _Side) -> int:
         """Return how many rows at the end of a side wait for others with their sort key."""
-        reach = self._reach(side)
-        return sum(1 for _ in takewhile(lambda row: not self._covers(reach, row[0]), reversed(side.rows)))
+        known = self._known(side)
+        return sum(1 for _ in takewhile(lambda row: not known(row[0]), reversed(side.rows)))
+
+    def _known_end(self) -> WireItem | None:
+        """Return the key up to which all rows of the old places were read; None: there is none yet."""
+        old, tail = self._old, self._tail(self._old)
+        if self.plan.index is None:
+            return old.to
+        return None if tail == len(old.rows) else self.plan.written(old.rows[-1 - tail][1], self.plan.key_names)
 
     def _released(self, limit: int | None) -> Rows:
-        """Return the rows up to the nearer end, of the new places where both have one."""
+        """Return the rows up to the nearer end: that of the new places, which are read no further than the old ones."""
         old, new = self._old, self._new
-        ends = [self._reach(old), self._reach(new)]
-        rows: dict[Order, Item] = {}
-        for side, nearer in (old, ends), (new, ends[1:]):
-            while side.rows and all(self._covers(reach, side.rows[0][0]) for reach in nearer):
+        known, rows = self._known(old if new.ended else new), dict[Order, Item]()
+        for side in old, new:
+            while side.rows and known(side.rows[0][0]):
                 order, item = side.rows.popleft()
                 rows[order] = item
         ordered = sorted(rows.items(), key=itemgetter(0), reverse=self.plan.descending)
@@ -452,6 +442,9 @@ class BothPlaces(Read):
             self._last = self._order(self._end)
         return Rows([0] * len(items), items)
 
+    def _once(self, rows: Rows) -> Rows:
+        return rows
+
     def _unshown(self) -> list[Item]:
         rows: dict[Order, Item] = {}
         for side in self._sides:
@@ -461,60 +454,13 @@ class BothPlaces(Read):
         return [rows[order] for order in sorted(rows, reverse=self.plan.descending)]
 
 
-class Elsewhere(Read):
-    """A Query of an index that is not fanned out over the table's places: an ordinary read, filtered afterwards."""
-
-    def __init__(self, plan: MovingPlan, **options: Any) -> None:
-        self._side = _Side(plan)
-        super().__init__(plan, self._side, **options)
-        self._group: tuple[Hashable, set[Hashable]] = None, set()
-        """The last sort key of the rows that were returned, and its items: the next rows may have them again."""
-
-    @property
-    def last_evaluated_key(self) -> dict[str, Any] | None:
-        return self._pages[-1].last_evaluated_key
-
-    @property
-    def _complete(self) -> bool:
-        return self._side.ended
-
-    def _step(self, limit: int | None) -> Reading:
-        return (yield from self._read(self._side, limit))
-
-    def _once(self, rows: Rows) -> Rows:
-        """Return rows with each item once: the entry of its new place."""
-        moving = self.plan.sharding
-        kept: dict[Hashable, tuple[Hashable, int, Item]] = {}
-        last, tied = self._group
-        for number, item in rows:
-            stored = self.plan.written(item, moving.keys.names)
-            logical = moving.shown(stored)
-            group, identity = comparable_item(self.plan.written(item, self.plan.sort)), comparable_item(logical)
-            if group == last and identity in tied:
-                continue
-            if identity in kept:
-                if comparable_item(moving.homes(logical).new) != comparable_item(stored):
-                    continue
-                del kept[identity]
-            kept[identity] = group, number, item
-        for identity, (group, _, _) in kept.items():
-            last, tied = (last, tied) if group == last else (group, set())
-            tied.add(identity)
-        self._group = last, tied
-        return Rows([number for _, number, _ in kept.values()], [item for _, _, item in kept.values()])
-
-    def _unshown(self) -> list[Item]:
-        machine = self._side.machine
-        return [] if machine is None else self._once(self._without_stubs(machine.partial())).items
-
-
 def _more(wanted: int | None, met: int, found: int) -> int | None:
     """Return how many rows to read for so many items, if of those ``met`` so many were what is looked for."""
     return None if wanted is None else ceil(wanted * min(_GROWTH, max(1.0, met / max(1, found))))
 
 
-def read_of(plan: MovingPlan, **options: Any) -> Read:
-    return (BothPlaces if plan.of_table else Elsewhere)(plan, **options)
+def read_of(plan: MovingPlan, **options: Any) -> FilteredRead:
+    return (MergedRead if plan.of_table else FilteredRead)(plan, **options)
 
 
 def _nested(old: Strategy, new: Strategy, key: KeyValue) -> bool:

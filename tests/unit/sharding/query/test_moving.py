@@ -21,7 +21,7 @@ from shardkit.errors import ShardQueryError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
-from shardkit.sharding.resharding.query import MovingPlan, Read, read_of
+from shardkit.sharding.resharding.query import FilteredRead, MovingPlan, read_of
 from shardkit.strategies import Stage
 from tests.support.machines import Shuffled, Timed, a_fan_out, throttled
 from tests.support.moved import BETWEEN, MOVES, STATES, MovedTable, State, in_stage, neighbours
@@ -33,11 +33,11 @@ CONDITIONS: list[Any] = [
 ]
 
 
-def moving_page(plan: MovingPlan, **fan_out: Any) -> Read:
+def moving_page(plan: MovingPlan, **fan_out: Any) -> FilteredRead:
     return read_of(plan, sizes=ItemSizes(), fan_out=a_fan_out(**fan_out), paged=True)
 
 
-def moving_stream(plan: MovingPlan, *, max_items: int | None = None, **fan_out: Any) -> Read:
+def moving_stream(plan: MovingPlan, *, max_items: int | None = None, **fan_out: Any) -> FilteredRead:
     return read_of(plan, sizes=ItemSizes(), fan_out=a_fan_out(**fan_out), max_items=max_items)
 
 

@@ -98,7 +98,8 @@ MUTANTS: dict[str, Mutant] = {
         query, 'exact = {"ConsistentRead": True}', 'exact = {"ConsistentRead": False}', ["a page, eventually"]
     ),
     "stubs are items": Mutant(
-        query, "if mark is None or mark not in (STUB, self._stub):", "if True:", ["pages from guard to switch"]
+        query, "item.pop(MARK, None) not in (STUB, self._stub)]", "item.pop(MARK, None) or True]",
+        ["pages from guard to switch"],
     ),
     "an item at both places is shown twice": Mutant(
         query, "rows[order] = item", "rows[*order, side is new] = item", ["a page without a limit beside the mover"]
