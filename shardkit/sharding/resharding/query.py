@@ -33,6 +33,7 @@ from shardkit.core.chain import Chain
 from shardkit.core.machine import Done, Machine, Wait
 from shardkit.core.merge import Item, Rows
 from shardkit.dynamodb.expressions.key_condition import sort_value
+from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding.layout import Moving, Sharding
@@ -228,9 +229,9 @@ class FilteredRead(Chain[Any]):
         side.errors |= machine.errors
         side.answered |= machine.answered
         if failure is not None:
-            if not machine.errors or not any(one.answered for one in self._sides):
+            if not machine.errors:
                 raise failure
-            self._fail()
+            self._fail(failure)
         rows: Rows = found if isinstance(found, Rows) else found.rows
         side.ended = machine.ended or failure is not None or (isinstance(machine, StreamOfShards) and not rows)
         if isinstance(machine, PageOfShards):
@@ -258,7 +259,9 @@ class FilteredRead(Chain[Any]):
         return StreamOfShards(plan, sizes=self._sizes, fan_out=fan_out, max_items=wanted)
 
     def _without_stubs(self, rows: Rows) -> Rows:
-        found = [(number, item) for number, item in rows if item.pop(MARK, None) not in (STUB, self._stub)]
+        found = [(number, item) for number, item in rows if item.get(MARK) not in (STUB, self._stub)]
+        for _, item in found:
+            item.pop(MARK, None)
         return Rows([number for number, _ in found], [item for _, item in found])
 
     def _once(self, rows: Rows) -> Rows:
@@ -291,11 +294,14 @@ class FilteredRead(Chain[Any]):
             side.ended = True
             self._fail()
 
-    def _fail(self, *, always: bool = False) -> None:
+    def _fail(self, failure: Exception | None = None, *, always: bool = False) -> None:
         """Raise the error of the whole read, unless the caller accepts the rows of the places that have not failed."""
         shards = sum(len(side.plan.shards) for side in self._sides)
         failed = sum(len(side.errors) for side in self._sides)
         if always or failed == shards or self._fan_out.on_shard_error == "raise":
+            alike = len({code_of(error) for error in self.errors.values()}) == 1
+            if failure is not None and alike and not any(side.answered for side in self._sides):
+                raise failure
             partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
             raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import eq, ge, gt, le, lt
 from typing import Any
 
@@ -21,6 +22,7 @@ from shardkit.errors import ShardQueryError
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.page_size import ItemSizes
 from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.resharding.marks import MARK
 from shardkit.sharding.resharding.query import FilteredRead, MovingPlan, read_of
 from shardkit.strategies import Stage
 from tests.support.machines import Shuffled, Timed, a_fan_out, throttled
@@ -310,3 +312,160 @@ def test_a_plain_stage_reads_the_cursor_of_its_neighbour(name: str, stage: Stage
         assert start is not None
         assert start.key == {"sk": {"N": str(at)}}
         assert start.shard == home.known_shard({"pk": {"S": "k"}, **start.key}, {"sk": at})[0]
+
+
+def bounded(table: MovedTable, most: int) -> Timed:
+    """A runner that fails after so many requests: a read that goes on for ever would not end by itself."""
+
+    def answer(send: Send) -> tuple[float, Any]:
+        assert len(runner.sent) <= most, "the read does not end"
+        return 0.01, table.answer(send)
+
+    runner = Timed(answer)
+    return runner
+
+
+def found_by_pages(table: MovedTable, runner: Timed, params: dict[str, Any]) -> list[int]:
+    found: list[int] = []
+    start: dict[str, Any] = {}
+    while True:
+        plan = MovingPlan.of(table.sharding, params | start)
+        page = runner.run(moving_page(plan))
+        found += [int(plan.shown(item)["sk"]) for item in page.rows.items]
+        if page.last_evaluated_key is None:
+            return found
+        start = {"ExclusiveStartKey": page.last_evaluated_key}
+
+
+def found_by_stream(table: MovedTable, runner: Timed, params: dict[str, Any], most: int | None = None) -> list[int]:
+    plan = MovingPlan.of(table.sharding, params)
+    stream = moving_stream(plan, max_items=most)
+    found: list[int] = []
+    while rows := runner.run(stream):
+        found += [int(plan.shown(item)["sk"]) for item in rows.items]
+    return found
+
+
+@pytest.mark.parametrize("state", ["stub", "copied", "moved"])
+@pytest.mark.parametrize("name", ["overlap", "ranges", "double"])
+@pytest.mark.parametrize("limit", [1, 3, None])
+def test_a_stub_replaces_no_item(name: str, state: State, limit: int | None) -> None:
+    """Where places belong to both strategies, both reads meet stubs, items and copies of other places."""
+    table = a_table(dict.fromkeys(range(12), state), page=2, name=name)
+    params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k")} | ({"Limit": limit} if limit else {})
+    assert found_by_pages(table, bounded(table, 400), params) == [*range(12)]
+    del params["KeyConditionExpression"], table
+    table = a_table(dict.fromkeys(range(12), state), page=2, name=name)
+    params = {"KeyConditionExpression": Key("pk").eq("k")}
+    assert found_by_stream(table, bounded(table, 100), params) == [*range(12)]
+    assert found_by_stream(table, bounded(table, 100), params, 5) == [*range(5)]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(("op", "value"), [("lt", 5), ("gt", 5), ("lte", 5), ("gte", 5)])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_an_end_that_only_a_narrowed_condition_includes(
+    op: str, value: int, *, descending: bool, filtered: bool
+) -> None:
+    """``< 5`` from a position on is a BETWEEN, which includes 5: a page may stop there, but not its cursor."""
+    params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k") & getattr(Key("sk"), op)(value)}
+    params |= {"ScanIndexForward": not descending}
+    if filtered:
+        params |= {"FilterExpression": "keep = :yes", "ExpressionAttributeValues": {":yes": True}}
+    test = {"lt": lt, "gt": gt, "lte": le, "gte": ge}[op]
+    for name in ("adopt", "double", "overlap"):
+        table = a_table(dict.fromkeys(range(0, 12, 2), "moved"), page=1, name=name)
+        for item in table.items:
+            item["keep"] = {"BOOL": True}
+        wanted = sorted((number for number in range(12) if test(number, value)), reverse=descending)
+        assert found_by_pages(table, bounded(table, 300), params) == wanted
+        assert found_by_pages(table, bounded(table, 300), params | {"Limit": 1}) == wanted
+        assert found_by_stream(table, bounded(table, 100), params) == wanted
+
+
+@pytest.mark.parametrize("op", ["lt", "gt"])
+def test_an_end_of_an_index_that_only_a_narrowed_condition_includes(op: str) -> None:
+    for descending in (False, True):
+        table = a_table(dict.fromkeys(range(0, 12, 2), "moved"), page=1, name="double")
+        for item in table.items:
+            item["b"] = {"S": "xyz"[int(item["sk"]["N"]) % 3]}
+        params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k") & getattr(Key("b"), op)("y")}
+        params |= {"IndexName": "local", "ScanIndexForward": not descending}
+        wanted = sorted(range(0 if op == "lt" else 2, 12, 3), reverse=descending)
+        assert found_by_pages(table, bounded(table, 100), params) == wanted
+        assert found_by_pages(table, bounded(table, 300), params | {"Limit": 2}) == wanted
+        assert found_by_stream(table, bounded(table, 100), params) == wanted
+
+
+@pytest.mark.parametrize("page", [1, 2, 1000])
+@pytest.mark.parametrize("name", ["adopt", "double", "overlap", "ranges"])
+def test_a_read_of_an_index_that_stops_among_equal_sort_keys(name: str, page: int) -> None:
+    """It reads on until it has all of them, in ever longer pages."""
+    params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"}
+    for state in ("live", "stub"):
+        table = a_table(dict.fromkeys(range(0, 12, 2), state), page=page, name=name)
+        for most in (1, 3, 12, 20):
+            assert found_by_stream(table, bounded(table, 100), params, most) == [*range(12)][:most]
+        assert found_by_pages(table, bounded(table, 400), params | {"Limit": 1}) == [*range(12)]
+
+
+def test_many_equal_sort_keys_take_few_requests() -> None:
+    table = MovedTable(in_stage("move", *MOVES["adopt"]))
+    for number in range(200):
+        table.store({"pk": "k", "sk": number, "b": "x"}, "live")
+    params: dict[str, Any] = {"KeyConditionExpression": Key("pk").eq("k"), "IndexName": "local"}
+    runner = bounded(table, 30)
+    assert found_by_stream(table, runner, params, 1) == [0]
+    page = runner.run(moving_page(MovingPlan.of(table.sharding, params | {"Limit": 1})))
+    assert len(page.rows) == 1
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_nothing_is_asked_after_the_deadline(*, streams: bool) -> None:
+    """The old places and the new ones have one time; those that were not asked are missing."""
+    table = a_table(dict.fromkeys(range(0, 12, 2), "moved"), page=3, name="double")
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    for seconds, missing in ((0.6, {3, 4}), (0.4, set()), (1.2, {1, 2, 3, 4})):
+        runner = Timed(partial(lambda took, send: (took, table.answer(send)), seconds))
+        machine = (moving_stream if streams else moving_page)(plan, timeout=1.0, on_shard_error="partial")
+        if missing == {1, 2, 3, 4}:
+            with pytest.raises(ShardQueryError, match="4 of 4 shards failed"):
+                runner.run(machine)
+        else:
+            result = runner.run(machine)
+            rows = result if streams else result.rows
+            assert rows
+            assert machine.errors.keys() == missing
+            found = [int(plan.shown(item)["sk"]) for item in rows.items]
+            assert found == sorted(found)
+        assert all(at < 1.0 for at, _ in runner.sent)
+
+
+@pytest.mark.parametrize("on_shard_error", ["raise", "partial"])
+def test_stubs_are_not_among_the_items_of_an_error(on_shard_error: str) -> None:
+    table = a_table(dict.fromkeys(range(0, 12, 2), "stub"))
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+
+    def answers(send: Send) -> tuple[float, Any]:
+        return 0.01, table.answer(send) if stored_key(send) in {"k", "k.1"} else throttled("Account")
+
+    if on_shard_error == "partial":
+        page = Timed(answers).run(moving_page(plan, on_shard_error="partial"))
+        shown = [plan.shown(item) for item in page.rows.items]
+        assert page.errors.keys() == {2, 3}
+    else:
+        with pytest.raises(ShardQueryError) as caught:
+            Timed(answers).run(moving_page(plan))
+        shown = [dict(item) for item in caught.value.partial_items]
+    assert {int(item["sk"]) for item in shown} >= {1, 3, 5, 7, 9, 11}
+    assert all("b" in item and MARK not in item for item in shown)
+
+
+def test_all_old_places_fail() -> None:
+    """With ``partial``, what the new places have is shown."""
+    table = a_table(dict.fromkeys(range(0, 12, 2), "moved"))
+    plan = MovingPlan.of(table.sharding, {"KeyConditionExpression": Key("pk").eq("k")})
+    runner = Timed(lambda send: (0.01, throttled("Account") if stored_key(send) == "k" else table.answer(send)))
+    page = runner.run(moving_page(plan, on_shard_error="partial"))
+    assert [int(plan.shown(item)["sk"]) for item in page.rows.items] == [*range(0, 12, 2)]
+    assert page.errors.keys() == {None}
