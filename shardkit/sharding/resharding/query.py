@@ -112,7 +112,6 @@ class _Side:
         self.rows: deque[tuple[Order, Item]] = deque()
         """Those that were not shown yet."""
         self.errors: dict[int | None, Exception] = {}
-        self.answered = False
         self.met = self.kept = 0  # rows, with the stubs and without them
         self.begin(plan)
 
@@ -227,7 +226,6 @@ class FilteredRead(Chain[Any]):
         except Exception as error:  # noqa: BLE001 - raised below, unless the caller accepts the other places' rows
             failure, found = error, machine.partial()
         side.errors |= machine.errors
-        side.answered |= machine.answered
         if failure is not None:
             if not machine.errors:
                 raise failure
@@ -299,8 +297,8 @@ class FilteredRead(Chain[Any]):
         shards = sum(len(side.plan.shards) for side in self._sides)
         failed = sum(len(side.errors) for side in self._sides)
         if always or failed == shards or self._fan_out.on_shard_error == "raise":
-            alike = len({code_of(error) for error in self.errors.values()}) == 1
-            if failure is not None and alike and not any(side.answered for side in self._sides):
+            answered = any(side.machine is not None and side.machine.answered for side in self._sides)
+            if failure is not None and not answered and len({code_of(error) for error in self.errors.values()}) == 1:
                 raise failure
             partial = [self.plan.shown(item) for item in [*self.rows.items, *self._unshown()]]
             raise shards_failed(self.errors, shards, partial) from next(iter(self.errors.values()), None)
