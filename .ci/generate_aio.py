@@ -25,7 +25,7 @@ SOURCES = {
     "timeseries.py": PACKAGE / "timeseries.py",
 }
 
-NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of", "table_runner")
+NAMES = ("BatchWriter", "CacheRunner", "QueryItems", "Runner", "ScanItems", "source_of")
 TWINS = {name: f"async_{name}" if name.islower() else f"Async{name}" for name in NAMES}
 RUNS = r"self\.(?:_runner\.(?:over\(\"client\"\)\.)?run|_table\.(?!batch_writer|get_available_subresources)\w+)\("
 TABLE_TEXTS = {
@@ -49,8 +49,10 @@ TABLE_TEXTS = {
         "        table_name: The table's name, with a client.\n        indexes: The sharded global"
     ),
     "        *,\n        indexes:": "        *,\n        table_name: str | None = None,\n        indexes:",
-    "self._table = table\n": "self._table = table_of(table, table_name)\n",
-    "            table,\n            strategy,\n": "            self._table,\n            strategy,\n",
+    "self._table = table\n        client = client_of_table(table)": (
+        "self._table = table_of(table, table_name)\n        client = self._table.meta.client"
+    ),
+    ", client_of_table\n": "\n",
     "The wrapped boto3 ``Table``, which knows no shards.": (
         "The wrapped aioboto3 ``Table``, which knows no shards; over a client, its methods without items."
     ),
@@ -78,6 +80,7 @@ COUNTER_TEXTS = {
     "from shardkit.runtime.runner import": (
         "from shardkit.runtime.client_table import table_of\nfrom shardkit.runtime.runner import"
     ),
+    "from shardkit.runtime.targets import client_of_table\n": "",
     'ShardedCounter(boto3.resource("dynamodb").Table("Pages"), {"Page": "home"}, "Views", shards=20)': (
         'ShardedCounter(client, {"Page": "home"}, "Views", shards=20, table_name="Pages")'
     ),
@@ -91,8 +94,8 @@ COUNTER_TEXTS = {
         "        table_name: str | None = None,\n        key_schema: Mapping[str, Any] | None = None,\n"
     ),
     "it is needed with a boto3 Table;": "it is needed without a ShardedTable;",
-    "            runner = table_runner(": (
-        "            table = table_of(table, table_name)\n            runner = table_runner("
+    "            client = client_of_table(table)\n": (
+        "            table = table_of(table, table_name)\n            client = table.meta.client\n"
     ),
     'options = {"shards": shards, "key_schema"': 'options = {"shards": shards, "table_name": table_name, "key_schema"',
 }

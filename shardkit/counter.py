@@ -11,10 +11,12 @@ from uuid import uuid4
 from shardkit.core.calls import explains_calls
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.runner import Runner, table_runner
+from shardkit.runtime.runner import Runner, draw_from
+from shardkit.runtime.targets import client_of_table
 from shardkit.sharding import counter
 from shardkit.sharding.counter import CounterPlace, CounterValue
 from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Programs
 from shardkit.strategies import RandomSuffix
 
 __all__ = ["CounterValue", "ShardedCounter"]
@@ -74,7 +76,8 @@ class ShardedCounter:
         elif shards is None:
             raise ConfigurationError("shards: missing; it is needed with a boto3 Table; give, for example, shards=10")
         else:
-            runner = table_runner(table, RandomSuffix(shards), key_schema=key_schema, rng=rng)
+            client = client_of_table(table)
+            runner = Runner(client, Programs(table.name, RandomSuffix(shards), key_schema, draw_from(rng)), None)
             self._fan_out = runner.fan_out(runner.programs.draw)
         self._runner = runner
         self._key = dict(key) if isinstance(key, Mapping) else key

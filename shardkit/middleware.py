@@ -32,19 +32,19 @@ from shardkit.errors import (
 )
 from shardkit.runtime.hooks import Answered, Call, LogicalCall, answered, restore, rewrite
 from shardkit.runtime.leases import check_requests
-from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from, programs_of
+from shardkit.runtime.runner import AsyncClientRunner, ClientRunner, draw_from
 from shardkit.runtime.targets import Attachment, SessionAttachment, client_of, events_of_session, is_async
 from shardkit.sharding.batches import batch_get, batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.items import unsharded_response
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held, leased
-from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.operations import decide
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.shard_map import ShardMap
+from shardkit.sharding.seam import Operations
 from shardkit.sharding.transactions import TRANSACTIONS
 from shardkit.strategies import Strategy
+from shardkit.tables import programs_of
 
 __all__ = ["Installation", "install", "install_everywhere"]
 
@@ -265,7 +265,7 @@ class _Tables(Attachment):
         self._programs: dict[str, Programs | None] = {}
         self.redefined(None)
         self._runner = self._runner_of(client)
-        self._mapped = {table_name(name) for name, strategy in given.tables.items() if isinstance(strategy, ShardMap)}
+        self._mapped = {table_name(name) for name, one in self._programs.items() if one is not None and one.leased}
         if self._mapped:
             check_requests(client)
         self._fan_out = self._runner.fan_out(given.draw)
@@ -336,11 +336,11 @@ class _Tables(Attachment):
             response = yield from run(params, shard=None, return_shards=False, fan_out=self._fan_out)
         return response
 
-    def _known(self, named: str, held: Held | None = None) -> Program[Sharding | None]:
+    def _known(self, named: str, held: Held | None = None) -> Program[Operations | None]:
         programs = yield from self._programs_of(named)
-        if held is not None and isinstance(programs, MappedPrograms):
-            programs = programs.under(held)
-        return None if programs is None else (yield from programs.known())
+        if programs is None:
+            return None
+        return (yield from (programs if held is None else programs.under(held)).known())
 
     def _programs_of(self, named: str) -> Program[Programs | None]:
         """Return the programs of the table that a call names; None: it is not sharded.

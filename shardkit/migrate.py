@@ -11,7 +11,7 @@ from shardkit.bulk.move_plan import MovePlan, Planning, has_stream
 from shardkit.bulk.mover import Mover, MoveReport
 from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
-from shardkit.sharding.programs import Movable
+from shardkit.sharding.resharding.between import Movable, movable
 
 __all__ = ["MoveOptions", "MovePlan", "MoveReport", "PlanOptions", "VerifyOptions", "move", "plan", "verify"]
 
@@ -73,7 +73,7 @@ def plan(table: Any, **options: Unpack[PlanOptions]) -> MovePlan:
     IAM: ``dynamodb:DescribeTable``, ``dynamodb:Scan``.
     """
     runner = runner_of(table)
-    return run(runner, planning(runner, runner.run(runner.programs.movable()), options))
+    return run(runner, planning(runner, runner.run(movable(runner.programs)), options))
 
 
 def move(table: Any, **options: Unpack[MoveOptions]) -> MoveReport:
@@ -119,7 +119,7 @@ def move(table: Any, **options: Unpack[MoveOptions]) -> MoveReport:
         ``dynamodb:DeleteItem``, ``dynamodb:ConditionCheckItem``.
     """
     runner = runner_of(table)
-    return run(runner, moving(runner, runner.run(runner.programs.movable("move")), options))
+    return run(runner, moving(runner, runner.run(movable(runner.programs, "move")), options))
 
 
 def verify(table: Any, **options: Unpack[VerifyOptions]) -> MoveReport:
@@ -148,7 +148,7 @@ def verify(table: Any, **options: Unpack[VerifyOptions]) -> MoveReport:
     IAM: ``dynamodb:DescribeTable``, ``dynamodb:Scan``.
     """
     runner = runner_of(table)
-    return run(runner, verifying(runner, runner.run(runner.programs.movable("move")), options))
+    return run(runner, verifying(runner, runner.run(movable(runner.programs, "move")), options))
 
 
 def planning(runner: Runner | AsyncRunner, movable: Movable, options: PlanOptions) -> Passes[MovePlan]:

@@ -16,6 +16,7 @@ from shardkit.errors import ConfigurationError, StageError
 from shardkit.runtime.drivers import through_client
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.resharding.between import described
 from shardkit.sharding.shard_map import GENERATION, ShardMap, ShardMapState, created, grown, map_key
 from shardkit.strategies import Strategy, Unsharded
 
@@ -272,7 +273,7 @@ class ShardMapAdmin:
         if to is state:
             return state
         # Refuse a strategy that the table cannot have, before any process reads it.
-        Sharding.described(self._name, to.strategy, self._described())
+        described(self._name, to.strategy, self._described())
         if state.since is None:
             # The process that made the last change ended before it could record when the change was there.
             state = self._recorded(state)

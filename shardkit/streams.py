@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
 
 import orjson
 
@@ -13,10 +13,11 @@ from shardkit.dynamodb.decode import refuse_unreadable
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import ConfigurationError, InvalidValueError, brief
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.between import described
 from shardkit.sharding.resharding.events import Origin, exported_origin, origin_of
+from shardkit.sharding.resharding.marks import Moving
 from shardkit.sharding.shard_map import MAP
-from shardkit.strategies import Resharding, Strategy
+from shardkit.strategies import Strategy
 
 __all__ = ["LogicalRecord", "RecordReader", "table_of"]
 
@@ -103,9 +104,8 @@ class RecordReader:
                 f"strategy: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…), Unsharded() or "
                 f"Resharding(…), got {brief(strategy)}"
             )
-        if isinstance(strategy, Resharding):
-            strategy = replace(strategy, stage="move")  # records of all stages come later than the stage
-        self._sharding = Sharding.described(table_name(table), strategy, key_schema, sharded=indexes)
+        # Records of all stages come later than the stage.
+        self._sharding = described(table_name(table), strategy, key_schema, sharded=indexes, stage="move")
 
     def __repr__(self) -> str:
         return f"RecordReader({self._sharding.table!r}, {self._sharding.strategy!r})"
@@ -205,12 +205,11 @@ class RecordReader:
     def _origin(
         self, change: Mapping[str, Any], key: WireItem, event: Event | None, old: WireItem | None, new: WireItem | None
     ) -> Origin:
-        moving = self._sharding
-        if not isinstance(moving, Moving):
+        if len(self._sharding.readings) == 1:
             return "application"
         if "Item" in change and new is not None:
             return exported_origin(new)
-        origin = origin_of(moving, key, event, old, new, net="dynamodb" not in change)
+        origin = origin_of(cast("Moving", self._sharding), key, event, old, new, net="dynamodb" not in change)
         # The service deletes an expired item wherever it is, also one that is being moved.
         return "unknown" if origin == "move" and "userIdentity" in change else origin
 

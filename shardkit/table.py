@@ -13,8 +13,8 @@ from shardkit.bulk.batch_writer import BatchWriter
 from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.iterators import QueryItems, ScanItems
-from shardkit.runtime.runner import Runner, table_runner
-from shardkit.runtime.targets import Wrapper, check_unwrapped
+from shardkit.runtime.runner import Runner, draw_from
+from shardkit.runtime.targets import Wrapper, check_unwrapped, client_of_table
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
 from shardkit.sharding.operations import decide
@@ -40,6 +40,7 @@ from shardkit.table_types import (
     UpdateItemOptions,
     WriteOptions,
 )
+from shardkit.tables import programs_of
 
 __all__ = ["QueryItems", "ScanItems", "ShardedTable"]
 
@@ -669,16 +670,9 @@ class ShardedTable(ItemOperations):
     ) -> None:
         check_unwrapped(table)
         self._table = table
-        self._runner = table_runner(
-            table,
-            strategy,
-            indexes=indexes,
-            key_schema=key_schema,
-            max_concurrency=max_concurrency,
-            rng=rng,
-            transport=transport,
-        )
-        self._programs = self._runner.programs
+        client = client_of_table(table)
+        self._programs = programs_of(self._table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+        self._runner = Runner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 
     def __repr__(self) -> str:

@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Unpack
 
-from shardkit.aio.table import ShardedTable
+from shardkit.aio.table import ItemOperations, ShardedTable
 from shardkit.aio.timeseries import TimeSeries
 from shardkit.bulk.backfill import BackfillOptions, backfilling
 from shardkit.bulk.backfill_machine import BackfillReport
 from shardkit.bulk.load import Loading, LoadOptions, check_items, check_options
+from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkReport, BulkResult
-from shardkit.bulk.series_load import machine_of
 from shardkit.bulk.sources.base import Item, Place, Record, Source
 from shardkit.errors import ConfigurationError, ShardkitError
 from shardkit.passes.passes import run_async
@@ -102,7 +102,7 @@ async def backfill_index(table: ShardedTable, index: str, **options: Unpack[Back
 
 
 def _check(table: Any, items: Items, options: LoadOptions) -> None:
-    if not isinstance(table, ShardedTable | TimeSeries):
+    if not isinstance(table, ItemOperations):
         raise ConfigurationError(
             f"table: must be a shardkit.aio.ShardedTable, got {table!r:.100}; for an unsharded one, give "
             "ShardedTable(client, Unsharded(), table_name='…'); for a table of boto3, use shardkit.bulk_load"
@@ -115,7 +115,7 @@ async def _started(runner: AsyncRunner, items: Items, options: LoadOptions) -> L
     workers = runner.side_by_side(options.get("workers"), "workers")
     programs = runner.programs
     sharding = await runner.run(programs.loading())
-    machine = machine_of(programs, sharding)
+    machine = programs.machine(sharding) or Load
     return Loading(sharding, items, options, workers=workers, draw=programs.draw, machine=machine)
 
 

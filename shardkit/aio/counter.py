@@ -15,10 +15,11 @@ from shardkit.core.calls import explains_calls
 from shardkit.core.machine import Program
 from shardkit.errors import ConfigurationError
 from shardkit.runtime.client_table import table_of
-from shardkit.runtime.runner import AsyncRunner, async_table_runner
+from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.sharding import counter
 from shardkit.sharding.counter import CounterPlace, CounterValue
 from shardkit.sharding.parameters import FanOut
+from shardkit.sharding.programs import Programs
 from shardkit.strategies import RandomSuffix
 
 __all__ = ["CounterValue", "ShardedCounter"]
@@ -81,7 +82,8 @@ class ShardedCounter:
             raise ConfigurationError("shards: missing; it is needed without a ShardedTable; give, for example, shards=10")
         else:
             table = table_of(table, table_name)
-            runner = async_table_runner(table, RandomSuffix(shards), key_schema=key_schema, rng=rng)
+            client = table.meta.client
+            runner = AsyncRunner(client, Programs(table.name, RandomSuffix(shards), key_schema, draw_from(rng)), None)
             self._fan_out = runner.fan_out(runner.programs.draw)
         self._runner = runner
         self._key = dict(key) if isinstance(key, Mapping) else key

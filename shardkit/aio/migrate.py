@@ -11,6 +11,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.migrate import MoveOptions, PlanOptions, VerifyOptions, moving, planning, verifying
 from shardkit.passes.passes import run_async
 from shardkit.runtime.runner import AsyncRunner
+from shardkit.sharding.resharding.between import movable
 
 __all__ = ["move", "plan", "verify"]
 
@@ -28,7 +29,7 @@ async def plan(table: ShardedTable, **options: Unpack[PlanOptions]) -> MovePlan:
         The plan.
     """
     runner = _runner(table)
-    return await run_async(runner, planning(runner, await runner.run(runner.programs.movable()), options))
+    return await run_async(runner, planning(runner, await runner.run(movable(runner.programs)), options))
 
 
 async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveReport:
@@ -44,7 +45,7 @@ async def move(table: ShardedTable, **options: Unpack[MoveOptions]) -> MoveRepor
         The report.
     """
     runner = _runner(table)
-    return await run_async(runner, moving(runner, await runner.run(runner.programs.movable("move")), options))
+    return await run_async(runner, moving(runner, await runner.run(movable(runner.programs, "move")), options))
 
 
 async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveReport:
@@ -60,7 +61,7 @@ async def verify(table: ShardedTable, **options: Unpack[VerifyOptions]) -> MoveR
         The report.
     """
     runner = _runner(table)
-    return await run_async(runner, verifying(runner, await runner.run(runner.programs.movable("move")), options))
+    return await run_async(runner, verifying(runner, await runner.run(movable(runner.programs, "move")), options))
 
 
 def _runner(table: Any) -> AsyncRunner:

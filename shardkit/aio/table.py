@@ -17,7 +17,7 @@ from shardkit.core.calls import explains_calls
 from shardkit.errors import UnsupportedOperationError
 from shardkit.runtime.client_table import table_of
 from shardkit.runtime.iterators import AsyncQueryItems, AsyncScanItems
-from shardkit.runtime.runner import AsyncRunner, async_table_runner
+from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.runtime.targets import Wrapper, check_unwrapped
 from shardkit.runtime.transports import Transport
 from shardkit.sharding.hedging import HedgeAfter
@@ -44,6 +44,7 @@ from shardkit.table_types import (
     UpdateItemOptions,
     WriteOptions,
 )
+from shardkit.tables import programs_of
 
 __all__ = ["AsyncQueryItems", "AsyncScanItems", "ShardedTable"]
 
@@ -676,16 +677,9 @@ class ShardedTable(ItemOperations):
     ) -> None:
         check_unwrapped(table)
         self._table = table_of(table, table_name)
-        self._runner = async_table_runner(
-            self._table,
-            strategy,
-            indexes=indexes,
-            key_schema=key_schema,
-            max_concurrency=max_concurrency,
-            rng=rng,
-            transport=transport,
-        )
-        self._programs = self._runner.programs
+        client = self._table.meta.client
+        self._programs = programs_of(self._table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
+        self._runner = AsyncRunner(client, self._programs, max_concurrency, transport)
         self._fan_out = self._runner.fan_out(self._programs.draw)
 
     def __repr__(self) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Unpack, cast
 
+from shardkit.bulk.series_load import SeriesLoad
 from shardkit.core.calls import explains_calls
 from shardkit.aio.table import ItemOperations
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.runner import AsyncRunner, draw_from, log_retry
+from shardkit.runtime.runner import AsyncRunner, draw_from
 from shardkit.runtime.targets import client_of, is_async
 from shardkit.runtime.transports import Transport
-from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.series.periods import PeriodLength, TimeFormat, second_of
 from shardkit.sharding.series.programs import SeriesPrograms
 from shardkit.sharding.series.running import planned
@@ -151,10 +152,9 @@ class TimeSeries(ItemOperations):
             prices=prices,
         )
         self._programs = SeriesPrograms(series, strategy or Unsharded(), draw_from(rng), clock, indexes)
+        self._programs.machine = lambda _: partial(SeriesLoad, self._programs)
         self._runner = AsyncRunner(client, self._programs, max_concurrency, transport)
-        self._fan_out = FanOut(
-            self._runner.concurrency, self._programs.draw, on_retry=log_retry, cancels=self._runner.cancels
-        )
+        self._fan_out = self._runner.fan_out(self._programs.draw)
 
     def __repr__(self) -> str:
         series = self._programs.series

@@ -10,7 +10,7 @@ from shardkit.bulk.backfill_machine import Backfill, BackfillReport
 from shardkit.passes.passes import Passes, run
 from shardkit.runtime.runner import AsyncRunner, Runner, runner_of
 from shardkit.sharding.backfill import index_of
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 
 
 class BackfillOptions(TypedDict, total=False):
@@ -75,9 +75,8 @@ def backfilling(
     runner: Runner | AsyncRunner, sharding: Sharding, name: str, options: BackfillOptions
 ) -> Passes[BackfillReport]:
     """Return the passes of a backfill."""
-    if isinstance(sharding, Moving):
-        # It updates items where it finds them, without the conditions of the stages.
-        sharding.refuse("backfill_index()", "backfill in stage 'old' or 'new'")
+    # It updates items where it finds them, without the conditions of the stages.
+    sharding.refuse_if_moving("backfill_index()", "backfill in stage 'old' or 'new'")
     index = index_of(sharding, name)
     return Passes(
         runner,

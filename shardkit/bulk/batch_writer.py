@@ -7,9 +7,6 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from shardkit.bulk.load_end import log_end, raise_failures
-from shardkit.bulk.load_window import BATCH_ITEMS
-from shardkit.bulk.series_load import machine_of
 from shardkit.core.calls import explains_calls
 from shardkit.errors import ConfigurationError
 
@@ -27,7 +24,10 @@ class _Writes:
     """The load of a batch writer, which takes writes until the ``with`` block has ended."""
 
     def __init__(self, sharding: Sharding, programs: Programs, overwrite_by_pkeys: list[str] | None) -> None:
-        self.load = machine_of(programs, sharding)(
+        from shardkit.bulk.load_machine import Load  # noqa: PLC0415 - most tables have no batch writer
+        from shardkit.bulk.load_window import BATCH_ITEMS  # noqa: PLC0415
+
+        self.load = (programs.machine(sharding) or Load)(
             sharding,
             workers=1,
             draw=programs.draw,
@@ -63,6 +63,8 @@ class _Writes:
         return error is None
 
     def finish(self) -> None:
+        from shardkit.bulk.load_end import log_end, raise_failures  # noqa: PLC0415
+
         log_end(self.load, self._table)
         raise_failures(self.load)
 

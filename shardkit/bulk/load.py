@@ -17,7 +17,6 @@ from shardkit.bulk.load_end import InterruptedLoadError, log_end, raise_failures
 from shardkit.bulk.load_machine import Duplicates, Load, check_choice, check_load
 from shardkit.bulk.locked_file import check_path
 from shardkit.bulk.report import BulkReport, BulkResult
-from shardkit.bulk.series_load import SeriesLoad, machine_of
 from shardkit.bulk.sources.base import BadRecord, Item, IterableSource, Place, Record, Source
 from shardkit.bulk.writes import drawn_by_key
 from shardkit.core.checks import check_count, check_option_names, check_progress, check_side_by_side
@@ -28,7 +27,7 @@ from shardkit.runtime.leases import check_requests
 from shardkit.runtime.processes import Connect, Processes
 from shardkit.runtime.runner import Runner, runner_of
 from shardkit.runtime.transports import Transport, direct_options
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import RandomSuffix
 
@@ -152,10 +151,9 @@ def _started(table: Any, items: Any, options: LoadOptions) -> tuple[Runner, Load
     workers = min(workers or most, most)
     sharding = runner.run(runner.programs.loading())
     through = None
-    machine = machine_of(runner.programs, sharding)
+    machine = runner.programs.machine(sharding) or Load
     if processes is not None:
-        if isinstance(sharding, Moving):
-            sharding.refuse("processes=", "leave it out, or load in stage 'old' or 'new'")
+        sharding.refuse_if_moving("processes=", "leave it out, or load in stage 'old' or 'new'")
         if sharding.has_map:
             raise ConfigurationError(
                 f"processes: not supported by a load into a table with a ShardMap, got {processes}; leave it out"
@@ -304,7 +302,7 @@ class Loading:
         *,
         workers: int,
         draw: Callable[[], float],
-        machine: Callable[..., Load | SeriesLoad] = Load,
+        machine: Callable[..., Load] = Load,
         load_id: str | None = None,
         **more: Any,
     ) -> None:
@@ -450,8 +448,7 @@ def _header(sharding: Sharding, source: Source) -> dict[str, Any]:
     strategy = sharding.strategy.to_dict()
     if sharding.has_map and not isinstance(sharding.strategy, RandomSuffix):
         strategy = ShardMap().to_dict()  # a load can be resumed in any stage
-    elif isinstance(sharding, Moving):
-        del strategy["stage"]  # a load can be resumed in the next one
+    strategy.pop("stage", None)  # a load can be resumed in the next one
     return {
         "table": sharding.table,
         "keys": {name: sharding.types.get(name) for name in sharding.keys.names},

@@ -14,8 +14,7 @@ from shardkit.dynamodb.units import READ_UNIT_BYTES, read_units, write_units
 from shardkit.dynamodb.values import WireItem, WireValue
 from shardkit.errors import InvalidKeyError
 from shardkit.passes.table_pass import PassOptions, PassReport, TablePass, Tasks
-from shardkit.sharding.layout import Moving
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK
+from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, Moving
 from shardkit.sharding.shard_map import is_map_key
 from shardkit.strategies import Stage
 

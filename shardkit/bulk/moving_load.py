@@ -15,18 +15,16 @@ from shardkit.bulk.load_machine import Load
 from shardkit.bulk.report import BulkResult
 from shardkit.bulk.writes import Write
 from shardkit.core.machine import Answer, Program, Response, Send, Step, Steps, Wait
-from shardkit.dynamodb.encode import to_wire_item
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.units import add_consumed
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
 from shardkit.sharding.indexes import NO_INDEXES
-from shardkit.sharding.layout import Moving, Sharding
 from shardkit.sharding.leases import Held, leased
-from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.parameters import FanOut
-from shardkit.sharding.resharding.items import refuse_mark
+from shardkit.sharding.programs import Programs
+from shardkit.sharding.seam import Operations
 
 _AT_ONCE = 10  # requests in flight, if there are fewer workers: a batch of 25 single writes should not take 25 times
 _WRITES = frozenset({"BatchWriteItem", "DeleteItem", "PutItem", "TransactWriteItems", "UpdateItem"})
@@ -52,20 +50,18 @@ class MovingLoad(Load):
 
     def __init__(
         self,
-        sharding: Sharding,
+        sharding: Operations,
         *,
         workers: int,
         draw: Callable[[], float],
-        mapped: MappedPrograms | None = None,
+        mapped: Programs | None = None,
         **options: Any,
     ) -> None:
-        moving, placed = sharding, sharding
-        if isinstance(moving, Moving):
-            placed = moving.old if moving.stage == "guard" else moving.new
+        placed = sharding.placed
         # Each write's program writes the attributes of sharded indexes.
         super().__init__(replace(placed, sharded=NO_INDEXES), workers=workers, draw=draw, **options)
         self._placed = placed
-        self._moving = replace(moving, form=WIRE_VALUES)
+        self._moving = replace(sharding, form=WIRE_VALUES)
         self._now = sharding
         self._mapped = mapped
         self._fan_out = FanOut(max(1, _AT_ONCE // workers), draw)
@@ -75,9 +71,7 @@ class MovingLoad(Load):
     def _take(self, make: Callable[[Mapping[str, Any], Any], Write], source: Mapping[str, Any], place: Any) -> None:
         def checked(given: Mapping[str, Any], at: Any) -> Write:
             write = make(given, at)
-            if isinstance(self._moving, Moving):
-                refuse_mark(given)
-                self._moving.homes(to_wire_item({name: given[name] for name in self._moving.keys.names}))
+            self._moving.check_item(given)
             return write
 
         super()._take(checked, source, place)
@@ -132,7 +126,7 @@ class MovingLoad(Load):
             return batch_write(params, lambda _: self._known(), WIRE_VALUES, self._fan_out)
         return leased(lambda held: batch_write(params, lambda _: self._known(held), WIRE_VALUES, self._fan_out))
 
-    def _known(self, held: Held | None = None) -> Program[Sharding | None]:
+    def _known(self, held: Held | None = None) -> Program[Operations | None]:
         if self._mapped is not None and held is not None:
             sharding = yield from self._mapped.under(held).known()
             if sharding is not self._now:

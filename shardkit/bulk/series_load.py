@@ -9,32 +9,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from math import inf
 from typing import Any
 
 from shardkit.bulk.load_machine import WINDOW, Load, LoadRoom
-from shardkit.bulk.moving_load import MovingLoad
 from shardkit.bulk.report import BulkReport, BulkResult, LoadTally, Settled
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 from shardkit.errors import PeriodError
-from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.mapped import MappedPrograms
-from shardkit.sharding.programs import Programs
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.series.control import is_missing, settled
 from shardkit.sharding.series.periods import Period
 from shardkit.sharding.series.programs import SeriesPrograms
-from shardkit.strategies import RandomSuffix
-
-
-def machine_of(programs: Programs, sharding: Sharding) -> Callable[..., Load | SeriesLoad]:
-    """Return what makes the machine of a load: arguments as of :class:`Load`."""
-    if isinstance(programs, SeriesPrograms):
-        return partial(SeriesLoad, programs)
-    # With random suffixes nothing moves, and the shards that a load began with stay readable in every stage.
-    if isinstance(programs, MappedPrograms) and not isinstance(sharding.strategy, RandomSuffix):
-        return partial(MovingLoad, mapped=programs)
-    return MovingLoad if isinstance(sharding, Moving) else Load
 
 
 class SeriesLoad:

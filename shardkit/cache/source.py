@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from boto3.resources.base import ServiceResource
 
@@ -12,7 +12,7 @@ from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.units import table_name
 from shardkit.errors import ConfigurationError
-from shardkit.runtime.runner import AsyncRunner, Runner, async_table_runner, runner_of
+from shardkit.runtime.runner import AsyncRunner, Runner, draw_from, runner_of
 from shardkit.runtime.targets import is_async
 from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
@@ -95,7 +95,8 @@ def async_source_of(table: Any, key_schema: Mapping[str, Any] | None = None) -> 
         )
     runner = getattr(table, "runner", None)
     if isinstance(table, ServiceResource):
-        runner = async_table_runner(table, Unsharded(), key_schema=key_schema)
+        name = cast("Any", table).name
+        runner = AsyncRunner(client, Programs(name, Unsharded(), key_schema, draw_from(None)), None)
     sharded = runner if isinstance(runner, AsyncRunner) else None
 
     async def load(operation: str, params: Mapping[str, Any]) -> Any:

@@ -22,7 +22,7 @@ from shardkit.cli.screen import Line, columns, duration, say, show_table
 from shardkit.errors import ConfigurationError
 from shardkit.migrate import move, plan, verify
 from shardkit.runtime.transports import default_transport
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.between import described
 from shardkit.strategies import Resharding, Strategy, Unsharded
 from shardkit.table import ShardedTable
 
@@ -135,9 +135,9 @@ class Steps:
     def check(self, move: Resharding) -> None:
         """Refuse a move that the table's key schema or its indexes do not allow; no item is read."""
         description = self.table.meta.client.describe_table(TableName=self.table.name)["Table"]
-        sharding = Sharding.described(self.table.name, replace(move, stage="move"), description)
-        if isinstance(sharding, Moving) and sharding.hiding_marks:
-            raise ConfigurationError(_refused(sorted(sharding.hiding_marks)))
+        sharding = described(self.table.name, move, description, stage="move")
+        if hiding := getattr(sharding, "hiding_marks", None):
+            raise ConfigurationError(_refused(sorted(hiding)))
 
     def options(self, *names: str) -> Any:
         """Return the options of a pass."""

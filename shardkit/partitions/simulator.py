@@ -16,7 +16,7 @@ from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Answer, Done, Machine, Send, Step
 from shardkit.errors import ConfigurationError
 from shardkit.partitions.simulated_table import SimulatedTable
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.resharding.between import described
 from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
@@ -226,7 +226,7 @@ class Simulator:
         table = self._table
         check_side_by_side("workers", workers)
         check_load(**options)
-        sharding = Sharding.described(table.name, strategy or Unsharded(), table.description)
+        sharding = described(table.name, strategy or Unsharded(), table.description)
         return SimulatedLoad(Load(sharding, workers=workers, draw=self.draw, spread=spread, **options), items)
 
     def _ask(self, machine: Machine[T]) -> float | Done[T]:

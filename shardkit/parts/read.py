@@ -18,12 +18,13 @@ from shardkit.parts.table import check_table, connected, describe, for_tasks
 from shardkit.passes.table_pass import reading
 from shardkit.runtime.iterators import QueryItems
 from shardkit.runtime.processes import Connect, alike
-from shardkit.runtime.runner import Runner, draw_from, programs_of
+from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.transports import default_transport
 from shardkit.sharding.form import WIRE_VALUES
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.query.stream import QueryRows
 from shardkit.strategies import Strategy
+from shardkit.tables import programs_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,8 +168,9 @@ class _Reader:
         )
         self._runner = Runner(client, programs, None, default_transport() if config.connect is None else "client")
         self.sharding: Sharding = self._runner.run(programs.known())
-        if isinstance(self.sharding, Moving):
-            self.sharding.refuse("a read in parts", "use scan_items() of ShardedTable, or read in stage 'old' or 'new'")
+        self.sharding.refuse_if_moving(
+            "a read in parts", "use scan_items() of ShardedTable, or read in stage 'old' or 'new'"
+        )
 
     def pages(self, part: int, names: Sequence[str] | None = None) -> Iterator[Sequence[WireItem]]:
         """Yield the items of a part with these attributes (None: all)."""

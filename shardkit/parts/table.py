@@ -12,8 +12,8 @@ from shardkit.errors import ConfigurationError, brief
 from shardkit.runtime.processes import Connect, made_client
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.shard_map import ShardMap
 from shardkit.strategies import Strategy
+from shardkit.tables import refuse_map
 
 _DESCRIBED = ("TableName", "TableArn", "TableId", "KeySchema", "AttributeDefinitions", "Replicas")
 _INDEXES = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
@@ -26,10 +26,7 @@ def check_table(table: object, strategy: object, connect: object, *, instead: st
         raise ConfigurationError(
             f"table: must be the table's name, got {brief(table)}; tasks create their own clients (connect=)"
         )
-    if isinstance(strategy, ShardMap):
-        raise ConfigurationError(
-            f"strategy: a ShardMap is not supported, because tasks cannot follow a change of it; {instead}"
-        )
+    refuse_map(strategy, instead)
     if connect is not None and not callable(connect):
         raise ConfigurationError(
             f"connect: must be a function without arguments that creates a client, got {brief(connect)}"

@@ -30,9 +30,9 @@ from shardkit.parts.table import check_table, connected, describe, for_tasks
 from shardkit.runtime.processes import Connect, alike, check_reaches
 from shardkit.runtime.runner import Runner, draw_from
 from shardkit.runtime.transports import Transport, default_transport, direct_options
-from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.programs import Programs
+from shardkit.sharding.layout import Sharding
 from shardkit.strategies import Strategy
+from shardkit.tables import described, programs_of
 
 MOST_PARTS = 100_000
 _HEADER = "write.json"
@@ -125,9 +125,8 @@ class PartConfig:
         """
         if self.description is None:
             raise ConfigurationError("config: is not prepared; give PartConfig(…).prepared()")
-        sharding = Sharding.described(self.table, self.strategy, self.description, sharded=self.indexes)
-        if isinstance(sharding, Moving):
-            sharding.refuse("a write in parts", "use bulk_load, or write in stage 'old' or 'new'")
+        sharding = described(self.table, self.strategy, self.description, sharded=self.indexes)
+        sharding.refuse_if_moving("a write in parts", "use bulk_load, or write in stage 'old' or 'new'")
         return sharding
 
     def prepared(self) -> PartConfig:
@@ -346,5 +345,5 @@ def _written(batches: Iterable[Any], config: PartConfig, begun: PartReport) -> P
 
 def _runner(config: PartConfig, client: Any) -> Runner:
     transport = config.transport or (default_transport() if config.connect is None else "client")
-    programs = Programs(config.table, config.strategy, config.description, draw_from(None), indexes=config.indexes)
+    programs = programs_of(config.table, config.strategy, config.description, draw_from(None), indexes=config.indexes)
     return Runner(client, programs, config.workers, transport)

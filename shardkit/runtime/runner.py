@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from shardkit.core.checks import check_side_by_side
@@ -20,16 +20,13 @@ from shardkit.errors import ConfigurationError
 from shardkit.runtime.drivers import AsyncDriver, Driver, SyncDriver, through_async_client, through_client
 from shardkit.runtime.hooks import rewriter_of
 from shardkit.runtime.joining import joining, joining_async
-from shardkit.runtime.leases import check_requests, clocks
-from shardkit.runtime.targets import is_async
+from shardkit.runtime.leases import check_requests
+from shardkit.runtime.targets import client_of_table
 from shardkit.runtime.transports import Transport, direct_options
-from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.layout import Sharding
-from shardkit.sharding.mapped import MappedPrograms
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
-from shardkit.sharding.shard_map import ShardMap
-from shardkit.strategies import Strategy, Unsharded
+from shardkit.strategies import Unsharded
 
 if TYPE_CHECKING:
     from shardkit.runtime.direct import DirectSender
@@ -77,8 +74,15 @@ _thread = _Thread()
 class _Runner:
     cancels: bool
 
-    def __init__(self, client: Any, max_concurrency: int | None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        shardings: Mapping[str, Sharding],
+        max_concurrency: int | None,
+        transport: Transport = "client",
+    ) -> None:
         self.client = client
+        self.transport = transport
         self.concurrency: int = self.side_by_side(max_concurrency, "max_concurrency")
 
     def side_by_side(self, given: int | None, name: str) -> int:
@@ -119,8 +123,7 @@ class ClientRunner(_Runner):
         max_concurrency: int | None,
         transport: Transport = "client",
     ) -> None:
-        super().__init__(client, max_concurrency)
-        self.transport = transport
+        super().__init__(client, shardings, max_concurrency, transport)
         self._direct = _direct_sender(client, shardings, transport)
         self.send = joining(through_client(client, shardings) if self._direct is None else self._direct.send)
         # By process: after a fork, a lock that another thread held stays locked in the child.
@@ -187,28 +190,6 @@ class ClientRunner(_Runner):
             driver.close()
 
 
-class Runner(ClientRunner):
-    """Runs the programs of one table."""
-
-    def __init__(
-        self,
-        client: Any,
-        programs: Programs,
-        max_concurrency: int | None,
-        transport: Transport = "client",
-    ) -> None:
-        super().__init__(client, programs.shardings, max_concurrency, transport)
-        self.programs = programs
-        if isinstance(programs, MappedPrograms):
-            check_requests(client)
-
-    def over(self, transport: Transport | None) -> Runner:
-        """Return a runner of the same table over another transport; None: the same."""
-        if transport is None or transport == self.transport:
-            return self
-        return Runner(self.client, self.programs, self.concurrency, transport)
-
-
 class AsyncClientRunner(_Runner):
     """Runs programs and machines as asyncio tasks."""
 
@@ -223,8 +204,7 @@ class AsyncClientRunner(_Runner):
         max_concurrency: int | None,
         transport: Transport = "client",
     ) -> None:
-        super().__init__(client, max_concurrency)
-        self.transport = transport
+        super().__init__(client, shardings, max_concurrency, transport)
         self._send = joining_async(_async_send(client, shardings, transport))
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
@@ -251,22 +231,28 @@ class AsyncClientRunner(_Runner):
             await driver.close()
 
 
-class AsyncRunner(AsyncClientRunner):
-    """Runs the programs of one table."""
-
+class _OfTable(_Runner):
     def __init__(
         self, client: Any, programs: Programs, max_concurrency: int | None, transport: Transport = "client"
     ) -> None:
         super().__init__(client, programs.shardings, max_concurrency, transport)
         self.programs = programs
-        if isinstance(programs, MappedPrograms):
+        if programs.leased:
             check_requests(client)
 
-    def over(self, transport: Transport | None) -> AsyncRunner:
+    def over(self, transport: Transport | None) -> Self:
         """Return a runner of the same table over another transport; None: the same."""
         if transport is None or transport == self.transport:
             return self
-        return AsyncRunner(self.client, self.programs, self.concurrency, transport)
+        return type(self)(self.client, self.programs, self.concurrency, transport)
+
+
+class Runner(_OfTable, ClientRunner):
+    """Runs the programs of one table."""
+
+
+class AsyncRunner(_OfTable, AsyncClientRunner):
+    """Runs the programs of one table."""
 
 
 def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Transport) -> DirectSender | None:
@@ -345,7 +331,9 @@ def runner_of(table: Any, max_concurrency: int | None = None, transport: Transpo
     runner = getattr(table, "runner", None)
     if isinstance(runner, Runner):
         return runner.over(transport)
-    runner = table_runner(table, Unsharded(), max_concurrency=max_concurrency, transport=transport or "client")
+    client = client_of_table(table)
+    programs = Programs(table.name, Unsharded(), None, draw_from(None))
+    runner = Runner(client, programs, max_concurrency, transport or "client")
     rewriter = rewriter_of(runner.client)
     if rewriter is not None and rewriter.concerns("PutItem", {"TableName": table.name}):
         # shardkit's own calls bypass the installation: the items would have no suffix.
@@ -354,63 +342,3 @@ def runner_of(table: Any, max_concurrency: int | None = None, transport: Transpo
             "ShardedTable(table, strategy)"
         )
     return runner
-
-
-def programs_of(
-    table: str,
-    strategy: Strategy,
-    key_schema: Mapping[str, Any] | None,
-    draw: Callable[[], float],
-    form: Form = PYTHON_VALUES,
-    shardings: dict[str, Sharding] | None = None,
-    indexes: Mapping[str, Strategy] | None = None,
-) -> Programs:
-    """Return the operations of a table, by its strategy or its shard map."""
-    if not isinstance(strategy, ShardMap):
-        return Programs(table, strategy, key_schema, draw, form, shardings, indexes)
-    clock = strategy.clock or clocks
-    return MappedPrograms(table, strategy, key_schema, draw, form, shardings, indexes, clock=clock)
-
-
-def table_runner(
-    table: Any,
-    strategy: Strategy,
-    *,
-    indexes: Mapping[str, Strategy] | None = None,
-    key_schema: Mapping[str, Any] | None = None,
-    max_concurrency: int | None = None,
-    rng: random.Random | None = None,
-    transport: Transport = "client",
-) -> Runner:
-    """Return a runner for a boto3 ``Table`` with a strategy.
-
-    Raises:
-        ConfigurationError: ``table`` is not a boto3 ``Table``, or another argument is invalid.
-    """
-    client = getattr(getattr(table, "meta", None), "client", None)
-    if client is None or not hasattr(table, "name") or is_async(client):
-        other = ", or use shardkit.aio for an async one" if is_async(client) or is_async(table) else ""
-        raise ConfigurationError(
-            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
-        )
-    programs = programs_of(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
-    return Runner(client, programs, max_concurrency, transport)
-
-
-def async_table_runner(
-    table: Any,
-    strategy: Strategy,
-    *,
-    indexes: Mapping[str, Strategy] | None = None,
-    key_schema: Mapping[str, Any] | None = None,
-    max_concurrency: int | None = None,
-    rng: random.Random | None = None,
-    transport: Transport = "client",
-) -> AsyncRunner:
-    """Return a runner for an async ``Table`` with a strategy.
-
-    Raises:
-        ConfigurationError: An argument is invalid.
-    """
-    programs = programs_of(table.name, strategy, key_schema, draw_from(rng), indexes=indexes)
-    return AsyncRunner(table.meta.client, programs, max_concurrency, transport)

@@ -112,3 +112,18 @@ class SessionAttachment(Attachment):
         attached = self._attach(client)
         with self._lock:
             self._attached.add(attached)
+
+
+def client_of_table(table: Any) -> Any:
+    """Return the client of a boto3 ``Table``.
+
+    Raises:
+        ConfigurationError: It is not a boto3 ``Table``.
+    """
+    client = getattr(getattr(table, "meta", None), "client", None)
+    if client is None or not hasattr(table, "name") or is_async(client):
+        other = ", or use shardkit.aio for an async one" if is_async(client) or is_async(table) else ""
+        raise ConfigurationError(
+            f"table: must be a boto3 Table, got {table!r:.100}; give boto3.resource('dynamodb').Table('…'){other}"
+        )
+    return client

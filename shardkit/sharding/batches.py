@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from shardkit.core.machine import Program, Response, Send, SideBySide, Steps
 from shardkit.dynamodb.service_errors import CONFLICTS, code_of, is_throttle
@@ -20,11 +20,15 @@ from shardkit.errors import (
 )
 from shardkit.sharding.batch_get import BatchGet, Lookup
 from shardkit.sharding.form import Form
-from shardkit.sharding.items import OPERATIONS, primary_key, with_shown_collection
-from shardkit.sharding.layout import Known, Moving, Sharding, named
+from shardkit.sharding.items import primary_key, with_shown_collection
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, check_keywords, checked_types, refuse_kept
-from shardkit.sharding.resharding import batch_get as moved_batch_get
-from shardkit.sharding.resharding.batch_write import batched
+
+if TYPE_CHECKING:
+    from shardkit.sharding.seam import Operations
+
+Known = Callable[[str], "Program[Operations | None]"]
+"""Returns a table's operations, by its name or ARN in a request; None: the table is not sharded."""
 
 _WRITES = {"DeleteRequest": ("DeleteItem", "Key"), "PutRequest": ("PutItem", "Item")}
 """The operation on one item that has the parameters of a batch's write, and which of them is the key or the item."""
@@ -60,6 +64,12 @@ class _Writes:
         self.single.append((table, _shown(request, form), Steps(program, step)))
 
 
+def named(known: Known, table: str) -> Program[Operations | None]:
+    """Return a table's operations for requests that name the table as the caller does."""
+    found = yield from known(table)
+    return found if found is None or found.table == table else replace(found, table=table)
+
+
 def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Write several items. A write that must find its item first (``locate``) is a request of its own.
 
@@ -76,17 +86,14 @@ def batch_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Pr
             writes.sent[table] = [(wire[_WRITES[kind][1]], body[_WRITES[kind][1]]) for kind, wire, body in plain]
             continue
         singles = [(_WRITES[kind][0], {**body, **reports}) for kind, body in map(_write_of, requests)]
-        if isinstance(sharding, Moving):
-            try:
-                programs, read = yield from batched(sharding, singles, fan_out)
-            except ShardQueryError as error:
-                if not _throttled(error):
-                    raise
-                writes.unprocessed[table] = [_shown(request, form) for request in requests]
-                continue
-            writes.reads += [] if read is None else [read]
-        else:
-            programs = [(OPERATIONS[name](sharding, body, None, fan_out), True) for name, body in singles]
+        try:
+            programs, read = yield from sharding.batched(singles, fan_out)
+        except ShardQueryError as error:
+            if not _throttled(error):
+                raise
+            writes.unprocessed[table] = [_shown(request, form) for request in requests]
+            continue
+        writes.reads += [] if read is None else [read]
         for request, (program, in_batch) in zip(requests, programs, strict=True):
             writes.add(table, request, program, form, batched=in_batch)
     written, unprocessed = yield from _write_singly(writes, tables, fan_out)
@@ -172,34 +179,22 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
     tables: dict[str, Sharding | None] = {}
     batch: dict[str, dict[str, Any]] = {}
     sent: dict[str, list[_Sent]] = {}
-    located: dict[str, tuple[Sharding, list[list[Lookup]]]] = {}
+    read: dict[str, Response] = {}
     for table, asked in params["RequestItems"].items():
         sharding = tables[table] = yield from named(known, table)
         if sharding is None:
             batch[table] = {**asked, "Keys": [form.item(key) for key in asked["Keys"]]}
             continue
         check_keywords("BatchGetItem", _options(params, table))
-        if isinstance(sharding, Moving):
-            _refuse_repeated(table, asked["Keys"], [primary_key(sharding, form.item(key)) for key in asked["Keys"]])
-            located[table] = sharding, []
-            continue
         refuse_kept(sharding, asked)
-        looked = [lookups(sharding, key) for key in asked["Keys"]]
-        if any(len(places) > 1 for places in looked):
-            _refuse_repeated(table, asked["Keys"], [primary for ((primary, _), *_) in looked])
-            located[table] = sharding, looked
+        keys = sharding.keys_in_batch(asked["Keys"])
+        if keys is None:
+            _refuse_repeated(table, asked["Keys"], [primary_key(sharding, form.item(key)) for key in asked["Keys"]])
+            options = {**_options(params, table), **reports}
+            read[table] = yield from sharding.get_many(asked["Keys"], options, fan_out)
             continue
-        keys = [sharding.stored(*place) for (place,) in looked]
         sent[table] = list(zip(keys, asked["Keys"], strict=True))
         batch[table] = {**asked, "Keys": keys}
-    read: dict[str, Response] = {}
-    for table, (sharding, looked) in located.items():
-        options = {**_options(params, table), **reports}
-        asked = params["RequestItems"][table]["Keys"]
-        if isinstance(sharding, Moving):
-            read[table] = yield from moved_batch_get.get_many(sharding, asked, options, fan_out)
-        else:
-            read[table] = yield from get_many(sharding, asked, looked, options, fan_out)
     response: Response = {}
     if batch:
         response = yield Send("BatchGetItem", {**params, "RequestItems": batch})
@@ -225,11 +220,11 @@ def batch_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Prog
 def get_many(
     sharding: Sharding,
     keys: Sequence[Mapping[str, Any]],
-    looked: Sequence[Sequence[Lookup]],
     options: Params,
     fan_out: FanOut,
 ) -> Program[Response]:
     """Read any number of items of one table by key, each from the places where it can be."""
+    looked = [lookups(sharding, key) for key in keys]
     batch, found = yield from find_many(sharding, keys, looked, options, fan_out)
     response: Response = {"Items": [*found.values()], "ResponseMetadata": batch.metadata}
     if batch.consumed is not None:

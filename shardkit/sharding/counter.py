@@ -37,7 +37,7 @@ from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.items import primary_key
 from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
-from shardkit.strategies import RandomSuffix, Resharding, Strategy
+from shardkit.strategies import RandomSuffix, Strategy
 
 RESET = "shardkit:reset"
 """The attribute that names a shard's last reset: two resets at once never subtract the same count twice."""
@@ -129,7 +129,7 @@ class CounterPlace:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    if not isinstance(strategy.new if isinstance(strategy, Resharding) else strategy, RandomSuffix):
+    if not isinstance(getattr(strategy, "new", strategy), RandomSuffix):
         raise ConfigurationError(
             f"table: must be sharded by RandomSuffix, got {strategy!r}: an add may go to any shard, and reads of "
             "single items would look in another one; give the boto3 table (orders.table) and shards="

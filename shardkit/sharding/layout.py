@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, Self
 
 from shardkit.core.checks import most_similar
-from shardkit.core.machine import Program
 from shardkit.dynamodb.body import binary_bytes
 from shardkit.dynamodb.schema import KeySchema
 from shardkit.dynamodb.units import table_name
 from shardkit.dynamodb.values import WireItem, WireValue
-from shardkit.errors import ConfigurationError, InvalidKeyError, ShardUnknownError, StageError
-from shardkit.sharding.form import PYTHON_VALUES, WIRE_VALUES, Form
+from shardkit.errors import ConfigurationError, InvalidKeyError
+from shardkit.sharding.form import PYTHON_VALUES, Form
 from shardkit.sharding.indexes import NO_INDEXES, ShardedIndex, ShardedIndexes, sharded_indexes
-from shardkit.sharding.resharding.marks import MARK, Homes, unmarked
-from shardkit.sharding.shard_map import ShardMap, is_map_value
+from shardkit.sharding.shard_map import is_map_value
 from shardkit.sharding.spread import Spread, plain
-from shardkit.strategies import RandomSuffix, Resharding, Stage, Strategy, Unsharded
+from shardkit.strategies import Strategy, Unsharded
 
 _SURROGATE = re.compile("[\ud800-\udfff]").search
 _TYPE_NAMES = {"S": "string", "N": "number", "B": "binary"}
@@ -50,15 +48,13 @@ class Sharding(Spread):
         description: Mapping[str, Any],
         form: Form = PYTHON_VALUES,
         sharded: Mapping[str, Strategy] | None = None,
-    ) -> Sharding:
+        cursor_period: str = "",
+    ) -> Self:
         """Make it from DescribeTable's ``Table``, or from the arguments of CreateTable.
 
-        Between the stages of a ``Resharding``, it is a :class:`Moving` or a :class:`Growing`.
+        It is of a strategy for good; :func:`shardkit.tables.described` knows the others.
         """
-        if isinstance(strategy, Resharding):
-            return _resharded(strategy, lambda one: cls.described(table, one, description, form, sharded), description)
-        if isinstance(strategy, ShardMap):
-            strategy.refuse()
+        assert strategy.settled, strategy
         if not isinstance(description, Mapping) or "KeySchema" not in description:
             raise ConfigurationError(
                 f"key_schema: of table {table!r}: not a key schema: {description!r:.200}; give what CreateTable takes, "
@@ -106,7 +102,11 @@ class Sharding(Spread):
         schemas = {**local, **indexes}
         suffixed = not isinstance(strategy, Unsharded)
         found = sharded_indexes(table, sharded, keys, schemas, types, local=local, suffixed=suffixed)
-        return cls(table, strategy, keys, schemas, types, form, found)
+        return cls(table, strategy, keys, schemas, types, form, found, cursor_period)
+
+    def by(self, strategy: Strategy) -> Sharding:
+        """Return the same table with another strategy."""
+        return Sharding(**{one.name: getattr(self, one.name) for one in fields(Sharding)} | {"strategy": strategy})
 
     @cached_property
     def partition_key(self) -> str:
@@ -120,6 +120,9 @@ class Sharding(Spread):
     def stored_names(self) -> frozenset[str]:
         """The attributes that are stored otherwise than callers see them."""
         return self.sharded.stored_names | {self.partition_key}
+
+    def refuse_if_moving(self, what: str, remedy: str) -> None:
+        """Refuse what is not possible while items move."""
 
     def marks(self, index: str | None) -> tuple[str, ...]:
         """Return what shardkit must read of items in the table (None) or an index, in addition to their keys."""
@@ -242,146 +245,6 @@ class Sharding(Spread):
         return self.form.shown(self.shown(item))
 
 
-@dataclass(frozen=True)
-class Moving(Sharding):
-    """A table whose items are at their old or at their new home (``stage``: guard, switch or move).
-
-    Its own ``strategy`` is the Resharding; operations use the plain shardings ``old`` and ``new``.
-    """
-
-    strategy: Resharding
-    local: frozenset[str] = frozenset()
-    """The local secondary indexes, which can be read strongly consistently."""
-    hiding_marks: frozenset[str] = frozenset()
-    """The indexes that may have stubs and do not have their marks: those of nothing but keys of the table."""
-
-    @cached_property
-    def stored_names(self) -> frozenset[str]:
-        return self.sharded.stored_names | {self.partition_key, MARK}
-
-    def marks(self, index: str | None) -> tuple[str, ...]:
-        # Stubs have key attributes of the table alone: other indexes have none, and may not have the mark to read.
-        return (MARK,) if {*self.schema(index).names} <= {*self.keys.names} else ()
-
-    @property
-    def stage(self) -> Stage:
-        return self.strategy.stage
-
-    @property
-    def readings(self) -> tuple[Sharding, ...]:
-        # In an index, only a key that is there can be a position.
-        return (self.new, self.old) if self.stage == "move" else (self.old, self.new)
-
-    @cached_property
-    def old(self) -> Sharding:
-        return self._with(self.strategy.old)
-
-    @cached_property
-    def new(self) -> Sharding:
-        return self._with(self.strategy.new)
-
-    def _with(self, strategy: Strategy) -> Sharding:
-        made = (self.keys, self.indexes, self.types, self.form, self.sharded, self.cursor_period, self.has_map)
-        return Sharding(self.table, strategy, *made)
-
-    def refuse(self, what: str, remedy: str) -> NoReturn:
-        """Raise the error for what is not possible in this stage."""
-        raise StageError(
-            f"{what}: not possible in stage {self.stage!r} of a Resharding (table {self.table!r}); {remedy}", self.stage
-        )
-
-    def refuse_hiding(self, index: str | None) -> None:
-        """Refuse a read of an index in which stubs cannot be told from items."""
-        if index in self.hiding_marks:
-            self.refuse(
-                f"IndexName={index!r}",
-                "it has key attributes of the table alone, and not the mark by which moved items are told from what "
-                "they leave behind; read the table, or an index that projects ALL attributes",
-            )
-
-    def known_shard(self, key: WireItem, item: Mapping[str, Any]) -> tuple[int | None, bool]:
-        return (self.old if self.stage == "guard" else self.new).known_shard(key, item)
-
-    def homes(self, key: WireItem) -> Homes:
-        """Return the homes of an item by its logical primary key, in wire values.
-
-        It refuses a key whose stored form one of the strategies reads as another key's: in an unsharded table, ``v1.5``
-        would be shard 5 of ``v1`` where the new strategy has ``separator="."``.
-        """
-        logical, place = plain(key[self.partition_key]), WIRE_VALUES.python(key)
-        try:
-            homes = Homes(*(one.stored(key, one.known_shard(key, place)[0]) for one in (self.old, self.new)))
-        except ShardUnknownError as error:  # a function, which could not be checked before
-            raise ShardUnknownError(
-                f"by: the places of an item of table {self.table!r} cannot be calculated from its primary key "
-                f"({', '.join(key)}): {error}; between the stages of a Resharding, by must read nothing else"
-            ) from error
-        for home in (homes.old, homes.new):
-            if plain(self.logical(home[self.partition_key])[0]) != logical:
-                raise InvalidKeyError(
-                    f"{self.partition_key}: {logical!r:.200} is stored as {plain(home[self.partition_key])!r:.200} "
-                    f"in table {self.table!r}, which {self.strategy!r:.300} reads as a shard of another key; give new "
-                    "another separator="
-                )
-        return homes
-
-    def shown(self, item: WireItem) -> WireItem:
-        return super().shown(unmarked(item))
-
-    def shown_from(self, item: WireItem, index: ShardedIndex | None = None) -> tuple[WireItem, int | None]:
-        return super().shown_from(unmarked(item), index)
-
-
-@dataclass(frozen=True)
-class Growing(Sharding):
-    """A table with random suffixes that gets more shards: all are read, and ``written`` has those that are drawn."""
-
-    written: Strategy = field(kw_only=True)
-
-    def drawn(self, logical: WireValue, draw: float) -> int | None:
-        shards = self.written.shards_for(plain(logical))
-        return shards[int(draw * len(shards))]
-
-
-def _resharded(
-    strategy: Resharding, described: Callable[[Strategy], Sharding], description: Mapping[str, Any]
-) -> Sharding:
-    """Return a table's sharding in the stage of its strategy."""
-    new, old = described(strategy.new), described(strategy.old)
-    if strategy.stage in {"old", "new"}:
-        return old if strategy.stage == "old" else new
-    made = {one.name: getattr(new, one.name) for one in fields(Sharding)}
-    if isinstance(strategy.new, RandomSuffix):
-        return Growing(**made, written=strategy.old) if strategy.stage == "guard" else new
-    if outside := {*(strategy.by_attributes or ())}.difference(new.keys.names):
-        raise ConfigurationError(
-            f"by: {min(outside)!r} is not in the primary key ({', '.join(new.keys.names)}) of table {new.table!r}, so "
-            "an item's places cannot be calculated from its key; use attributes of the key, or a new table"
-        )
-    if description.get("Replicas"):
-        raise ConfigurationError(
-            f"strategy: table {new.table!r} is a global table, whose replicas do not keep the order and the conditions "
-            "of a move; move its items to a new table, or remove the replicas first"
-        )
-    local = description.get("LocalSecondaryIndexes") or ()
-    hiding = [
-        one["IndexName"]
-        for one in (*local, *(description.get("GlobalSecondaryIndexes") or ()))
-        if {*new.indexes[one["IndexName"]].names} <= {*new.keys.names}
-        and (one.get("Projection") or {}).get("ProjectionType") != "ALL"
-        and MARK not in ((one.get("Projection") or {}).get("NonKeyAttributes") or ())
-    ]
-    return Moving(
-        **{**made, "strategy": strategy},
-        local=frozenset(str(one["IndexName"]) for one in local),
-        hiding_marks=frozenset(hiding),
-    )
-
-
-Known = Callable[[str], Program["Sharding | None"]]
-"""Returns the sharding of a table, by its name or ARN in a request; None: the table is not sharded."""
-
-
 def sharding_named(shardings: Mapping[str, Sharding], table: str) -> Sharding | None:
     """Return the sharding of a table as a request names it, by its name or ARN.
 
@@ -392,9 +255,3 @@ def sharding_named(shardings: Mapping[str, Sharding], table: str) -> Sharding | 
         return shardings[table]
     alike = [sharding for name, sharding in shardings.items() if table_name(name) == table_name(table)]
     return alike[0] if alike and all(one.strategy == alike[0].strategy for one in alike) else None
-
-
-def named(known: Known, table: str) -> Program[Sharding | None]:
-    """Return a table's sharding for requests that name the table as the caller does."""
-    sharding = yield from known(table)
-    return sharding if sharding is None or sharding.table == table else replace(sharding, table=table)

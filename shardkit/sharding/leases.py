@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps, Wait
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import StageError
-from shardkit.sharding.layout import Sharding
+from shardkit.sharding.seam import Operations
 from shardkit.sharding.shard_map import LEASE_SECONDS, Clock, ShardMapState
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Lease:
 
     known: KnownMap
     state: ShardMapState
-    sharding: Sharding
+    sharding: Operations
     began: tuple[float, ...]
 
     @property
@@ -89,7 +89,7 @@ class Lease:
 class KnownMap:
     """What a process knows of a table's map."""
 
-    def __init__(self, table: str, clock: Clock, sharding_of: Callable[[ShardMapState], Sharding]) -> None:
+    def __init__(self, table: str, clock: Clock, sharding_of: Callable[[ShardMapState], Operations]) -> None:
         self.table = table
         self.lease: Lease | None = None
         self._clock = clock

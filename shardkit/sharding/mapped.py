@@ -11,14 +11,13 @@ from typing import Any, Self, TypeVar
 from shardkit.core.machine import Answer, Done, Machine, Program, Send, Step, Steps
 from shardkit.core.merge import Rows
 from shardkit.errors import ConfigurationError, UnsupportedOperationError
-from shardkit.sharding.form import PYTHON_VALUES, Form
-from shardkit.sharding.layout import Sharding
 from shardkit.sharding.leases import Held, KnownMap, Leased, MapChangedError, leased
 from shardkit.sharding.parameters import FanOut, Params
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryStream
 from shardkit.sharding.scan import Row
-from shardkit.sharding.shard_map import Clock, ShardMap, ShardMapState, map_key
+from shardkit.sharding.seam import Operations
+from shardkit.sharding.shard_map import Clock, ShardMapState, map_key
 from shardkit.strategies import Strategy, Unsharded
 
 T = TypeVar("T")
@@ -38,23 +37,14 @@ def _under_lease(run: Run) -> Run:
 class MappedPrograms(Programs):
     """The operations of a table with a shard map."""
 
-    def __init__(
-        self,
-        table: str,
-        strategy: ShardMap,
-        key_schema: Mapping[str, Any] | None,
-        draw: Callable[[], float],
-        form: Form = PYTHON_VALUES,
-        shardings: dict[str, Sharding] | None = None,
-        indexes: Mapping[str, Strategy] | None = None,
-        *,
-        clock: Clock,
-    ) -> None:
+    leased = True
+
+    def __init__(self, table: str, *given: Any, clock: Clock) -> None:
         self._origin = self
         self._held: Held | None = None
         self._given_description: Mapping[str, Any] = {}
-        self._map = KnownMap(table, clock, self._sharding_of)
-        super().__init__(table, strategy, key_schema, draw, form, shardings, indexes)
+        self._map = KnownMap(table, clock, self._operations_in)
+        super().__init__(table, *given)
 
     def under(self, held: Held) -> Self:
         """Return the same operations for one call, whose leases ``held`` collects."""
@@ -62,21 +52,21 @@ class MappedPrograms(Programs):
         programs._held = held  # noqa: SLF001 - its own
         return programs
 
-    def describe(self, description: Mapping[str, Any]) -> Sharding:
+    def describe(self, description: Mapping[str, Any]) -> Operations:
         # What is known without the map: the keys.
-        sharding = Sharding.described(self.table, Unsharded(), description, self.form, self.indexes)
+        known = self._described(self.table, Unsharded(), description, self.form, self.indexes)
         self._origin._given_description = description  # noqa: SLF001 - its own
-        self._origin._sharding = self._sharding = sharding  # noqa: SLF001 - its own
+        self._origin._known = self._known = known  # noqa: SLF001 - its own
         if (lease := self._map.lease) is not None:
-            lease.sharding = self._origin._sharding_of(lease.state)  # noqa: SLF001 - its own
-        return sharding
+            lease.sharding = self._origin._operations_in(lease.state)  # noqa: SLF001 - its own
+        return known
 
-    def _sharding_of(self, state: ShardMapState) -> Sharding:
-        sharding = Sharding.described(self.table, state.strategy, self._given_description, self.form, self.indexes)
-        self.shardings[self.table] = sharding = replace(sharding, has_map=True)
-        return sharding
+    def _operations_in(self, state: ShardMapState) -> Operations:
+        known = self._described(self.table, state.strategy, self._given_description, self.form, self.indexes)
+        self.shardings[self.table] = known = replace(known, has_map=True)
+        return known
 
-    def known(self, index: object = None) -> Program[Sharding]:
+    def known(self, index: object = None) -> Program[Operations]:
         if self._held is None:
             raise ConfigurationError(
                 f"table: {self.table!r} has a ShardMap, which this call does not support; give a table with the "
@@ -91,7 +81,7 @@ class MappedPrograms(Programs):
         self._held.add(lease, key)
         return lease.sharding
 
-    def _strategy_now(self) -> Program[tuple[Strategy, Held | None]]:
+    def in_stage(self) -> Program[tuple[Strategy, Held | None]]:
         held = Held()
         yield from self.under(held).known()
         ((lease, _),) = held.leases

@@ -12,7 +12,7 @@ from shardkit.dynamodb.expressions.rewrite import project
 from shardkit.dynamodb.service_errors import code_of
 from shardkit.dynamodb.values import WireItem
 from shardkit.errors import CursorError, ShardQueryError, UnsupportedExpressionError
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, projected, stored_filters, wire_request
 from shardkit.sharding.query.cursor import Cursor, as_key, from_key, is_token, made_for
 from shardkit.sharding.query.plan import check_position
@@ -56,9 +56,9 @@ class _Request:
             else:
                 sharding.key_of(given, kind="cursor")
                 wire["ExclusiveStartKey"] = from_key(sharding, given, self._index)
-        own: tuple[str, ...] = (sharding.partition_key,)
-        if isinstance(sharding, Moving):  # which place an item has is calculated from its key
-            own = sharding.keys.names + sharding.marks(wire.get("IndexName"))
+        marks = sharding.marks(wire.get("IndexName"))
+        # Which place an item that moves has is calculated from its key.
+        own = sharding.keys.names + marks if len(sharding.readings) > 1 else (sharding.partition_key,)
         self._params, self._hidden = project(projected(sharding, wire), own)
 
     def cursor(self, last: WireItem) -> dict[str, Any]:

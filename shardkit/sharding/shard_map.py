@@ -69,6 +69,7 @@ class ShardMap(Strategy):
     """
 
     clock: Clock | None = field(default=None, kw_only=True, compare=False)
+    settled = False
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": "ShardMap"}
@@ -84,6 +85,7 @@ class ShardMap(Strategy):
         )
 
     shard_of = shards_for = physical_key = physical_keys = split = refuse
+    old = new = property(refuse)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,7 @@ class ShardMapState:
 
 def created(strategy: Strategy) -> ShardMapState:
     """Return the first map of a table."""
-    if not isinstance(strategy, Strategy) or isinstance(strategy, Resharding | ShardMap):
+    if not isinstance(strategy, Strategy) or not strategy.settled:
         raise ConfigurationError(
             f"strategy: must be the strategy of the table's items now, such as Unsharded(), got {shown(strategy)}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,20 +11,20 @@ from shardkit.core.hashing import stable_hash
 from shardkit.core.machine import Program, Response, Send
 from shardkit.dynamodb.expressions.rewrite import build_conditions
 from shardkit.errors import ShardkitError, UnsupportedParameterError
-from shardkit.sharding.batches import shown_metrics, shows
+from shardkit.sharding.batches import Known, named, shown_metrics, shows
 from shardkit.sharding.form import Form
-from shardkit.sharding.items import OPERATIONS, get_request, with_logical_item
-from shardkit.sharding.layout import Known, Moving, Sharding, named
+from shardkit.sharding.items import with_logical_item
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, check_keywords
-from shardkit.sharding.resharding.transactions import Action, Reading, read_moved, write_moved
 
-_ACTIONS = {
+_WRITES = {
     "ConditionCheck": "DeleteItem",
     "Delete": "DeleteItem",
     "Put": "PutItem",
     "Update": "UpdateItem",
 }
 """The actions of TransactWriteItems, and the operation on one item whose rewriting applies to each."""
+_READS = {"Get": "GetItem"}
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,6 @@ class _Part:
     sharding: Sharding | None
     request: Any
 
-    @property
-    def entry(self) -> dict[str, Any]:
-        return {self.action: self.request}
-
-
-_Rewrite = Callable[[str, Params, Sharding], Program[Any]]
-"""Returns the request on one item that corresponds to a part, from its action, its parameters and its sharding.
-
-For an item that moves, it is an Action or a Reading.
-"""
-
 
 def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Write several items in one transaction."""
@@ -55,23 +44,16 @@ def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) ->
     # in a transaction, as on an unsharded table.
     seed = params.get("ClientRequestToken") or str(fan_out.draw())
 
-    def rewrite(action: str, body: Params, sharding: Sharding) -> Program[Any]:
+    def drawing(body: Params, sharding: Sharding) -> FanOut:
         def draw() -> float:
-            key = sharding.form.python(body["Item" if action == "Put" else "Key"])
+            key = sharding.form.python(body.get("Item") or body["Key"])
             return (stable_hash((seed, *(key[name] for name in sharding.key_names))) >> 11) / 2**53
 
-        shard, rest = _without_shard(body)
-        operation, drawing = _ACTIONS[action], replace(fan_out, draw=draw)
-        if isinstance(sharding, Moving):
-            return Action.of(sharding, operation, rest, shard, drawing)
-        return dict((yield from _first_request(OPERATIONS[operation](sharding, rest, shard, drawing))).params)
+        return replace(fan_out, draw=draw)
 
-    parts = yield from _parts("TransactWriteItems", params, known, form, _ACTIONS, rewrite)
+    parts = yield from _parts("TransactWriteItems", params, known, form, _WRITES, drawing)
     try:
-        if any(isinstance(part.request, Action) for part in parts):
-            response = yield from write_moved(params, [(part.action, part.request) for part in parts], fan_out)
-        else:
-            response = yield Send("TransactWriteItems", {**params, "TransactItems": [part.entry for part in parts]})
+        response = yield from _sent("TransactWriteItems", params, parts, fan_out)
     except Exception as error:
         _show_logical(error, [part.sharding for part in parts])
         raise
@@ -80,24 +62,22 @@ def transact_write(params: Params, known: Known, form: Form, fan_out: FanOut) ->
 
 def transact_get(params: Params, known: Known, form: Form, fan_out: FanOut) -> Program[Response]:
     """Read several items in one transaction."""
-
-    def rewrite(_: str, body: Params, sharding: Sharding) -> Program[Any]:
-        shard, rest = _without_shard(body)
-        if isinstance(sharding, Moving):
-            return Reading.of(sharding, rest, shard)
-        return dict((yield from get_request(sharding, rest, shard, fan_out)).params)
-
-    parts = yield from _parts("TransactGetItems", params, known, form, ("Get",), rewrite)
-    moving = next((part.sharding for part in parts if isinstance(part.sharding, Moving)), None)
-    if moving is not None:
-        response = yield from read_moved(params, [(part.action, part.request) for part in parts], moving, fan_out)
-    else:
-        response = yield Send("TransactGetItems", {**params, "TransactItems": [part.entry for part in parts]})
+    parts = yield from _parts("TransactGetItems", params, known, form, _READS, lambda *_: fan_out)
+    response = yield from _sent("TransactGetItems", params, parts, fan_out)
     responses = [
         {**one, "Item": shows(part.sharding, form)(one["Item"])} if "Item" in one else one
         for one, part in zip(response.get("Responses", ()), parts, strict=False)
     ]
     return {**response, "Responses": responses}
+
+
+def _sent(operation: str, params: Params, parts: Sequence[_Part], fan_out: FanOut) -> Program[Response]:
+    whole = next((part.request for part in parts if hasattr(part.request, "transact")), None)
+    if whole is not None:
+        response: Response = yield from whole.transact(params, [(part.action, part.request) for part in parts], fan_out)
+    else:
+        response = yield Send(operation, {**params, "TransactItems": [{one.action: one.request} for one in parts]})
+    return response
 
 
 TRANSACTIONS: Mapping[str, Callable[[Params, Known, Form, FanOut], Program[Response]]] = {
@@ -112,7 +92,12 @@ def of_table(params: Params, table: str) -> dict[str, Any]:
 
 
 def _parts(
-    operation: str, params: Params, known: Known, form: Form, actions: Collection[str], rewrite: _Rewrite
+    operation: str,
+    params: Params,
+    known: Known,
+    form: Form,
+    actions: Mapping[str, str],
+    fan_out: Callable[[Params, Sharding], FanOut],
 ) -> Program[list[_Part]]:
     """Return the parts of a transaction, each with the request on its stored key."""
     check_keywords(operation, params)
@@ -129,7 +114,9 @@ def _parts(
                     f"{action}: not an action of {operation}; give one of {', '.join(sorted(actions))}"
                 )
             check_keywords(action, body)
-            parts.append(_Part(action, table, sharding, (yield from rewrite(action, body, sharding))))
+            rest = {name: value for name, value in body.items() if name != "Shard"}
+            asked = actions[action], rest, body.get("Shard"), fan_out(body, sharding)
+            parts.append(_Part(action, table, sharding, (yield from sharding.action(*asked))))
     return parts
 
 
@@ -149,24 +136,6 @@ def parts_of(params: Params) -> Iterator[tuple[str, Params]]:
                 "{'Put': {…}}"
             )
         yield from entry.items()
-
-
-def _without_shard(body: Params) -> tuple[Any, Params]:
-    return body.get("Shard"), {name: value for name, value in body.items() if name != "Shard"}
-
-
-def _first_request(program: Program[Any]) -> Program[Send]:
-    """Run the program of a write up to its request; with ``locate``, it finds the item first."""
-    step = next(program)
-    while not isinstance(step, Send):
-        try:
-            answer = yield step
-        except Exception as error:  # noqa: BLE001 - the program decides what it means
-            step = program.throw(error)
-        else:
-            step = program.send(answer)
-    program.close()
-    return step
 
 
 def _show_logical(error: Any, shardings: Sequence[Sharding | None]) -> None:

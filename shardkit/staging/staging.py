@@ -16,8 +16,7 @@ from shardkit.errors import ConfigurationError
 from shardkit.runtime.processes import Connect
 from shardkit.runtime.runner import runner_of
 from shardkit.runtime.tasks import Tasks
-from shardkit.sharding.layout import Growing, Moving, Sharding
-from shardkit.sharding.series.programs import SeriesPrograms
+from shardkit.sharding.layout import Sharding
 from shardkit.staging.manifest import Compression, S3Folder
 from shardkit.staging.stage import OnError, Plan, StageProgress, StageReport, run_dry, run_stage
 
@@ -125,15 +124,9 @@ def _target(table: Any) -> tuple[Sharding, Mapping[str, Any]]:
     """Return the sharding that the items are written with, and CreateTable's arguments of the table."""
     runner = runner_of(table)
     programs = runner.programs
-    if isinstance(programs, SeriesPrograms):
-        raise ConfigurationError(
-            f"table: {programs.table!r} is a TimeSeries, which is not supported; stage the items of each period by "
-            "themselves, for the period's table"
-        )
     sharding = runner.run(programs.known())
-    if isinstance(sharding, Moving):
-        sharding.refuse("stage_items()", "stage the items in stage 'old' or 'new'")
-    if isinstance(sharding, Growing):
+    sharding.refuse_if_moving("stage_items()", "stage the items in stage 'old' or 'new'")
+    if sharding.placed is not sharding:
         raise ConfigurationError(
             f"table: {programs.table!r} is in stage 'guard' of a Resharding, which is not supported; stage the items "
             "in stage 'old' or 'new'"

@@ -48,6 +48,7 @@ class Resharding(Strategy):
     old: Strategy
     new: Strategy
     stage: Stage = field(kw_only=True)
+    settled = False
 
     def __post_init__(self) -> None:
         given: Any = self.stage
@@ -56,7 +57,7 @@ class Resharding(Strategy):
             raise ConfigurationError(f"stage: must be one of {', '.join(STAGES)}, got {shown(given)}{near}")
         for name in ("old", "new"):
             strategy: Any = getattr(self, name)
-            if not isinstance(strategy, Strategy) or isinstance(strategy, Resharding):
+            if not isinstance(strategy, Strategy) or not strategy.settled:
                 raise ConfigurationError(
                     f"{name}: must be RandomSuffix(…), CalculatedSuffix(…), RangeSuffix(…) or Unsharded(), got "
                     f"{shown(strategy)}"

@@ -218,6 +218,8 @@ class Strategy(TextForm):
     first: int
     attribute: str | None = None
     source: str | None = None
+    settled: bool = True
+    """Whether it alone tells where items are. A ``Resharding`` and a ``ShardMap`` have others in their stages."""
 
     @property
     def locate(self) -> bool:

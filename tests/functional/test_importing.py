@@ -68,6 +68,31 @@ def test_commands_bring_what_sends_requests_when_they_send_some() -> None:
     assert brought & {"asyncio", "shardkit.bulk.load", "shardkit.runtime.runner", "shardkit.table"} == set()
 
 
+def test_a_plain_table_brings_nothing_of_moves_series_or_caches() -> None:
+    used = [
+        "import boto3, moto, os",
+        "os.environ.update(AWS_ACCESS_KEY_ID='x', AWS_SECRET_ACCESS_KEY='x', AWS_DEFAULT_REGION='eu-west-1')",
+        "moto.mock_aws().start()",
+        "made = boto3.resource('dynamodb').create_table(",
+        "    TableName='Orders', KeySchema=[{'AttributeName': 'Date', 'KeyType': 'HASH'}],",
+        "    AttributeDefinitions=[{'AttributeName': 'Date', 'AttributeType': 'S'}], BillingMode='PAY_PER_REQUEST')",
+        "from shardkit import RandomSuffix, ShardedTable",
+        "orders = ShardedTable(made, RandomSuffix(3))",
+        "orders.put_item(Item={'Date': 'd'})",
+        "from boto3.dynamodb.conditions import Key",
+        "assert orders.query(KeyConditionExpression=Key('Date').eq('d'))['Count'] == 1",
+    ]
+    plain = {name for name in brought_by(*used) if name.startswith("shardkit")}
+    assert len(plain) <= 72
+    loads = "from shardkit import bulk_load; bulk_load(orders, [{'Date': 'd'}])"
+    both = {name for name in brought_by(*used, loads) if name.startswith("shardkit")} - {
+        "shardkit.strategies.resharding"
+    }
+    others = ("resharding", "mapped", "series", "cache", "moving_load", "series_load", "migrate", "timeseries")
+    assert {name for name in both if {*name.split(".")} & {*others}} == set()
+    assert "shardkit.bulk.load_machine" in both - plain
+
+
 @pytest.mark.parametrize("face", [shardkit, shardkit.testing])
 def test_a_face_has_what_it_names(face: ModuleType) -> None:
     given: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from shardkit import CalculatedSuffix, ShardedTable, Unsharded
 from shardkit.dynamodb.decode import from_wire_item
 from shardkit.dynamodb.encode import to_wire_item
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.between import Between, described
 from shardkit.sharding.resharding.marks import MARK, Homes
 from shardkit.strategies import Resharding, Stage, Strategy
 
@@ -46,9 +46,9 @@ def resharding(stage: Stage, old: Strategy = ADOPT[0], new: Strategy = ADOPT[1])
     return Resharding(old, new, stage=stage)
 
 
-def moving(stage: Stage, *strategies: Strategy, table: str = "Table", **options: Any) -> Moving:
-    made = Sharding.described(table, resharding(stage, *strategies), SCHEMA, **options)
-    assert isinstance(made, Moving)
+def moving(stage: Stage, *strategies: Strategy, table: str = "Table", **options: Any) -> Between:
+    made = described(table, resharding(stage, *strategies), SCHEMA, **options)
+    assert isinstance(made, Between)
     return made
 
 

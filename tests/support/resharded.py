@@ -13,11 +13,13 @@ from shardkit.core.machine import Program, Response
 from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding.batches import batch_write
 from shardkit.sharding.form import WIRE_VALUES
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
 from shardkit.sharding.query.stream import QueryRows
-from shardkit.sharding.resharding.marks import MARK, STUB, is_frozen, is_stub, unmarked
+from shardkit.sharding.resharding.between import described
+from shardkit.sharding.resharding.marks import MARK, STUB, Moving, is_frozen, is_stub, unmarked
+from shardkit.sharding.seam import Operations
 from shardkit.strategies import Stage
 from tests.support.checker import Key, Operation, Search
 from tests.support.histories import CANCELLED, IN_TRANSACTION, answered
@@ -48,14 +50,16 @@ class Moves:
     new: Strategy = field(default_factory=lambda: CalculatedSuffix("sk", 2))
 
     def programs(self, stage: Stage) -> Programs:
-        return Programs(TABLE, Resharding(self.old, self.new, stage=stage), SCHEMA, lambda: 0.5, WIRE_VALUES)
+        return Programs(
+            TABLE, Resharding(self.old, self.new, stage=stage), SCHEMA, lambda: 0.5, WIRE_VALUES, described=described
+        )
 
-    def sharding(self, stage: Stage) -> Sharding:
+    def sharding(self, stage: Stage) -> Operations:
         made = self.programs(stage).known()
         try:
             next(made)
         except StopIteration as done:
-            sharding: Sharding = done.value
+            sharding: Operations = done.value
             return sharding
         raise AssertionError("the key schema is given")
 
@@ -139,7 +143,7 @@ class Moves:
         requests = [{"PutRequest": {"Item": item(name, value)}} for name, value in puts.items()]
         requests += [{"DeleteRequest": {"Key": key(name)}} for name in deletes]
 
-        def known(_: str) -> Program[Sharding]:
+        def known(_: str) -> Program[Operations]:
             return (yield from self.programs(stage).known())
 
         effects: dict[Key, tuple[str, Mapping[str, Any]]] = {

@@ -23,7 +23,8 @@ from shardkit.bulk.mover import Mover
 from shardkit.core.machine import Send, Wait
 from shardkit.dynamodb.encode import to_wire_item, to_wire_params
 from shardkit.dynamodb.values import comparable_item
-from shardkit.sharding.layout import Moving, Sharding
+from shardkit.sharding.resharding.between import described
+from shardkit.sharding.resharding.marks import Moving
 from shardkit.strategies import Stage
 from tests.functional.contract.faces import Face, FaceTable
 from tests.support.histories import CANCELLED, IN_TRANSACTION, Histories, answered
@@ -151,7 +152,7 @@ class Stress:
     def _pass(self, rng: Random, crash: float, *, verify: bool = False) -> bool:
         """Run a pass of the mover, which crashes before or after any of its requests with that probability."""
         description: Any = self.client.describe_table(TableName=self.table.name)["Table"]
-        moving = Sharding.described(self.table.name, Resharding(self.old, self.new, stage="move"), description)
+        moving = described(self.table.name, Resharding(self.old, self.new, stage="move"), description)
         assert isinstance(moving, Moving)
         mover = Mover(
             moving,

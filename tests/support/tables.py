@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardkit.sharding.layout import Sharding
+from shardkit.sharding.resharding import between
+from shardkit.sharding.seam import Operations
 from shardkit.strategies import RandomSuffix, Strategy
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def described(
     sharded: Mapping[str, Strategy] | None = None,
     keys_only: Iterable[str] = (),
     name: str = "orders",
-) -> Sharding:
+) -> Operations:
     partition, *sort = keys
 
     def indexes(given: IndexKeys | None) -> list[dict[str, Any]]:
@@ -101,7 +103,7 @@ def described(
             for index, names in (given or {}).items()
         ]
 
-    return Sharding.described(
+    return between.described(
         name,
         strategy,
         {

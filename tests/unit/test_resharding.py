@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from shardkit import CalculatedSuffix, ConfigurationError, InvalidKeyError, RandomSuffix, RangeSuffix, Unsharded
-from shardkit.sharding.layout import Growing, Moving, Sharding
-from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, state_at_old_home
+from shardkit.sharding.layout import Sharding
+from shardkit.sharding.resharding import between
+from shardkit.sharding.resharding.between import Growing
+from shardkit.sharding.resharding.marks import COPY_MARKED, MARK, Moving, state_at_old_home
 from shardkit.strategies import Strategy
 from shardkit.strategies.resharding import STAGES, Resharding
 from tests.support.strategies import VECTORS
@@ -28,7 +30,7 @@ BETWEEN = ("guard", "switch", "move")
 
 
 def described(strategy: Strategy, **more: Any) -> Sharding:
-    return Sharding.described("Orders", strategy, {**SCHEMA, **more})
+    return between.described("Orders", strategy, {**SCHEMA, **more})
 
 
 def copied(value: Any) -> Any:

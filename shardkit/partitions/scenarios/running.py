@@ -23,9 +23,9 @@ from shardkit.partitions.scenarios.scenario import CacheSettings, LoadSettings, 
 from shardkit.partitions.scenarios.way_result import WayResult
 from shardkit.partitions.simulated_table import SimulatedTable
 from shardkit.partitions.simulator import SimulatedLoad, Simulator, draws
-from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut
 from shardkit.sharding.programs import Programs
+from shardkit.sharding.resharding.between import described
 
 Progress = Callable[[float], object]
 UNPROCESSED = "UnprocessedItems"
@@ -94,7 +94,7 @@ class _Run:
         self._way = way
         self._items = items
         description = way.table.description(items.types)
-        sharding = Sharding.described(way.table.name, way.strategy, description)
+        sharding = described(way.table.name, way.strategy, description)
         self._spread = SpreadItems(items, sharding, scenario.seed)
         self._key_units = self._spread.key_units()
         resource = f"table/{way.table.name}"
@@ -112,7 +112,7 @@ class _Run:
         cache = None if way.reads is None else way.reads.cache
         self._cache = None if cache is None else CachedItems(items.sizes, cache, draws(f"cache {scenario.seed}"))
         self._fan_out = FanOut(10, draws(f"queries {scenario.seed}"))  # as many as botocore pools connections
-        self._programs = Programs(way.table.name, way.strategy, description, self._fan_out.draw)
+        self._programs = Programs(way.table.name, way.strategy, description, self._fan_out.draw, described=described)
 
     @property
     def _puts(self) -> int:

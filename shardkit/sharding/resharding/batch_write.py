@@ -13,10 +13,9 @@ from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
 from shardkit.sharding.form import WIRE_VALUES
-from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import FanOut, Params
 from shardkit.sharding.resharding.items import OPERATIONS, homes_of, written
-from shardkit.sharding.resharding.marks import MARK, State, state_at_old_home
+from shardkit.sharding.resharding.marks import MARK, Moving, State, state_at_old_home
 
 
 def batched(

@@ -19,7 +19,6 @@ from shardkit.dynamodb.values import WireItem, comparable_item
 from shardkit.errors import UnsupportedParameterError
 from shardkit.sharding import items
 from shardkit.sharding.batch_get import BatchGet
-from shardkit.sharding.layout import Moving
 from shardkit.sharding.parameters import AddedToken, FanOut, Params
 from shardkit.sharding.resharding.batch_write import old_states
 from shardkit.sharding.resharding.items import (
@@ -34,7 +33,7 @@ from shardkit.sharding.resharding.items import (
     unsettled,
     written,
 )
-from shardkit.sharding.resharding.marks import MARK, Homes, state_at_old_home
+from shardkit.sharding.resharding.marks import MARK, Homes, Moving, state_at_old_home
 from shardkit.sharding.resharding.sending import Sending
 
 _MOST_ACTIONS = 100  # of one transaction (API reference)
@@ -65,6 +64,9 @@ class Action:
     @property
     def identity(self) -> _Identity:
         return self.moving.table, comparable_item(self.key)
+
+    def transact(self, *given: Any) -> Program[Response]:
+        return write_moved(*given)
 
 
 class _Plan:
@@ -181,6 +183,7 @@ def _hide_unasked(error: Any, given: Sequence[Action | Params]) -> None:
 class Reading:
     """A read of an item that moves, at both homes; ``hidden`` are the attributes that the caller did not ask for."""
 
+    moving: Moving
     on_old: Params
     on_new: Params
     hidden: frozenset[str]
@@ -195,7 +198,7 @@ class Reading:
         if homes.same:
             return {**wire, "Key": homes.new}
         wire, hidden = project(wire, (*moving.key_names, MARK))
-        return cls({**wire, "Key": homes.old}, {**wire, "Key": homes.new}, hidden)
+        return cls(moving, {**wire, "Key": homes.old}, {**wire, "Key": homes.new}, hidden)
 
     def chosen(self, old: Response, new: Response) -> Response:
         """Return the answer for the item: what is at its old home is the truth, unless it is a stub."""
@@ -204,9 +207,12 @@ class Reading:
             return found
         return {**found, "Item": {name: value for name, value in found["Item"].items() if name not in self.hidden}}
 
+    def transact(self, *given: Any) -> Program[Response]:
+        return read_moved(self.moving, *given)
+
 
 def read_moved(
-    params: Params, parts: Sequence[tuple[str, Reading | Params]], moving: Moving, fan_out: FanOut
+    moving: Moving, params: Params, parts: Sequence[tuple[str, Reading | Params]], fan_out: FanOut
 ) -> Program[Response]:
     """Read a transaction of which some parts are on items that move, each in one snapshot of both homes."""
     entries: list[dict[str, Params]] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 from shardkit.core.machine import Program, Response
@@ -29,11 +30,11 @@ from shardkit.errors import (
 from shardkit.sharding import items
 from shardkit.sharding.batches import find_many, lookups
 from shardkit.sharding.form import PYTHON_VALUES, Form
-from shardkit.sharding.layout import Sharding
 from shardkit.sharding.parameters import FanOut, Params, check_keywords, wire_request
 from shardkit.sharding.programs import Programs, listed_keys, no_request
 from shardkit.sharding.query.cursor import Cursor, is_token, made_for, token_in
 from shardkit.sharding.query.plan import Plan
+from shardkit.sharding.seam import Operations
 from shardkit.sharding.series.control import is_missing
 from shardkit.sharding.series.periods import Period, second_of
 from shardkit.sharding.series.running import maintained
@@ -42,7 +43,7 @@ from shardkit.sharding.series.steps import Maintenance, MaintenanceReport
 from shardkit.sharding.series.stream import QueryOfPeriods, StreamOfPeriods, returned
 from shardkit.sharding.series.tables import SeriesTables
 from shardkit.sharding.transactions import TRANSACTIONS, parts_of
-from shardkit.strategies import Resharding, Strategy
+from shardkit.strategies import Strategy
 
 T = TypeVar("T")
 
@@ -64,10 +65,10 @@ class SeriesPrograms(Programs):
         indexes: Mapping[str, Strategy] | None = None,
         form: Form = PYTHON_VALUES,
     ) -> None:
-        if isinstance(strategy, Resharding):
+        if not getattr(strategy, "settled", True):
             raise ConfigurationError(
-                f"strategy: must not be a Resharding, got {strategy!r:.200}; a time series has a table for each "
-                "period: move the items of one with ShardedTable"
+                f"strategy: must not be a Resharding or a ShardMap, got {strategy!r:.200}; a time series has a table "
+                "for each period: move the items of one with ShardedTable"
             )
         super().__init__(series.name, strategy, series.schema, draw, form, indexes=indexes)
         self.series = series
@@ -90,7 +91,7 @@ class SeriesPrograms(Programs):
                 self.form,
                 self.shardings,
                 self.indexes,
-                f"{period}{_WITHIN}",
+                partial(Operations.described, cursor_period=f"{period}{_WITHIN}"),
             )
         return programs
 
@@ -102,15 +103,16 @@ class SeriesPrograms(Programs):
             self._programs.pop(period, None)
             self.shardings.pop(self.series.table(period), None)
 
-    def sharding_of(self, period: Period) -> Sharding:
-        sharding: Sharding = returned(self.of(period).known())
-        return sharding
+    def sharding_of(self, period: Period) -> Operations:
+        known: Operations = returned(self.of(period).known())
+        return known
 
     @property
-    def _sharding_of_all(self) -> Sharding:
-        return self.shardings[self.series.name]
+    def _sharding_of_all(self) -> Operations:
+        assert self._known is not None
+        return self._known
 
-    def known(self, index: object = None) -> Program[Sharding]:
+    def known(self, index: object = None) -> Program[Operations]:
         """Refuse what works on one table only: counters, backfills."""
         raise ConfigurationError(
             f"table: must be one table, got time series {self.table!r}; give the table of a period: "
@@ -121,7 +123,7 @@ class SeriesPrograms(Programs):
         yield from ()
         return self._sharding_of_all.key_names
 
-    def loading(self) -> Program[Sharding]:
+    def loading(self) -> Program[Operations]:
         yield from self.tables.existing()
         return self._sharding_of_all
 
@@ -313,7 +315,7 @@ class SeriesPrograms(Programs):
             parts.append({action: {**placed, **shard, "TableName": self.series.table(period)}})
         shardings = {self.series.table(period): self.sharding_of(period) for period in periods}
 
-        def known(table: str) -> Program[Sharding | None]:
+        def known(table: str) -> Program[Operations | None]:
             yield from ()
             return shardings.get(table)
 

@@ -330,7 +330,7 @@ def test_tables_that_cannot_be_staged_for(
 
 def test_a_time_series_is_refused(s3: Any, resource: Any) -> None:
     series = a_series(resource)
-    with pytest.raises(ConfigurationError, match="is a TimeSeries"):
+    with pytest.raises(ConfigurationError, match="must be one table"):
         stage_items(some(), TO, table=series, s3=s3)
 
 

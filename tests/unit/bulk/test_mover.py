@@ -20,8 +20,8 @@ from shardkit.core.machine import Answer, Send
 from shardkit.dynamodb.sizes import ITEM_BYTES
 from shardkit.dynamodb.values import WireItem
 from shardkit.passes.table_pass import STALLED_SECONDS, PassReport, TablePass
-from shardkit.sharding.layout import Moving, Sharding
-from shardkit.sharding.resharding.marks import MARK, STUB
+from shardkit.sharding.resharding.between import described
+from shardkit.sharding.resharding.marks import MARK, STUB, Moving
 from tests.support.fakes import client_error, lost_connection, throttled
 from tests.support.machines import Timed
 
@@ -42,7 +42,7 @@ PLAIN = Unsharded()
 
 
 def moving(old: Strategy = PLAIN, new: Strategy = BY_SK) -> Moving:
-    made = Sharding.described("T", Resharding(old, new, stage="move"), DESCRIPTION)
+    made = described("T", Resharding(old, new, stage="move"), DESCRIPTION)
     assert isinstance(made, Moving)
     return made
 
