@@ -121,13 +121,10 @@ class MovingLoad(Load):
         return _Request(send, Steps(self._written(params)), stored=stored)
 
     def _written(self, params: Mapping[str, Any]) -> Program[Response]:
-        mapped = self._mapped
-        if mapped is None:
-            return batch_write(params, lambda _: self._known(), WIRE_VALUES, self._fan_out)
         return leased(lambda held: batch_write(params, lambda _: self._known(held), WIRE_VALUES, self._fan_out))
 
-    def _known(self, held: Held | None = None) -> Program[Operations | None]:
-        if self._mapped is not None and held is not None:
+    def _known(self, held: Held) -> Program[Operations | None]:
+        if self._mapped is not None:
             sharding = yield from self._mapped.under(held).known()
             if sharding is not self._now:
                 self._now, self._moving = sharding, replace(sharding, form=WIRE_VALUES)

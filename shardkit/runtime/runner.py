@@ -124,7 +124,11 @@ class ClientRunner(_Runner):
         transport: Transport = "client",
     ) -> None:
         super().__init__(client, shardings, max_concurrency, transport)
-        self._direct = _direct_sender(client, shardings, transport)
+        self._direct: DirectSender | None = None
+        if (options := direct_options(transport)) is not None:
+            from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
+
+            self._direct = DirectSender(client, shardings, options)
         self.send = joining(through_client(client, shardings) if self._direct is None else self._direct.send)
         # By process: after a fork, a lock that another thread held stays locked in the child.
         self._pools: dict[int, dict[int, Executor]] = {}
@@ -205,7 +209,12 @@ class AsyncClientRunner(_Runner):
         transport: Transport = "client",
     ) -> None:
         super().__init__(client, shardings, max_concurrency, transport)
-        self._send = joining_async(_async_send(client, shardings, transport))
+        if (options := direct_options(transport)) is None:
+            self._send = joining_async(through_async_client(client, shardings))
+        else:
+            from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
+
+            self._send = joining_async(AsyncDirectSender(client, shardings, options).send)
 
     def driver(self, machine: Machine[T]) -> AsyncDriver[T]:
         """Return a driver over the client."""
@@ -253,26 +262,6 @@ class Runner(_OfTable, ClientRunner):
 
 class AsyncRunner(_OfTable, AsyncClientRunner):
     """Runs the programs of one table."""
-
-
-def _direct_sender(client: Any, shardings: Mapping[str, Sharding], transport: Transport) -> DirectSender | None:
-    options = direct_options(transport)
-    if options is None:
-        return None
-    from shardkit.runtime.direct import DirectSender  # noqa: PLC0415 - of the direct extra
-
-    return DirectSender(client, shardings, options)
-
-
-def _async_send(
-    client: Any, shardings: Mapping[str, Sharding], transport: Transport
-) -> Callable[[Send], Awaitable[Answer]]:
-    options = direct_options(transport)
-    if options is None:
-        return through_async_client(client, shardings)
-    from shardkit.runtime.direct_async import AsyncDirectSender  # noqa: PLC0415 - of the direct extra
-
-    return AsyncDirectSender(client, shardings, options).send
 
 
 class Clock(Protocol):

@@ -158,13 +158,12 @@ def _write_singly(
     for (table, request, _), answer in zip(writes.single, answers, strict=True):
         if not isinstance(answer, Exception):
             written.append((table, answer))
-        elif _throttled(answer):
+            continue
+        if _throttled(answer):
             last = answer
-            unprocessed.setdefault(table, []).append(request)
-        elif code_of(answer) in CONFLICTS:  # with a transaction, for example: a batch has no such error
-            unprocessed.setdefault(table, []).append(request)
-        else:
+        elif code_of(answer) not in CONFLICTS:  # with a transaction, for example: a batch has no such error
             raise answer
+        unprocessed.setdefault(table, []).append(request)
     if last is not None and not written and not writes.batch:
         raise last  # the service does the same if it can process nothing of a batch
     return written, unprocessed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,15 +107,18 @@ def _parts(
         if sharding is None:
             parts.append(_Part(action, table, None, form.params(build_conditions(body))))
             continue
-        with _noting(f"in TransactItems[{place}]"):
+        try:
             if action not in actions:
                 raise UnsupportedParameterError(
                     f"{action}: not an action of {operation}; give one of {', '.join(sorted(actions))}"
                 )
             check_keywords(action, body)
             rest = {name: value for name, value in body.items() if name != "Shard"}
-            asked = actions[action], rest, body.get("Shard"), fan_out(body, sharding)
-            parts.append(_Part(action, table, sharding, (yield from sharding.action(*asked))))
+            request = yield from sharding.action(actions[action], rest, body.get("Shard"), fan_out(body, sharding))
+        except ShardkitError as error:
+            error.add_note(f"in TransactItems[{place}]")
+            raise
+        parts.append(_Part(action, table, sharding, request))
     return parts
 
 
@@ -147,13 +149,3 @@ def _show_logical(error: Any, shardings: Sequence[Sharding | None]) -> None:
             for reason, sharding in zip(response["CancellationReasons"], shardings, strict=False)
         ]
         error.response = {**response, "CancellationReasons": reasons}
-
-
-@contextmanager
-def _noting(note: str) -> Iterator[None]:
-    """Add a note to shardkit's errors."""
-    try:
-        yield
-    except ShardkitError as error:
-        error.add_note(note)
-        raise
